@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract between Penstock and the machine: everything the engine may ask of a GPU, and
+// nothing else.  cuda_driver speaks to libcuda.so.1; host_driver is the emulated GPU.  Both pass
+// tests/native/conformance.hpp, which is the contract in executable form.
+//
+// Rules that both keep
+//  * A range is reserved addresses and has no backing.  Touching a part of it that is not mapped,
+//    or is mapped but has no access set, is fatal to the toucher (a GPU fault; SIGSEGV here).
+//  * map() backs exactly one whole chunk; unmap() takes whole mappings, several at once if they
+//    are adjacent.  The same chunk may be mapped at several addresses at the same time.
+//  * unmap() does not wait for work in flight: the caller orders it by events.  (Measured on an
+//    H200: cuMemUnmap returns in 25-95 us while an unrelated kernel runs.)
+//  * A chunk released while still mapped lives until its last mapping goes.
+//  * wait() takes the event as it was last recorded when wait() is called; recording it anew later
+//    does not move that wait.  An event never recorded counts as complete.
+//  * kDefaultStream is the legacy default stream on CUDA and the calling thread itself on the
+//    emulated GPU: work given to it is done when the call returns.
+//  * Every function may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.hpp"
+#include "base/units.hpp"
+
+namespace penstock::driver {
+
+enum class Chunk : std::uint64_t {};   // one physical allocation
+enum class Stream : std::uint64_t {};  // CUDA: the CUstream itself, so that a framework's work too
+enum class Event : std::uint64_t {};
+
+inline constexpr Stream kDefaultStream{0};
+
+enum class Place { kDevice, kHost };
+
+struct DeviceInfo {
+  std::string name;
+  int ordinal = 0;
+  int driver_version = 0;     // as the driver tells it, e.g. 13000; 0 when emulated
+  int compute_capability = 0; // 90 for 9.0; 0 when emulated
+  Bytes total = 0;
+  Bytes granularity = 0;  // of chunks, ranges and mappings; a power of two
+  bool virtual_memory = false;
+  bool host_chunks = false;  // Place::kHost works in create_chunk
+  bool managed = false;
+  bool concurrent_managed = false;
+  bool emulated = false;
+};
+
+struct MemoryInfo {
+  Bytes free = 0;
+  Bytes total = 0;
+};
+
+enum class Advice {
+  kReadMostly,
+  kUnsetReadMostly,
+  kPreferDevice,
+  kPreferHost,
+  kUnsetPreferred,
+};
+
+// What is alive right now, for leak checks; the CUDA driver counts its own calls.
+struct LiveCounts {
+  std::int64_t ranges = 0;
+  std::int64_t chunks = 0;
+  std::int64_t mappings = 0;
+  std::int64_t host_allocations = 0;
+  std::int64_t managed_allocations = 0;
+  std::int64_t streams = 0;
+  std::int64_t events = 0;
+};
+
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  Driver() = default;
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  virtual const DeviceInfo& info() const = 0;
+  virtual LiveCounts live() const = 0;
+  virtual Result<MemoryInfo> memory_info() = 0;
+
+  // Virtual memory.  Sizes and addresses are multiples of info().granularity, except where a
+  // range comes back from reserve(), which is aligned at least so.
+  virtual Result<Addr> reserve(Bytes size) = 0;
+  virtual Status unreserve(Addr address, Bytes size) = 0;  // must hold no mapping
+  virtual Result<Chunk> create_chunk(Bytes size, Place place) = 0;
+  virtual Status release_chunk(Chunk chunk) = 0;
+  virtual Status map(Addr address, Bytes size, Chunk chunk) = 0;  // size == the chunk's
+  virtual Status unmap(Addr address, Bytes size) = 0;
+  virtual Status set_access(Addr address, Bytes size) = 0;  // read and write, for the device
+
+  // Page-locked host memory of exactly this size, visible to the device.
+  virtual Result<void*> host_alloc(Bytes size) = 0;
+  virtual Status host_free(void* pointer) = 0;
+
+  // Managed memory.  prefetch() is ordered in its stream, and may block the caller meanwhile.
+  virtual Result<Addr> managed_alloc(Bytes size) = 0;
+  virtual Status managed_free(Addr address) = 0;
+  virtual Status managed_advise(Addr address, Bytes size, Advice advice) = 0;
+  virtual Status managed_prefetch(Addr address, Bytes size, Place to, Stream stream) = 0;
+
+  virtual Result<Stream> create_stream() = 0;
+  virtual Status destroy_stream(Stream stream) = 0;  // after the work already in it
+  virtual Status synchronize(Stream stream) = 0;
+
+  virtual Result<Event> create_event(bool timing) = 0;
+  virtual Status destroy_event(Event event) = 0;
+  virtual Status record(Event event, Stream stream) = 0;
+  virtual Status wait(Stream stream, Event event) = 0;
+  virtual Status query(Event event) = 0;  // ok, kNotReady, or a failure
+  virtual Status synchronize(Event event) = 0;
+  virtual Result<float> elapsed_ms(Event from, Event to) = 0;  // both complete, both timing
+
+  virtual Status copy_in(Addr to, const void* from, Bytes size, Stream stream) = 0;
+  virtual Status copy_out(void* to, Addr from, Bytes size, Stream stream) = 0;
+  virtual Status copy_within(Addr to, Addr from, Bytes size, Stream stream) = 0;
+  virtual Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) = 0;
+};
+
+// The CUDA device with this ordinal, through libcuda.so.1 (loaded here, never linked).  Uses the
+// device's primary context, the one PyTorch uses.  kNoDevice when there is no driver or device.
+Result<std::unique_ptr<Driver>> open_cuda_driver(int ordinal);
+
+}  // namespace penstock::driver

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The emulated GPU: the driver contract over memfd and mmap.  Real aliasing, a real capacity, real
+// copies, and a real SIGSEGV where nothing is mapped; streams are worker threads whose work can be
+// delayed at random, so that a missing event shows.  It says nothing about speed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "driver/driver.hpp"
+
+namespace penstock::driver {
+
+struct HostDriverOptions {
+  Bytes capacity = 8 * kGiB;       // device memory; create_chunk fails beyond it
+  Bytes host_capacity = 0;         // page-locked memory; 0 = no limit of our own
+  Bytes granularity = 2 * kMiB;    // a power of two, at least the page size of this machine
+  std::uint64_t seed = 0;          // of the random delays
+  std::uint32_t max_delay_us = 0;  // before each piece of work in a stream; 0 = none
+  std::int64_t fail_at_call = 0;   // the Nth call that can fail fails (1 = the first); 0 = none
+};
+
+class HostDriver : public Driver {
+ public:
+  // Run `work` in the stream's thread, in order: the stand-in for a kernel.
+  virtual Status launch(Stream stream, std::function<void()> work) = 0;
+  virtual std::int64_t calls() const = 0;  // so far, of those that fail_at_call counts
+};
+
+Result<std::unique_ptr<HostDriver>> open_host_driver(const HostDriverOptions& options);
+
+}  // namespace penstock::driver
