@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything a user or a developer types.  Each target works alone, as the first command in a fresh
+# clone: it makes .venv, builds and installs what it needs, and does so again only when sources
+# changed.
+#
+#   make run     build, install into .venv, run the main job (a GPU if there is one, else emulated)
+#   make test    the native tests and the Python tests
+
+PYTHON ?= python3
+# A machine without a GPU needs only the CPU build of torch: TORCH=path/to/torch-...+cpu.whl
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+DEVICE ?= auto
+PYTEST_FLAGS ?=
+
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Tools that came with the environment (cmake, ninja) come before the machine's.
+export PATH := $(abspath $(BIN)):$(PATH)
+
+NATIVE := $(shell find native -type f) CMakeLists.txt CMakePresets.json
+PACKAGE := $(shell find src -type f ! -path '*/__pycache__/*') pyproject.toml README.md
+# ThreadSanitizer's fixed shadow ranges collide with the layouts that some kernels draw at random.
+FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
+
+.PHONY: help run test test-python test-native test-asan test-tsan lint format docs wheel clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make run          build, install into $(VENV), run the main job'
+	@echo 'make test         native tests and Python tests'
+	@echo 'make test-native  native tests alone; test-asan, test-tsan: under a sanitizer'
+	@echo 'make lint         formatters, linters, types, layers, exported symbols'
+	@echo 'make format       apply the formatters'
+	@echo 'make docs         write docs/reference anew'
+	@echo 'make wheel        sdist and wheel into dist/'
+	@echo 'make clean        remove what the other targets made, $(VENV) included'
+
+$(STAMPS)/venv: tools/venv.sh
+	PYTHON="$(PYTHON)" tools/venv.sh $(VENV) "$(TORCH)"
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/package: $(STAMPS)/venv $(NATIVE) $(PACKAGE)
+	SKBUILD_BUILD_DIR=build/package $(PIP) install --quiet --no-build-isolation '.[torch,hf]'
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/package pyproject.toml
+	SKBUILD_BUILD_DIR=build/package $(PIP) install --quiet --no-build-isolation '.[test]'
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/test
+	SKBUILD_BUILD_DIR=build/package $(PIP) install --quiet --no-build-isolation '.[test,dev]'
+	@touch $@
+
+run: $(STAMPS)/package
+	$(BIN)/penstock gpt --device $(DEVICE)
+
+test: test-native test-python
+
+test-python: $(STAMPS)/test
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+test-native: $(STAMPS)/venv
+	cmake --preset dev
+	cmake --build --preset dev
+	ctest --preset dev
+
+test-asan: $(STAMPS)/venv
+	cmake --preset asan
+	cmake --build --preset asan
+	ctest --preset asan
+
+test-tsan: $(STAMPS)/venv
+	cmake --preset tsan
+	cmake --build --preset tsan
+	$(FIXED_LAYOUT) ctest --preset tsan
+
+lint: $(STAMPS)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	git ls-files 'native/*.[ch]pp' 'native/*.h' 'tests/native/*.[ch]pp' | \
+	  xargs $(BIN)/clang-format --dry-run --Werror
+	$(BIN)/mypy
+	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_text.py
+	$(BIN)/python tools/check_symbols.py
+
+format: $(STAMPS)/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files 'native/*.[ch]pp' 'native/*.h' 'tests/native/*.[ch]pp' | \
+	  xargs $(BIN)/clang-format -i
+
+docs: $(STAMPS)/package
+	$(BIN)/python tools/generate_docs.py
+
+wheel: $(STAMPS)/dev
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+clean:
+	rm -rf $(VENV) build dist
