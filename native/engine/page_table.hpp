@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges and their pages: what exists, where it lies, and which host bytes back it.  A paged range
+// is cut into pages of one chunk each; a pinned range is one chunk of its own size, mapped for good.
+// Knows nothing of residency beyond the fields it stores for resident_set.  Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/interval_map.hpp"
+#include "driver/driver.hpp"
+#include "engine/chunk_pool.hpp"
+#include "engine/timeline.hpp"
+#include "policy/types.hpp"
+
+namespace penstock::engine {
+
+using policy::PageId;
+using policy::SlotId;
+inline constexpr PageId kNoPage = -1;
+inline constexpr SlotId kNoSlot = -1;
+
+// A tick of some stream's timeline.
+struct Mark {
+  Timeline* timeline = nullptr;
+  Tick tick = 0;
+};
+
+// Keep the latest tick of each timeline.
+void add_mark(std::vector<Mark>& marks, Mark mark);
+
+struct Page {
+  Addr address = 0;
+  std::byte* host = nullptr;
+  Bytes bytes = 0;  // what a copy moves; the last page of a range may be short
+  std::int32_t range = 0;
+  SlotId slot = kNoSlot;    // where its data is, or is on its way to
+  SlotId mapped = kNoSlot;  // whose chunk its address is mapped to; may outlive `slot`
+  std::int32_t active = 0;  // uses begun and not ended
+  bool dirty = false;       // the device copy is newer than the host's
+  Tick ready = 0;           // on the copy-in timeline
+  Tick written = 0;         // on the copy-out timeline: the host copy is whole after it
+  std::vector<Mark> last_use;
+};
+
+struct Range {
+  Addr address = 0;
+  Bytes bytes = 0;     // as asked for
+  Bytes reserved = 0;  // a multiple of the chunk size
+  std::byte* host = nullptr;
+  bool pinned = false;
+  driver::Chunk chunk{};       // of a pinned range
+  bool backed = false;         // pinned: the chunk is mapped
+  PageId first_page = kNoPage;
+};
+
+class PageTable {
+ public:
+  PageTable(driver::Driver& driver, ChunkPool& pool) : driver_(driver), pool_(pool) {}
+  ~PageTable();
+  PageTable(const PageTable&) = delete;
+  PageTable& operator=(const PageTable&) = delete;
+
+  // The index of the new range.  On failure nothing is left behind.
+  Result<std::int32_t> create(Bytes bytes, bool pinned);
+
+  [[nodiscard]] Page& page(PageId id) { return pages_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] const Page& page(PageId id) const { return pages_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] PageId pages() const { return static_cast<PageId>(pages_.size()); }
+  [[nodiscard]] const Range& range(std::int32_t index) const {
+    return ranges_[static_cast<std::size_t>(index)];
+  }
+  // The range that holds [address, address + bytes), or null.
+  [[nodiscard]] const Range* find(Addr address, Bytes bytes) const;
+  // The pages of that piece of a paged range: [first, last].
+  [[nodiscard]] std::pair<PageId, PageId> pages_of(const Range& range, Addr address,
+                                                   Bytes bytes) const;
+  [[nodiscard]] Bytes pinned_bytes() const { return pinned_bytes_; }
+  [[nodiscard]] Bytes paged_bytes() const { return paged_bytes_; }
+  [[nodiscard]] Bytes host_bytes() const { return host_bytes_; }
+
+ private:
+  Status back_pinned(Range& range);
+
+  driver::Driver& driver_;
+  ChunkPool& pool_;
+  std::vector<Range> ranges_;
+  std::vector<Page> pages_;
+  IntervalMap<std::int32_t> by_address_;
+  Bytes pinned_bytes_ = 0;
+  Bytes paged_bytes_ = 0;
+  Bytes host_bytes_ = 0;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the program stands in the plan.  Steps are counted from the plan's adoption and go on
+// across iterations: step g is step g mod n of the sequence.  Loads are handed out in the plan's
+// order, at most one iteration ahead of the program.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "engine/recorder.hpp"
+#include "policy/schedule.hpp"
+
+namespace penstock::engine {
+
+inline constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
+
+class PlanCursor {
+ public:
+  struct Next {
+    PageId page;
+    SlotId slot;
+    std::int64_t first;  // the step that needs it
+    std::int64_t last;   // the step that ends its stay
+  };
+
+  void adopt(policy::Plan plan, std::vector<UseId> order, const policy::Sequence& sequence);
+  void drop();
+
+  [[nodiscard]] bool planned() const { return !order_.empty(); }
+  [[nodiscard]] const policy::Plan& plan() const { return plan_; }
+  [[nodiscard]] const std::vector<UseId>& order() const { return order_; }
+
+  // Steps begun so far.
+  [[nodiscard]] std::int64_t begun() const { return begun_; }
+  // A use begins.  False when it is not the expected one: then the cursor moves on to its next
+  // occurrence, or stays where it is when there is none.
+  bool begin(UseId use);
+  // The program starts an iteration anew: go on to the next multiple of n.
+  void start_iteration();
+
+  [[nodiscard]] std::optional<Next> peek() const;
+  [[nodiscard]] std::optional<Next> peek_after(std::int64_t skip) const;
+  void pop() { ++next_load_; }
+
+  // Steps until `page` is needed again, kForEver when the plan does not know it.
+  [[nodiscard]] std::int64_t distance(PageId page) const;
+  // The slot that the plan has for a page, kNoSlot when it has none.
+  [[nodiscard]] SlotId home(PageId page) const { return home_[static_cast<std::size_t>(page)]; }
+
+ private:
+  [[nodiscard]] std::int64_t steps() const { return static_cast<std::int64_t>(order_.size()); }
+
+  policy::Plan plan_;
+  std::vector<UseId> order_;
+  std::vector<std::vector<policy::StepId>> uses_of_page_;
+  std::vector<SlotId> home_;  // the slot of a page's first load, or of the kept page
+  std::int64_t begun_ = 0;
+  std::int64_t next_load_ = 0;
+};
+
+}  // namespace penstock::engine

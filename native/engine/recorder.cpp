@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/recorder.hpp"
+
+#include <algorithm>
+
+namespace penstock::engine {
+
+std::vector<UseId> Recorder::order() const {
+  std::vector<UseId> order;
+  for (const std::int32_t event : events_) {
+    if (event > 0) order.push_back(event - 1);
+  }
+  return order;
+}
+
+policy::Sequence Recorder::sequence(const std::vector<Use>& uses, const PageTable& table) const {
+  policy::Sequence sequence;
+  sequence.page_bytes.reserve(static_cast<std::size_t>(table.pages()));
+  for (PageId id = 0; id < table.pages(); ++id) sequence.page_bytes.push_back(table.page(id).bytes);
+  std::vector<UseId> active;
+  for (const std::int32_t event : events_) {
+    if (event < 0) {
+      const auto found = std::find(active.rbegin(), active.rend(), -event - 1);
+      if (found != active.rend()) active.erase(std::next(found).base());
+      continue;
+    }
+    active.push_back(event - 1);
+    policy::Step step;
+    for (const UseId use : active) {
+      const auto& pages = uses[static_cast<std::size_t>(use)].pages;
+      step.pages.insert(step.pages.end(), pages.begin(), pages.end());
+    }
+    std::sort(step.pages.begin(), step.pages.end());
+    step.pages.erase(std::unique(step.pages.begin(), step.pages.end()), step.pages.end());
+    sequence.steps.push_back(std::move(step));
+  }
+  return sequence;
+}
+
+}  // namespace penstock::engine

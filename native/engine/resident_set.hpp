@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which page is in which slot, and the work of changing it: remapping, copying in, writing back,
+// and the events that order all of that against the kernels.  A slot is one chunk of the pool.
+//
+// Order kept here, whatever the policy asks for:
+//   a copy into a slot starts after the last uses of the page that was there, and after that page
+//   was written back if it was dirty;  a use of a page starts after the copy that brought it in;
+//   an address is unmapped only when the host has seen its last use and its last copy end.
+//
+// An evicted page keeps its mapping (see PENSTOCK_SAFETY_*): when it comes back to the same slot,
+// as in a steady iteration it does, nothing needs mapping, and the whole page-in is stream-ordered
+// without the host.  That matters because remapping under running kernels costs 150-300 us a page
+// and makes the launching thread wait for the victim's last use.  Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/chunk_pool.hpp"
+#include "engine/counters.hpp"
+#include "engine/page_table.hpp"
+
+namespace penstock::engine {
+
+struct Slot {
+  std::optional<driver::Chunk> chunk;  // created at the first use
+  PageId page = kNoPage;
+  std::int64_t release = -1;       // the step, counted from the plan's start, that `page` is kept for
+  std::uint64_t stamp = 0;         // of the last use, for LRU
+  std::vector<Mark> busy;          // of the page that was here before
+  std::vector<PageId> mapped;      // pages whose addresses lead here, this one's included
+};
+
+class ResidentSet {
+ public:
+  ResidentSet(driver::Driver& driver, ChunkPool& pool, PageTable& table, Counters& counters,
+              bool strict)
+      : driver_(driver), pool_(pool), table_(table), counters_(counters), strict_(strict) {}
+  ~ResidentSet();
+  ResidentSet(const ResidentSet&) = delete;
+  ResidentSet& operator=(const ResidentSet&) = delete;
+
+  Status start();  // creates the copy streams
+
+  [[nodiscard]] SlotId slots() const { return static_cast<SlotId>(slots_.size()); }
+  [[nodiscard]] Slot& slot(SlotId id) { return slots_[static_cast<std::size_t>(id)]; }
+  void add_slots(SlotId count) { slots_.resize(slots_.size() + static_cast<std::size_t>(count)); }
+  // Evict, unmap and give the chunk back; the last slot takes this one's number.
+  Status remove_slot(SlotId id);
+
+  // Bring neighbouring pages (first, first + 1, ...) into these slots with one copy.  What was in
+  // the slots is evicted; it must not be active.  None of the pages may be resident.
+  Status place(PageId first, std::span<const SlotId> into);
+  Status evict(SlotId id);
+
+  // `stream` waits until pages up to `ready` have arrived.  True when a wait was needed.
+  [[nodiscard]] bool arrived(Tick ready);
+  Status wait_arrival(driver::Stream stream, Tick ready) { return in_->make_wait(stream, ready); }
+  void mark_used(PageId id, Mark mark, bool written);
+
+  Status synchronize_page(PageId id);  // the host waits for all that touches it
+  Status write_back(PageId id);        // enqueue; clears dirty
+  // Strict: unmap evicted pages whose last use is over.
+  Status unmap_stale();
+
+ private:
+  Status map_run(PageId first, std::span<const SlotId> into);
+  Status unmap_page(PageId id);
+  void forget_mapping(PageId id);
+
+  driver::Driver& driver_;
+  ChunkPool& pool_;
+  PageTable& table_;
+  Counters& counters_;
+  bool strict_;
+  std::optional<driver::Stream> in_stream_;
+  std::optional<driver::Stream> out_stream_;
+  std::unique_ptr<Timeline> in_;
+  std::unique_ptr<Timeline> out_;
+  std::vector<Slot> slots_;
+  std::vector<PageId> stale_;
+};
+
+}  // namespace penstock::engine
