@@ -18,7 +18,18 @@ struct HostDriverOptions {
   Bytes granularity = 2 * kMiB;    // a power of two, at least the page size of this machine
   std::uint64_t seed = 0;          // of the random delays
   std::uint32_t max_delay_us = 0;  // before each piece of work in a stream; 0 = none
-  std::int64_t fail_at_call = 0;   // the Nth call that can fail fails (1 = the first); 0 = none
+  // The Nth call that can fail fails (1 = the first), before it does anything; 0 = none.  Calls
+  // that tear down (unreserve, release_chunk, unmap, *_free, destroy_*), synchronize() and query()
+  // are neither counted nor failed, so that clean-up always can run.
+  std::int64_t fail_at_call = 0;
+};
+
+// What managed memory has moved so far, by prefetch and by eviction, and holds now, in whole
+// granules.  An access by work in a stream moves nothing here.
+struct ManagedCounters {
+  Bytes bytes_in = 0;
+  Bytes bytes_out = 0;
+  Bytes resident = 0;  // on the device
 };
 
 class HostDriver : public Driver {
@@ -26,6 +37,7 @@ class HostDriver : public Driver {
   // Run `work` in the stream's thread, in order: the stand-in for a kernel.
   virtual Status launch(Stream stream, std::function<void()> work) = 0;
   virtual std::int64_t calls() const = 0;  // so far, of those that fail_at_call counts
+  virtual ManagedCounters managed_counters() const = 0;
 };
 
 Result<std::unique_ptr<HostDriver>> open_host_driver(const HostDriverOptions& options);

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/host_managed.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+
+#include "driver/text.hpp"
+
+namespace penstock::driver {
+
+HostManaged::~HostManaged() {
+  for (const auto& [address, allocation] : allocations_) {
+    munmap(reinterpret_cast<void*>(address), allocation.size);
+  }
+}
+
+Result<Addr> HostManaged::allocate(Bytes size) {
+  if (size == 0) return Status(Code::kInvalidArgument, "managed_alloc: size 0");
+  void* got = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED) {
+    return Status(Code::kOutOfMemory,
+                  text("managed_alloc of ", size_text(size), ": ", std::strerror(errno)));
+  }
+  const auto address = reinterpret_cast<Addr>(got);
+  Allocation& allocation = allocations_[address];
+  allocation.size = size;
+  allocation.granules.resize(divide_up(size, granule_));
+  return address;
+}
+
+Status HostManaged::free(Addr address) {
+  const auto found = allocations_.find(address);
+  if (found == allocations_.end()) {
+    return {Code::kInvalidArgument,
+            text("managed_free: ", address_text(address), " is not the start of an allocation")};
+  }
+  for (Granule& granule : found->second.granules) {
+    if (granule.on_device) drop_from_device(granule);
+  }
+  munmap(reinterpret_cast<void*>(address), found->second.size);
+  allocations_.erase(found);
+  return {};
+}
+
+HostManaged::Allocation* HostManaged::find(Addr address, Bytes size) {
+  auto found = allocations_.upper_bound(address);
+  if (found == allocations_.begin()) return nullptr;
+  --found;
+  const Bytes offset = address - found->first;
+  const Bytes whole = found->second.size;
+  return offset < whole && size <= whole - offset ? &found->second : nullptr;
+}
+
+Status HostManaged::check(const char* call, Addr address, Bytes size) const {
+  if (size != 0 && const_cast<HostManaged*>(this)->find(address, size) != nullptr) return {};
+  return {Code::kInvalidArgument,
+          text(call, ": ", span_text(address, size), " is not inside one managed allocation")};
+}
+
+// Every granule that the span touches, whole.
+void HostManaged::for_each(Addr address, Bytes size, const std::function<void(Granule&)>& action) {
+  Allocation* allocation = find(address, size);
+  if (allocation == nullptr) return;
+  const Addr base = std::prev(allocations_.upper_bound(address))->first;
+  const Bytes first = (address - base) / granule_;
+  const Bytes last = divide_up(address - base + size, granule_);
+  for (Bytes index = first; index < last; ++index) action(allocation->granules[index]);
+}
+
+Status HostManaged::advise(Addr address, Bytes size, Advice advice) {
+  PENSTOCK_TRY(check("managed_advise", address, size));
+  for_each(address, size, [&](Granule& granule) {
+    apply(granule, advice);
+    if (advice == Advice::kUnsetReadMostly) collapse(granule);
+  });
+  return {};
+}
+
+void HostManaged::apply(Granule& granule, Advice advice) {
+  switch (advice) {
+    case Advice::kReadMostly:
+      granule.read_mostly = true;
+      break;
+    case Advice::kUnsetReadMostly:
+      granule.read_mostly = false;
+      break;
+    case Advice::kPreferDevice:
+      granule.prefer_device = true;
+      break;
+    case Advice::kPreferHost:
+    case Advice::kUnsetPreferred:
+      granule.prefer_device = false;
+      break;
+  }
+}
+
+// One copy of two: the preferred one, or the host's where none is preferred.
+void HostManaged::collapse(Granule& granule) {
+  if (!granule.on_device || !granule.on_host) return;
+  if (granule.prefer_device) {
+    granule.on_host = false;
+  } else {
+    drop_from_device(granule);
+  }
+}
+
+void HostManaged::prefetch(Addr address, Bytes size, Place to, Bytes room) {
+  for_each(address, size, [&](Granule& granule) {
+    if (to == Place::kDevice) {
+      bring_in(granule, room);
+    } else {
+      send_out(granule);
+    }
+  });
+}
+
+void HostManaged::bring_in(Granule& granule, Bytes room) {
+  if (granule.on_device) {
+    order_.erase(granule.migrated);
+  } else {
+    if (room < granule_) return;
+    evict_down_to(room - granule_);
+    counters_.bytes_in += granule_;
+    counters_.resident += granule_;
+    granule.on_device = true;
+    granule.on_host = granule.read_mostly;
+  }
+  granule.migrated = next_migration_++;
+  order_.emplace(granule.migrated, &granule);
+}
+
+void HostManaged::send_out(Granule& granule) {
+  if (!granule.on_device) return;
+  if (!granule.read_mostly) {
+    evict(granule);
+  } else if (!granule.on_host) {
+    counters_.bytes_out += granule_;
+    granule.on_host = true;
+  }
+}
+
+void HostManaged::evict(Granule& granule) {
+  if (!granule.on_host) counters_.bytes_out += granule_;
+  drop_from_device(granule);
+}
+
+void HostManaged::drop_from_device(Granule& granule) {
+  order_.erase(granule.migrated);
+  counters_.resident -= granule_;
+  granule.on_device = false;
+  granule.on_host = true;
+}
+
+void HostManaged::evict_down_to(Bytes room) {
+  while (counters_.resident > room) evict(*order_.begin()->second);
+}
+
+}  // namespace penstock::driver
