@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m penstock`` is ``penstock``."""
+
+from penstock.cli.main import run
+
+run()

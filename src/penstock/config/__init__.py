@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration: one table of options, and one rule of who wins.
+
+A flag beats an API argument, which beats a ``PENSTOCK_*`` variable, which beats the nearest
+``penstock.toml`` (or ``[tool.penstock]`` of a ``pyproject.toml``), which beats the default.
+`schema` holds the table, `resolve` the rule, `files` finds the file. Standard library only.
+"""
+
+from .resolve import Resolved, Setting, load, resolve
+from .schema import OPTIONS, Option, Settings, find_option
+
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "Resolved",
+    "Setting",
+    "Settings",
+    "find_option",
+    "load",
+    "resolve",
+]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who wins: flag, API argument, variable, file, default; and who it was.
+
+Invariant: `resolve` is a pure function of what it is given; only `load` looks at the process
+(its environment, its working folder) and warns. Every value carries the source it came from. A
+value that is not valid is a UsageError even where a stronger source hides it, because a
+configuration that breaks when a flag is left out is a trap.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import files
+from .schema import (
+    BY_KEY,
+    BY_VARIABLE,
+    OPTIONS,
+    OTHER_VARIABLES,
+    PREFIX,
+    Option,
+    Settings,
+    nearest,
+)
+
+DEFAULT = "default"
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The value of one option, and where it came from.
+
+    Attributes:
+        option: Its row of the table.
+        value: The checked value.
+        source: "flag --device", "argument device", a variable, a file, or "default".
+    """
+
+    option: Option
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """All options with their sources.
+
+    Attributes:
+        settings: The values.
+        origins: One `Setting` an option, in the order of the table.
+        file: The configuration file that was read, if there is one.
+        warnings: What looks like a mistake: unknown variables and keys, one line each.
+    """
+
+    settings: Settings
+    origins: tuple[Setting, ...]
+    file: Path | None
+    warnings: tuple[str, ...]
+
+
+def resolve(
+    *,
+    flags: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str],
+    folder: Path,
+) -> Resolved:
+    """Decide every option.
+
+    Args:
+        flags: Values from the command line by field name; None stands for "not given".
+        arguments: Values from API calls, likewise.
+        environ: The environment.
+        folder: Where the search for a file begins.
+
+    Raises:
+        UsageError: If a value is not valid; the message names its source.
+        FailedError: If the file is not valid.
+    """
+    found = files.find_file(folder)
+    path, table = found if found else (None, {})
+    values = files.flatten(table)
+    origins = []
+    for option in OPTIONS:
+        candidates = [
+            *_given(option, flags, f"flag {option.flag}"),
+            *_given(option, arguments, f"argument {option.field}"),
+            *_variables(option, environ),
+        ]
+        if option.key in values:
+            candidates.append((values[option.key], f"{path}: {option.key}"))
+        checked = [(option.kind.read(value, source), source) for value, source in candidates]
+        value, source = checked[0] if checked else (option.default, DEFAULT)
+        origins.append(Setting(option, value, source))
+    settings = Settings(**{setting.option.field: setting.value for setting in origins})
+    notes = (*_unknown_variables(environ), *_unknown_keys(values, path))
+    return Resolved(settings, tuple(origins), path, notes)
+
+
+def load(
+    *, flags: Mapping[str, Any] | None = None, arguments: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings of this process; warns once about each variable or key that nobody reads.
+
+    Args:
+        flags: Values from the command line by field name; None stands for "not given".
+        arguments: Values from API calls, likewise.
+
+    Raises:
+        UsageError: If a value is not valid.
+        FailedError: If the configuration file is not valid.
+    """
+    resolved = resolve(flags=flags, arguments=arguments, environ=os.environ, folder=Path.cwd())
+    for note in resolved.warnings:
+        if note not in _warned:
+            _warned.add(note)
+            warnings.warn(note, stacklevel=3)
+    return resolved.settings
+
+
+def _given(option: Option, values: Mapping[str, Any] | None, source: str) -> list[tuple[Any, str]]:
+    value = (values or {}).get(option.field)
+    return [] if value is None else [(value, source)]
+
+
+def _variables(option: Option, environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The option's own variable, then those of the ancestors; an empty one counts as not set."""
+    texts = [(option.variable, str)]
+    texts += [(alias.variable, alias.convert) for alias in option.aliases]
+    return [(convert(environ[name]), name) for name, convert in texts if environ.get(name, "")]
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    known = [*BY_VARIABLE, *OTHER_VARIABLES]
+    notes = []
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            suggestion = nearest(name, known)
+            hint = f"; did you mean {suggestion}?" if suggestion else ""
+            notes.append(f"{name} is set, but nothing reads it{hint}")
+    return notes
+
+
+def _unknown_keys(values: Mapping[str, Any], path: Path | None) -> list[str]:
+    notes = []
+    for key in sorted(values):
+        if key not in BY_KEY:
+            suggestion = nearest(key, list(BY_KEY))
+            hint = f"; did you mean {suggestion}?" if suggestion else ""
+            notes.append(f"{path}: nothing reads the key {key}{hint}")
+    return notes

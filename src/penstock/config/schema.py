@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of options: `Settings` is the table, one field an option.
+
+Invariant: everything there is to say about an option is said once, here. Its default, its type,
+its flag (``--gpu-memory``), its variable (``PENSTOCK_GPU_MEMORY``), its key in a file
+(``gpu_memory``, or ``capacity`` in the table ``emulated``) and its row in the documentation all
+follow from its field. An option is listed only when something obeys it. Nothing here changes
+after import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import UsageError
+
+from . import kinds
+from .kinds import Kind
+
+PREFIX = "PENSTOCK_"
+
+# Variables that are read, but are not options: they must be known before options are.
+OTHER_VARIABLES: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A variable of one of Penstock's ancestors that sets an option.
+
+    Attributes:
+        variable: Its name.
+        convert: Turns its text into text for the option.
+    """
+
+    variable: str
+    convert: Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row of the table.
+
+    Attributes:
+        field: Its name in `Settings` and as an API argument.
+        group: The TOML table it is in; empty at the top.
+        kind: How its values are read.
+        default: Its value where nobody says anything.
+        summary: One line for help texts.
+        details: What a user may want to know beyond that.
+        aliases: Variables of the ancestors that set it.
+    """
+
+    field: str
+    group: str
+    kind: Kind
+    default: Any
+    summary: str
+    details: str
+    aliases: tuple[Alias, ...]
+
+    @property
+    def key(self) -> str:
+        """The key in a file, with its table: ``emulated.capacity``."""
+        return f"{self.group}.{self.leaf}" if self.group else self.field
+
+    @property
+    def leaf(self) -> str:
+        """The key within its table."""
+        return self.field.removeprefix(f"{self.group}_") if self.group else self.field
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return PREFIX + self.field.upper()
+
+    @property
+    def flag(self) -> str:
+        """The long flag."""
+        return "--" + self.field.replace("_", "-")
+
+
+def _option(
+    default: Any,
+    kind: Kind,
+    summary: str,
+    *,
+    group: str = "",
+    details: str = "",
+    aliases: tuple[Alias, ...] = (),
+) -> Any:
+    """A field of `Settings` that carries its row of the table."""
+    row = {"kind": kind, "summary": summary, "group": group, "details": details, "aliases": aliases}
+    return dataclasses.field(default=default, metadata=row)
+
+
+def _factor(text: str) -> str:
+    """ULMS_GPU_MEMORY_FACTOR is a bare number of percent."""
+    return text.strip().removesuffix("%") + "%"
+
+
+def _level(text: str) -> str:
+    """ULMS_LOG_LEVEL is ERROR, WARN, INFO or DEBUG."""
+    return "warning" if text.strip().lower() == "warn" else text
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every part of Penstock obeys; sizes stay as text until a total is known."""
+
+    device: str = _option(
+        "auto",
+        kinds.device(),
+        "Where to run: a GPU, or the emulated one.",
+        details="auto takes the first NVIDIA GPU, and the emulated GPU where there is none. The "
+        "emulated GPU lives in host memory: it shows that a run is correct, not how fast it is.",
+    )
+    gpu_memory: str = _option(
+        "auto",
+        kinds.size(percent_of="the GPU's memory"),
+        "The budget: device memory that may be used.",
+        details="Weights, activations and workspace share it. auto takes what is free on the "
+        "device. A budget that cannot hold the largest layer is refused with the smallest that "
+        "works.",
+        aliases=(Alias("ULMS_GPU_MEMORY_FACTOR", _factor),),
+    )
+    host_memory: str = _option(
+        "auto",
+        kinds.size(percent_of="the host's memory"),
+        "The most host memory that evicted data may take.",
+        details="auto allows what the machine, or its control group, has available. The memory "
+        "is page-locked, so the limit of `ulimit -l` may apply as well.",
+    )
+    chunk_size: str = _option(
+        "auto",
+        kinds.size(),
+        "The unit of paging.",
+        details="Rounded up to the device's granularity, 2 MiB as a rule. Larger chunks cost "
+        "fewer mapping calls and waste more at the edges. auto lets the planner choose.",
+    )
+    look_ahead_bytes: str = _option(
+        "auto",
+        kinds.size(),
+        "Bytes to keep on their way ahead of the running layer.",
+        details="More hides longer stalls, and takes room from what stays resident. auto lets "
+        "the planner choose.",
+    )
+    safety: str = _option(
+        "normal",
+        kinds.choice("normal", "strict"),
+        "What becomes of an evicted page's address.",
+        details="normal leaves it mapped until that must change, which makes a steady iteration "
+        "free of mapping calls. strict unmaps it as soon as its last use is over, so that a "
+        "kernel that reads a block it did not declare faults instead of reading other data.",
+    )
+    log_level: str = _option(
+        "warning",
+        kinds.choice("error", "warning", "info", "debug"),
+        "The least important message to log, on stderr.",
+        aliases=(Alias("ULMS_LOG_LEVEL", _level),),
+    )
+    verbose: bool = _option(
+        False,
+        kinds.boolean(),
+        "Log at least at level info; show tracebacks.",
+    )
+    emulated_capacity: str = _option(
+        "auto",
+        kinds.size(auto=True),
+        "Memory of the emulated GPU.",
+        group="emulated",
+        details="auto takes a size that fits the host.",
+    )
+    emulated_delay_us: int = _option(
+        0,
+        kinds.integer(0, 1_000_000),
+        "Longest random delay of its work, in microseconds.",
+        group="emulated",
+        details="A delay shows whether any work forgot to wait for other work. 0 is no delay.",
+    )
+    emulated_seed: int = _option(
+        0,
+        kinds.integer(0, 2**63 - 1),
+        "Seed of its random delays.",
+        group="emulated",
+    )
+
+
+OPTIONS: tuple[Option, ...] = tuple(
+    Option(field=field.name, default=field.default, **field.metadata)
+    for field in dataclasses.fields(Settings)
+)
+BY_KEY = {option.key: option for option in OPTIONS}
+BY_VARIABLE = {option.variable: option for option in OPTIONS}
+
+
+def nearest(name: str, known: list[str]) -> str | None:
+    """The known name that `name` was most likely meant to be."""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
+
+
+def find_option(name: str) -> Option:
+    """The option that goes by `name`: a key, a field, a flag, a variable or an alias.
+
+    Raises:
+        UsageError: If there is none; the remedy names the nearest.
+    """
+    wanted = name.strip()
+    for option in OPTIONS:
+        names = {option.key, option.field, option.flag, option.variable}
+        names.update(alias.variable for alias in option.aliases)
+        if wanted in names or wanted.replace("-", "_") == option.field:
+            return option
+    suggestion = nearest(wanted.lower(), list(BY_KEY)) or nearest(wanted, list(BY_VARIABLE))
+    remedy = suggestion or "penstock config show lists them"
+    raise UsageError(f"there is no option '{name}'", remedy=remedy)
