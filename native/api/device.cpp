@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C API for devices: opening one, asking about it, measuring its link.
+#include <cstdio>
+
+#include "api/handles.hpp"
+#include "engine/link.hpp"
+
+namespace penstock::api {
+namespace {
+
+thread_local std::string last_error;
+
+Status missing(const char* what) {
+  return Status(Code::kInvalidArgument, std::string(what) + " is null");
+}
+
+driver::HostDriverOptions host_options(const penstock_device_options& from) {
+  driver::HostDriverOptions options;
+  if (from.capacity != 0) options.capacity = from.capacity;
+  options.host_capacity = from.host_capacity;
+  if (from.granularity != 0) options.granularity = from.granularity;
+  options.seed = from.seed;
+  options.max_delay_us = from.max_delay_us;
+  options.fail_at_call = from.fail_at_call;
+  return options;
+}
+
+}  // namespace
+
+penstock_status leave(const Status& status) {
+  if (!status.ok()) last_error = status.message();
+  return static_cast<penstock_status>(status.code());
+}
+
+}  // namespace penstock::api
+
+using namespace penstock;       // NOLINT(google-build-using-namespace)
+using namespace penstock::api;  // NOLINT(google-build-using-namespace)
+
+extern "C" {
+
+const char* penstock_version(void) { return PENSTOCK_VERSION; }
+const char* penstock_last_error(void) { return last_error.c_str(); }
+
+penstock_status penstock_open(const penstock_device_options* options, penstock_device** device) {
+  return guard([&]() -> Status {
+    if (device == nullptr) return missing("device");
+    const penstock_device_options from = read_struct(options);
+    auto handle = std::make_unique<penstock_device>();
+    if (from.kind == PENSTOCK_EMULATED) {
+      PENSTOCK_ASSIGN(auto host, driver::open_host_driver(host_options(from)));
+      handle->host = host.get();
+      handle->driver = std::move(host);
+    } else if (from.kind == PENSTOCK_CUDA) {
+      PENSTOCK_ASSIGN(handle->driver, driver::open_cuda_driver(from.ordinal));
+    } else {
+      return Status(Code::kInvalidArgument, "no device kind " + std::to_string(from.kind));
+    }
+    *device = handle.release();
+    return {};
+  });
+}
+
+void penstock_close(penstock_device* device) { delete device; }
+
+penstock_status penstock_get_info(penstock_device* device, penstock_device_info* info) {
+  return guard([&]() -> Status {
+    if (device == nullptr) return missing("device");
+    const driver::DeviceInfo& from = device->driver->info();
+    penstock_device_info out{};
+    std::snprintf(out.name, sizeof(out.name), "%s", from.name.c_str());
+    out.ordinal = from.ordinal;
+    out.driver_version = from.driver_version;
+    out.compute_capability = from.compute_capability;
+    out.virtual_memory = from.virtual_memory;
+    out.host_chunks = from.host_chunks;
+    out.managed = from.managed;
+    out.concurrent_managed = from.concurrent_managed;
+    out.emulated = from.emulated;
+    out.total = from.total;
+    out.granularity = from.granularity;
+    return write_struct(out, info);
+  });
+}
+
+penstock_status penstock_memory(penstock_device* device, uint64_t* free_bytes,
+                                uint64_t* total_bytes) {
+  return guard([&]() -> Status {
+    if (device == nullptr) return missing("device");
+    PENSTOCK_ASSIGN(const driver::MemoryInfo memory, device->driver->memory_info());
+    if (free_bytes != nullptr) *free_bytes = memory.free;
+    if (total_bytes != nullptr) *total_bytes = memory.total;
+    return {};
+  });
+}
+
+penstock_status penstock_live(penstock_device* device, penstock_live_counts* counts) {
+  return guard([&]() -> Status {
+    if (device == nullptr) return missing("device");
+    const driver::LiveCounts live = device->driver->live();
+    penstock_live_counts out{};
+    out.ranges = live.ranges;
+    out.chunks = live.chunks;
+    out.mappings = live.mappings;
+    out.host_allocations = live.host_allocations;
+    out.managed_allocations = live.managed_allocations;
+    out.streams = live.streams;
+    out.events = live.events;
+    return write_struct(out, counts);
+  });
+}
+
+int64_t penstock_driver_calls(penstock_device* device) {
+  return device != nullptr && device->host != nullptr ? device->host->calls() : 0;
+}
+
+penstock_status penstock_measure_link(penstock_device* device, uint64_t bytes, int32_t repeats,
+                                      double* in_gb_per_s, double* out_gb_per_s) {
+  return guard([&]() -> Status {
+    if (device == nullptr) return missing("device");
+    PENSTOCK_ASSIGN(const engine::LinkSpeed speed,
+                    engine::measure_link(*device->driver, bytes, repeats));
+    if (in_gb_per_s != nullptr) *in_gb_per_s = speed.in_gb_per_s;
+    if (out_gb_per_s != nullptr) *out_gb_per_s = speed.out_gb_per_s;
+    return {};
+  });
+}
+
+}  // extern "C"

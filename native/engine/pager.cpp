@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/pager.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace penstock::engine {
+namespace {
+
+std::string mib(Bytes bytes) { return std::to_string(divide_up(bytes, kMiB)) + " MiB"; }
+
+}  // namespace
+
+Pager::Pager(driver::Driver& driver, const PagerOptions& options)
+    : driver_(driver),
+      options_(options),
+      pool_(driver, options.chunk_bytes, options.budget),
+      table_(driver, pool_),
+      stalls_(driver, options.profile_every),
+      residents_(driver, pool_, table_, counters_, options.strict) {}
+
+Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const PagerOptions& options) {
+  PagerOptions settled = options;
+  const Bytes granularity = driver.info().granularity;
+  settled.chunk_bytes = align_up(std::max<Bytes>(options.chunk_bytes, 1), granularity);
+  settled.max_copy_bytes = std::max(options.max_copy_bytes, settled.chunk_bytes);
+  if (settled.budget < settled.chunk_bytes) {
+    return Status(Code::kOutOfMemory, "a budget of " + mib(settled.budget) +
+                                          " does not hold one chunk of " +
+                                          mib(settled.chunk_bytes));
+  }
+  std::unique_ptr<Pager> pager(new Pager(driver, settled));
+  PENSTOCK_TRY(pager->residents_.start());
+  PENSTOCK_TRY(pager->stalls_.next_iteration(0));
+  return pager;
+}
+
+Pager::~Pager() {
+  // A use that never ended (a failure in between) may still be running.
+  for (const auto& [use, stream] : active_) (void)driver_.synchronize(stream);
+  for (auto& [stream, line] : timelines_) (void)line->synchronize(line->latest());
+}
+
+Timeline& Pager::timeline(driver::Stream stream) {
+  auto& line = timelines_[stream];
+  if (!line) line = std::make_unique<Timeline>(driver_, stream);
+  return *line;
+}
+
+Result<std::int32_t> Pager::create_range(Bytes bytes, bool pinned) {
+  const std::lock_guard lock(mutex_);
+  if (pinned && pool_.held() + align_up(bytes, driver_.info().granularity) > pool_.budget()) {
+    // Slots hold what the new range needs; the next fit gives some back.
+    return Status(Code::kOutOfMemory, "a pinned range of " + mib(bytes) + " beside " +
+                                          mib(pool_.held()) + " exceeds the budget of " +
+                                          mib(pool_.budget()));
+  }
+  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(bytes, pinned));
+  // Page numbers and the room for slots have changed: what was planned no longer holds.
+  cursor_.drop();
+  recorder_.clear();
+  PENSTOCK_TRY(fit_slots());
+  return index;
+}
+
+Range Pager::range(std::int32_t index) {
+  const std::lock_guard lock(mutex_);
+  return table_.range(index);
+}
+
+SlotId Pager::slots_for(Bytes budget) const {
+  const Bytes pinned = table_.pinned_bytes();
+  const Bytes room = budget > pinned ? (budget - pinned) / pool_.chunk_bytes() : 0;
+  return static_cast<SlotId>(std::min<Bytes>(room, static_cast<Bytes>(table_.pages())));
+}
+
+SlotId Pager::largest_use() const {
+  std::size_t largest = 0;
+  for (const Use& use : uses_) largest = std::max(largest, use.pages.size());
+  if (cursor_.planned()) {
+    largest = std::max(largest, static_cast<std::size_t>(policy::smallest_pool(sequence_)));
+  }
+  return static_cast<SlotId>(largest);
+}
+
+Bytes Pager::smallest() {
+  const std::lock_guard lock(mutex_);
+  const auto slots = std::max<SlotId>(largest_use(), 1);
+  return table_.pinned_bytes() + static_cast<Bytes>(slots) * pool_.chunk_bytes();
+}
+
+// Bring the number of slots to what the budget allows, giving back the emptiest and least needed.
+Status Pager::fit_slots() {
+  const SlotId wanted = slots_for(pool_.budget());
+  if (residents_.slots() < wanted) residents_.add_slots(wanted - residents_.slots());
+  while (residents_.slots() > wanted) {
+    SlotId victim = kNoSlot;
+    std::int64_t best = -1;
+    for (SlotId id = 0; id < residents_.slots(); ++id) {
+      const Slot& slot = residents_.slot(id);
+      std::int64_t score = kForEver;
+      if (slot.page != kNoPage) {
+        if (table_.page(slot.page).active > 0) continue;
+        score = slot.release == kForEver ? 0 : 1 + cursor_.distance(slot.page) / 2;
+      }
+      if (score > best) {
+        best = score;
+        victim = id;
+      }
+    }
+    if (victim == kNoSlot) {
+      return Status(Code::kOutOfMemory, "every page is in use: the budget cannot shrink now");
+    }
+    PENSTOCK_TRY(residents_.remove_slot(victim));
+  }
+  return {};
+}
+
+Result<UseId> Pager::define_use(const std::vector<Piece>& pieces) {
+  const std::lock_guard lock(mutex_);
+  Use use;
+  for (const Piece& piece : pieces) {
+    const Range* range = table_.find(piece.address, piece.bytes);
+    if (range == nullptr) {
+      return Status(Code::kInvalidArgument, "a use names " + std::to_string(piece.bytes) +
+                                                " bytes that lie in no range of this pager");
+    }
+    if (range->pinned) continue;
+    const auto [first, last] = table_.pages_of(*range, piece.address, piece.bytes);
+    for (PageId id = first; id <= last; ++id) {
+      use.pages.push_back(id);
+      if (piece.written) use.written.push_back(id);
+    }
+  }
+  for (auto* list : {&use.pages, &use.written}) {
+    std::sort(list->begin(), list->end());
+    list->erase(std::unique(list->begin(), list->end()), list->end());
+  }
+  uses_.push_back(std::move(use));
+  return static_cast<UseId>(uses_.size() - 1);
+}
+
+Status Pager::check_use(UseId use) const {
+  if (use >= 0 && static_cast<std::size_t>(use) < uses_.size()) return {};
+  return Status(Code::kInvalidArgument, "use " + std::to_string(use) + " was never defined");
+}
+
+bool Pager::is_free(SlotId id) {
+  const Slot& slot = residents_.slot(id);
+  if (slot.page == kNoPage) return true;
+  return table_.page(slot.page).active == 0 && slot.release < cursor_.begun();
+}
+
+// Where to put a page that is needed now: its own place in the plan if that is free, else an empty
+// slot, else the one whose page is needed last (by the plan; least recently used without one).
+Result<SlotId> Pager::choose_slot(PageId page) {
+  if (cursor_.planned()) {
+    const SlotId home = cursor_.home(page);
+    if (home >= 0 && home < residents_.slots() && is_free(home)) return home;
+  }
+  SlotId best = kNoSlot;
+  std::int64_t best_distance = -1;
+  std::uint64_t best_stamp = 0;
+  for (SlotId id = 0; id < residents_.slots(); ++id) {
+    const Slot& slot = residents_.slot(id);
+    if (slot.page == kNoPage) return id;
+    if (table_.page(slot.page).active > 0) continue;
+    const std::int64_t distance = cursor_.distance(slot.page);
+    if (distance > best_distance || (distance == best_distance && slot.stamp < best_stamp)) {
+      best = id;
+      best_distance = distance;
+      best_stamp = slot.stamp;
+    }
+  }
+  if (best != kNoSlot) return best;
+  return Status(Code::kOutOfMemory,
+                "the uses that run together need more than the budget of " + mib(pool_.budget()) +
+                    " (" + mib(table_.pinned_bytes()) + " of it pinned, " +
+                    std::to_string(residents_.slots()) + " chunks of " +
+                    mib(pool_.chunk_bytes()) + ")");
+}
+
+Status Pager::demand(PageId page) {
+  PENSTOCK_ASSIGN(const SlotId slot, choose_slot(page));
+  PENSTOCK_TRY(residents_.place(page, std::span(&slot, 1)));
+  // Planned pages stay for as long as the plan has it; others until something needs the slot.
+  residents_.slot(slot).release = -1;
+  ++counters_.demanded_pages;
+  disturbed_ = true;
+  return {};
+}
+
+Status Pager::begin(UseId id, driver::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  PENSTOCK_TRY(check_use(id));
+  const Use& use = uses_[static_cast<std::size_t>(id)];
+  if (!cursor_.begin(id)) {
+    ++counters_.mismatches;
+    disturbed_ = true;
+  }
+  recorder_.begin(id);
+  PENSTOCK_TRY(stalls_.use_begins(stream));
+  // From here on they cannot be chosen as victims for one another.
+  for (const PageId page : use.pages) ++table_.page(page).active;
+  active_.emplace_back(id, stream);
+  Status status;
+  Tick ready = 0;
+  ++clock_;
+  for (const PageId page : use.pages) {
+    ++counters_.page_uses;
+    if (table_.page(page).slot == kNoSlot) {
+      status = demand(page);
+      if (!status.ok()) break;
+    } else {
+      ++counters_.page_hits;
+    }
+    residents_.slot(table_.page(page).slot).stamp = clock_;
+    ready = std::max(ready, table_.page(page).ready);
+  }
+  if (status.ok() && !residents_.arrived(ready)) {
+    status = stalls_.wait_begins(id, stream);
+    if (status.ok()) status = residents_.wait_arrival(stream, ready);
+    if (status.ok()) status = stalls_.wait_ends(stream);
+  }
+  if (!status.ok()) {
+    for (const PageId page : use.pages) --table_.page(page).active;
+    active_.pop_back();
+    recorder_.end(id);
+  }
+  return status;
+}
+
+Status Pager::end(UseId id, driver::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  PENSTOCK_TRY(check_use(id));
+  const auto found = std::find_if(active_.rbegin(), active_.rend(),
+                                  [&](const auto& entry) { return entry.first == id; });
+  if (found == active_.rend()) {
+    return Status(Code::kInvalidArgument,
+                  "use " + std::to_string(id) + " ends but has not begun");
+  }
+  active_.erase(std::next(found).base());
+  recorder_.end(id);
+  const Use& use = uses_[static_cast<std::size_t>(id)];
+  for (const PageId page : use.pages) --table_.page(page).active;
+  PENSTOCK_TRY(stalls_.use_ends(stream));
+  Timeline& line = timeline(stream);
+  PENSTOCK_ASSIGN(const Tick tick, line.record());
+  for (const PageId page : use.pages) residents_.mark_used(page, Mark{&line, tick}, false);
+  for (const PageId page : use.written) residents_.mark_used(page, Mark{&line, tick}, true);
+  if (options_.strict) PENSTOCK_TRY(residents_.unmap_stale());
+  return issue_loads();
+}
+
+// Issue the plan's next loads for as long as their slots are free, neighbours in one copy.
+Status Pager::issue_loads() {
+  std::vector<SlotId> run;
+  std::vector<std::int64_t> stays;
+  while (auto next = cursor_.peek()) {
+    Page& page = table_.page(next->page);
+    if (next->last < cursor_.begun() && page.active == 0) {
+      cursor_.pop();  // its time has passed: the program skipped it, or demanded it already
+      continue;
+    }
+    if (page.slot != kNoSlot) {
+      Slot& slot = residents_.slot(page.slot);
+      slot.release = std::max(slot.release, next->last);
+      cursor_.pop();
+      continue;
+    }
+    const PageId first = next->page;
+    run.clear();
+    stays.clear();
+    Bytes bytes = 0;
+    while (next && next->page == first + static_cast<PageId>(run.size()) &&
+           table_.page(next->page).slot == kNoSlot &&
+           table_.page(next->page).range == page.range && is_free(next->slot) &&
+           std::find(run.begin(), run.end(), next->slot) == run.end() &&
+           bytes + table_.page(next->page).bytes <= options_.max_copy_bytes) {
+      run.push_back(next->slot);
+      stays.push_back(next->last);
+      bytes += table_.page(next->page).bytes;
+      next = cursor_.peek_after(static_cast<std::int64_t>(run.size()));
+    }
+    if (run.empty()) return {};
+    PENSTOCK_TRY(residents_.place(first, run));
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      residents_.slot(run[i]).release = stays[i];
+      cursor_.pop();
+    }
+    counters_.prefetched_pages += run.size();
+  }
+  return {};
+}
+
+Status Pager::iteration() {
+  const std::lock_guard lock(mutex_);
+  if (!recorder_.empty()) {
+    ++counters_.iterations;
+    iteration_in_ = counters_.bytes_in - in_at_boundary_;
+    iteration_out_ = counters_.bytes_out - out_at_boundary_;
+    in_at_boundary_ = counters_.bytes_in;
+    out_at_boundary_ = counters_.bytes_out;
+    PENSTOCK_TRY(stalls_.next_iteration(counters_.iterations));
+    const std::vector<UseId> order = recorder_.order();
+    // A prefix of the plan is an iteration that was broken off, not a new one.
+    const bool known = cursor_.planned() && order.size() <= cursor_.order().size() &&
+                       std::equal(order.begin(), order.end(), cursor_.order().begin());
+    if (!known && active_.empty()) {
+      sequence_ = recorder_.sequence(uses_, table_);
+      cursor_.adopt({}, order, sequence_);
+      PENSTOCK_TRY(make_plan());
+    } else if (disturbed_) {
+      PENSTOCK_TRY(make_plan());
+    }
+    disturbed_ = false;
+    recorder_.clear();
+  }
+  cursor_.start_iteration();
+  return issue_loads();
+}
+
+Status Pager::make_plan() {
+  policy::ScheduleOptions options;
+  options.slots = residents_.slots();
+  options.look_ahead =
+      static_cast<std::int32_t>(divide_up(options_.look_ahead_bytes, pool_.chunk_bytes()));
+  PENSTOCK_ASSIGN(policy::Plan plan, policy::schedule(sequence_, options));
+  ++counters_.plans;
+  return adopt(std::move(plan));
+}
+
+// The plan's slot numbers are names: give each the slot that already holds one of its pages, so
+// that adopting a plan moves as little as possible.
+void Pager::relabel(policy::Plan& plan) {
+  const auto count = static_cast<std::size_t>(residents_.slots());
+  std::vector<SlotId> actual(count, kNoSlot);
+  std::vector<bool> taken(count, false);
+  const auto claim = [&](SlotId name, PageId page) {
+    const Page& here = table_.page(page);
+    for (const SlotId slot : {here.slot, here.mapped}) {
+      if (slot == kNoSlot || taken[static_cast<std::size_t>(slot)]) continue;
+      if (actual[static_cast<std::size_t>(name)] != kNoSlot) return;
+      actual[static_cast<std::size_t>(name)] = slot;
+      taken[static_cast<std::size_t>(slot)] = true;
+    }
+  };
+  for (const policy::Kept& kept : plan.kept) claim(kept.slot, kept.page);
+  for (const policy::Load& load : plan.loads) claim(load.slot, load.page);
+  std::size_t spare = 0;
+  for (SlotId& slot : actual) {
+    if (slot != kNoSlot) continue;
+    while (taken[spare]) ++spare;
+    slot = static_cast<SlotId>(spare);
+    taken[spare] = true;
+  }
+  for (policy::Kept& kept : plan.kept) kept.slot = actual[static_cast<std::size_t>(kept.slot)];
+  for (policy::Load& load : plan.loads) load.slot = actual[static_cast<std::size_t>(load.slot)];
+}
+
+Status Pager::adopt(policy::Plan plan) {
+  relabel(plan);
+  for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).release = -1;
+  std::vector<UseId> order = cursor_.order();
+  cursor_.adopt(std::move(plan), std::move(order), sequence_);
+  // Bring in what is to stay, unless something in use is in its place: then its next use will.
+  std::vector<policy::Kept> kept = cursor_.plan().kept;
+  std::sort(kept.begin(), kept.end(),
+            [](const policy::Kept& a, const policy::Kept& b) { return a.page < b.page; });
+  std::vector<SlotId> run;
+  for (std::size_t i = 0; i < kept.size();) {
+    const PageId first = kept[i].page;
+    run.clear();
+    Bytes bytes = 0;
+    while (i < kept.size() && kept[i].page == first + static_cast<PageId>(run.size())) {
+      const Page& page = table_.page(kept[i].page);
+      const Slot& slot = residents_.slot(kept[i].slot);
+      const bool occupied = slot.page != kNoPage && table_.page(slot.page).active > 0;
+      if (page.slot != kNoSlot || occupied || page.range != table_.page(first).range ||
+          bytes + page.bytes > options_.max_copy_bytes) {
+        break;
+      }
+      bytes += page.bytes;
+      run.push_back(kept[i++].slot);
+    }
+    if (run.empty()) {
+      ++i;
+      continue;
+    }
+    PENSTOCK_TRY(residents_.place(first, run));
+    counters_.prefetched_pages += run.size();
+  }
+  for (const policy::Kept& stay : cursor_.plan().kept) {
+    const SlotId slot = table_.page(stay.page).slot;
+    if (slot != kNoSlot) residents_.slot(slot).release = kForEver;
+  }
+  return {};
+}
+
+Status Pager::copy_pinned(const Range& range, Addr address, Bytes bytes, bool in) {
+  std::byte* host = range.host + (address - range.address);
+  PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
+  Status status;
+  for (auto& [other, line] : timelines_) {
+    if (status.ok()) status = line->synchronize(line->latest());
+  }
+  if (status.ok()) {
+    status = in ? driver_.copy_in(address, host, bytes, stream)
+                : driver_.copy_out(host, address, bytes, stream);
+  }
+  if (status.ok()) status = driver_.synchronize(stream);
+  (void)driver_.destroy_stream(stream);
+  if (status.ok()) (in ? counters_.bytes_in : counters_.bytes_out) += bytes;
+  return status;
+}
+
+Status Pager::fetch(Addr address, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  const Range* range = table_.find(address, bytes);
+  if (range == nullptr) return Status(Code::kInvalidArgument, "fetch outside every range");
+  if (range->pinned) return copy_pinned(*range, address, bytes, true);
+  const auto [first, last] = table_.pages_of(*range, address, bytes);
+  for (PageId id = first; id <= last; ++id) {
+    if (table_.page(id).slot == kNoSlot) PENSTOCK_TRY(demand(id));
+  }
+  for (PageId id = first; id <= last; ++id) PENSTOCK_TRY(residents_.synchronize_page(id));
+  return {};
+}
+
+Status Pager::flush(Addr address, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  const Range* range = table_.find(address, bytes);
+  if (range == nullptr) return Status(Code::kInvalidArgument, "flush outside every range");
+  if (range->pinned) return copy_pinned(*range, address, bytes, false);
+  const auto [first, last] = table_.pages_of(*range, address, bytes);
+  for (PageId id = first; id <= last; ++id) {
+    if (table_.page(id).dirty) PENSTOCK_TRY(residents_.write_back(id));
+  }
+  for (PageId id = first; id <= last; ++id) PENSTOCK_TRY(residents_.synchronize_page(id));
+  return {};
+}
+
+Status Pager::resize(Bytes budget) {
+  const std::lock_guard lock(mutex_);
+  if (slots_for(budget) < std::min<SlotId>(largest_use(), table_.pages())) {
+    return Status(Code::kOutOfMemory,
+                  "a budget of " + mib(budget) + " is below the smallest that works, " +
+                      mib(table_.pinned_bytes() +
+                          static_cast<Bytes>(largest_use()) * pool_.chunk_bytes()));
+  }
+  pool_.set_budget(budget);
+  const SlotId before = residents_.slots();
+  PENSTOCK_TRY(fit_slots());
+  if (residents_.slots() != before && cursor_.planned()) {
+    PENSTOCK_TRY(make_plan());
+    return issue_loads();
+  }
+  return {};
+}
+
+PagerStats Pager::stats() {
+  const std::lock_guard lock(mutex_);
+  PagerStats stats;
+  stats.counters = counters_;
+  stats.stalls = stalls_.summary();
+  stats.budget = pool_.budget();
+  stats.device_bytes = pool_.held();
+  stats.peak_device_bytes = pool_.peak();
+  stats.pinned_bytes = table_.pinned_bytes();
+  stats.host_bytes = table_.host_bytes();
+  stats.paged_bytes = table_.paged_bytes();
+  stats.pages = static_cast<std::uint64_t>(table_.pages());
+  stats.slots = static_cast<std::uint64_t>(residents_.slots());
+  if (cursor_.planned()) {
+    stats.kept_pages = cursor_.plan().kept.size();
+    stats.streamed_pages = cursor_.plan().loads.size();
+    stats.stream_slots = static_cast<std::uint64_t>(cursor_.plan().stream_slots);
+    stats.planned_bytes_in = cursor_.plan().bytes_in;
+  }
+  stats.iteration_bytes_in = iteration_in_;
+  stats.iteration_bytes_out = iteration_out_;
+  return stats;
+}
+
+}  // namespace penstock::engine

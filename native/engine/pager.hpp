@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pager: ranges larger than device memory, kept resident where the program is about to touch
+// them.  It joins the page table, the resident set, the recorder and the plan; the plan comes from
+// policy::schedule().  All public functions take the one lock.
+//
+// Life of a use: begin() makes every page of it resident (on its way is enough) and lets the stream
+// wait for the copies; the program gives its kernels to the stream; end() marks the point after
+// them, which frees slots for the loads that the plan has next, and these are issued at once.  The
+// host never waits in a steady iteration: all order is kept by events between streams.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/chunk_pool.hpp"
+#include "engine/counters.hpp"
+#include "engine/page_table.hpp"
+#include "engine/plan_cursor.hpp"
+#include "engine/recorder.hpp"
+#include "engine/resident_set.hpp"
+#include "engine/stall_profile.hpp"
+
+namespace penstock::engine {
+
+struct PagerOptions {
+  Bytes budget = 0;
+  Bytes chunk_bytes = 0;
+  Bytes look_ahead_bytes = 0;
+  Bytes max_copy_bytes = 0;
+  bool strict = false;
+  std::int32_t profile_every = 0;
+};
+
+struct Piece {
+  Addr address = 0;
+  Bytes bytes = 0;
+  bool written = false;
+};
+
+struct PagerStats {
+  Counters counters;
+  StallSummary stalls;
+  Bytes budget = 0;
+  Bytes device_bytes = 0;
+  Bytes peak_device_bytes = 0;
+  Bytes pinned_bytes = 0;
+  Bytes host_bytes = 0;
+  Bytes paged_bytes = 0;
+  std::uint64_t pages = 0;
+  std::uint64_t slots = 0;
+  std::uint64_t kept_pages = 0;
+  std::uint64_t streamed_pages = 0;
+  std::uint64_t stream_slots = 0;
+  Bytes planned_bytes_in = 0;
+  Bytes iteration_bytes_in = 0;
+  Bytes iteration_bytes_out = 0;
+};
+
+class Pager {
+ public:
+  static Result<std::unique_ptr<Pager>> create(driver::Driver& driver, const PagerOptions& options);
+  ~Pager();
+  Pager(const Pager&) = delete;
+  Pager& operator=(const Pager&) = delete;
+
+  Result<std::int32_t> create_range(Bytes bytes, bool pinned);
+  Range range(std::int32_t index);
+  Result<UseId> define_use(const std::vector<Piece>& pieces);
+  Status begin(UseId use, driver::Stream stream);
+  Status end(UseId use, driver::Stream stream);
+  Status iteration();
+  Status fetch(Addr address, Bytes bytes);
+  Status flush(Addr address, Bytes bytes);
+  Status resize(Bytes budget);
+  Bytes smallest();
+  PagerStats stats();
+
+ private:
+  Pager(driver::Driver& driver, const PagerOptions& options);
+  Status check_use(UseId use) const;
+  Timeline& timeline(driver::Stream stream);
+  [[nodiscard]] SlotId slots_for(Bytes budget) const;
+  [[nodiscard]] SlotId largest_use() const;
+  Status fit_slots();
+  Status demand(PageId page);
+  Result<SlotId> choose_slot(PageId page);
+  [[nodiscard]] bool is_free(SlotId slot);
+  Status release(const Use& use, Mark mark);
+  Status issue_loads();
+  Status make_plan();
+  Status adopt(policy::Plan plan);
+  void relabel(policy::Plan& plan);
+  Status copy_pinned(const Range& range, Addr address, Bytes bytes, bool in);
+
+  std::mutex mutex_;
+  driver::Driver& driver_;
+  PagerOptions options_;
+  Counters counters_;
+  // Order matters: the resident set goes first, and still needs the timelines.
+  std::map<driver::Stream, std::unique_ptr<Timeline>> timelines_;
+  ChunkPool pool_;
+  PageTable table_;
+  StallProfile stalls_;
+  ResidentSet residents_;
+  std::vector<Use> uses_;
+  Recorder recorder_;
+  policy::Sequence sequence_;  // the planned one
+  PlanCursor cursor_;
+  std::vector<std::pair<UseId, driver::Stream>> active_;
+  bool disturbed_ = false;  // this iteration did not go as planned
+  std::uint64_t clock_ = 0;
+  Bytes in_at_boundary_ = 0;
+  Bytes out_at_boundary_ = 0;
+  Bytes iteration_in_ = 0;
+  Bytes iteration_out_ = 0;
+};
+
+}  // namespace penstock::engine
