@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``penstock estimate``: what a model needs and how fast it can be, from its shape alone.
+
+Invariant: needs neither torch nor a GPU and allocates nothing. The figures are bounds, not
+forecasts: no run is faster than ``max(T, (M - S) / B)`` a step, where T is the time with
+everything resident, M the bytes that a step touches, S the part of them that the budget can keep
+and B the speed of the link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+from penstock.config import Settings
+from penstock.errors import OutOfMemory, UsageError
+from penstock.models.configs import GPTConfig, dtype_name, get_config
+from penstock.report.table import Column, print_table
+from penstock.units import GB, MIB, format_bytes, parse_size
+
+from .common import STDOUT, Output, verb
+
+SCHEMA_VERSION = 1
+# Device memory is handed out in multiples of this by the drivers we know.
+GRANULARITY = 2 * MIB
+# cuBLAS keeps this much for itself on recent GPUs.
+WORKSPACE_BYTES = 32 * MIB
+# Page-locked copies over PCIe 5.0 x16, as measured on an H200.
+LINK_GB_PER_S = 55.0
+# Shares of the weights for which the table shows what a step costs.
+SHARES = (0.1, 0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be run, and on what.
+
+    Attributes:
+        config: Shape of the model.
+        batch: Sequences a step.
+        seq_len: Tokens a sequence.
+        dtype: Dtype of weights and activations.
+        link_gb_per_s: Speed of page-locked copies to the device, in decimal GB/s.
+        compute_tflops: What the device computes at, or None where that is not counted.
+    """
+
+    config: GPTConfig
+    batch: int
+    seq_len: int
+    dtype: str
+    link_gb_per_s: float
+    compute_tflops: float | None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all parameters: M, what a step touches."""
+        return self.config.weight_bytes(self.dtype)
+
+    @property
+    def activation_bytes(self) -> int:
+        """Peak of the activations of one forward pass."""
+        return self.config.activation_bytes(self.batch, self.seq_len, self.dtype)
+
+    @property
+    def largest_layer_bytes(self) -> int:
+        """The most that has to be resident at one moment."""
+        return self.config.largest_module_bytes(self.dtype)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """What the budget has to hold besides weights."""
+        return _round_up(self.activation_bytes + WORKSPACE_BYTES)
+
+    @property
+    def smallest_budget_bytes(self) -> int:
+        """The largest layer, which may begin and end inside a chunk, and what is not weights."""
+        layer = min(self.largest_layer_bytes + GRANULARITY, self.weight_bytes)
+        return self.fixed_bytes + _round_up(layer)
+
+    @property
+    def resident_budget_bytes(self) -> int:
+        """The budget from which on nothing has to move."""
+        return self.fixed_bytes + _round_up(self.weight_bytes)
+
+    @property
+    def compute_ms(self) -> float | None:
+        """T: the time of a step with everything resident."""
+        if self.compute_tflops is None:
+            return None
+        tokens = self.batch * self.seq_len
+        return self.config.flops_per_token(self.seq_len) * tokens / self.compute_tflops / 1e9
+
+    def at(self, budget: int) -> Step:
+        """What a step costs at best within a budget of `budget` bytes."""
+        moved = max(0, self.weight_bytes - max(0, budget - self.fixed_bytes))
+        link_ms = moved / (self.link_gb_per_s * GB) * 1e3
+        return Step(budget, moved, link_ms, max(link_ms, self.compute_ms or 0.0))
+
+
+@dataclass(frozen=True)
+class Step:
+    """The best that a step can be within a budget: bytes over the link, and milliseconds."""
+
+    gpu_memory_bytes: int
+    bytes_in: int
+    link_ms: float
+    step_ms: float
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences.")
+@click.option("--seq-len", type=click.IntRange(1), help="Tokens a sequence.  [default: 1024]")
+@click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")
+@click.option(
+    "--link",
+    type=click.FloatRange(0, min_open=True),
+    metavar="GB/s",
+    default=LINK_GB_PER_S,
+    show_default=True,
+    help="Speed of the host link; penstock doctor measures yours.",
+)
+@click.option(
+    "--compute-tflops",
+    type=click.FloatRange(0, min_open=True),
+    metavar="TFLOPS",
+    help="What the GPU computes at; not counted unless given.",
+)
+@verb("gpu_memory")
+def command(
+    model: str | None,
+    batch: int,
+    seq_len: int | None,
+    dtype: str,
+    link: float,
+    compute_tflops: float | None,
+    settings: Settings,
+    output: Output,
+) -> None:
+    """Say what MODEL needs and how fast it can be.
+
+    Weights, activations, the smallest budget, and the shortest step that the link
+    and the GPU allow. Needs no GPU and no torch.
+
+    \b
+    Example:
+      penstock estimate gpt3_6.7b --dtype float16 --gpu-memory 8GiB --link 55
+    """  # noqa: D301
+    if model is None and output.json_file not in (None, STDOUT):
+        # "--json MODEL": the word after --json was meant as the model.
+        model, output = output.json_file, Output(STDOUT)
+    if model is None:
+        raise UsageError("no model was given", remedy="penstock estimate gpt2_xl")
+    config = get_config(model)
+    seq_len = min(1024, config.n_positions) if seq_len is None else seq_len
+    if seq_len > config.n_positions:
+        raise UsageError(
+            f"--seq-len {seq_len} is more than the {config.n_positions} positions of {config.name}",
+            remedy=f"--seq-len {config.n_positions}",
+        )
+    work = Work(config, batch, seq_len, dtype_name(dtype), link, compute_tflops)
+    chosen = _chosen(work, settings.gpu_memory)
+    output.emit(_document(work, chosen), lambda: _print(work, chosen))
+
+
+def _chosen(work: Work, gpu_memory: str) -> Step | None:
+    """The step within the budget that was asked for, if one was.
+
+    Raises:
+        OutOfMemory: If the budget is too small for the model.
+    """
+    if gpu_memory == "auto":
+        return None
+    budget = parse_size(gpu_memory, name="--gpu-memory")
+    smallest = work.smallest_budget_bytes
+    if budget < smallest:
+        raise OutOfMemory(
+            f"{format_bytes(budget)} cannot hold the largest layer of {work.config.name} "
+            f"({format_bytes(work.largest_layer_bytes)}) and its activations and workspace "
+            f"({format_bytes(work.fixed_bytes)})",
+            remedy=f"--gpu-memory {smallest // MIB}MiB",
+            needed_bytes=smallest,
+            budget_bytes=budget,
+        )
+    return work.at(budget)
+
+
+def _table(work: Work) -> list[Step]:
+    """Steps over budgets from the smallest to everything resident."""
+    smallest = work.smallest_budget_bytes
+    budgets = {smallest, max(smallest, work.resident_budget_bytes)}
+    for share in SHARES:
+        budget = _round_up(int(share * work.weight_bytes)) + work.fixed_bytes
+        if budget > 1.1 * smallest:
+            budgets.add(budget)
+    return [work.at(budget) for budget in sorted(budgets)]
+
+
+def _verdict(work: Work, chosen: Step | None) -> str:
+    name = work.config.name
+    if chosen is None:
+        return (
+            f"{name} runs in any budget from {_mib(work.smallest_budget_bytes)}, and with "
+            f"everything resident from {_mib(work.resident_budget_bytes)}"
+        )
+    budget = format_bytes(chosen.gpu_memory_bytes)
+    if chosen.bytes_in == 0:
+        return f"{name} fits in {budget}: everything stays resident"
+    if work.compute_ms is None:
+        pace = f"the link needs {_ms(chosen.link_ms)} for that"
+    elif chosen.link_ms > work.compute_ms:
+        pace = f"{_ms(chosen.step_ms)} at best, {chosen.step_ms / work.compute_ms:.1f} x resident"
+    else:
+        pace = f"hidden behind {_ms(chosen.step_ms)} of compute"
+    return f"{name} runs in {budget}: {format_bytes(chosen.bytes_in)} move a step, {pace}"
+
+
+def _document(work: Work, chosen: Step | None) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": work.config.name,
+        "batch": work.batch,
+        "seq_len": work.seq_len,
+        "dtype": work.dtype,
+        "link_gb_per_s": work.link_gb_per_s,
+        "compute_tflops": work.compute_tflops,
+        "parameters": work.config.parameter_count(),
+        "weight_bytes": work.weight_bytes,
+        "activation_bytes": work.activation_bytes,
+        "workspace_bytes": WORKSPACE_BYTES,
+        "largest_layer_bytes": work.largest_layer_bytes,
+        "smallest_gpu_memory_bytes": work.smallest_budget_bytes,
+        "resident_gpu_memory_bytes": work.resident_budget_bytes,
+        "host_memory_bytes": work.weight_bytes,
+        "compute_ms": work.compute_ms,
+        "gpu_memory_bytes": chosen.gpu_memory_bytes if chosen else None,
+        "bytes_in": chosen.bytes_in if chosen else None,
+        "step_ms": chosen.step_ms if chosen else None,
+        "budgets": [asdict(step) for step in _table(work)],
+        "verdict": _verdict(work, chosen),
+    }
+
+
+def _print(work: Work, chosen: Step | None) -> None:
+    shape = f"{work.batch} x {work.seq_len:,} tokens, {work.dtype}"
+    click.echo(f"{work.config.name}: {work.config.parameter_count():,} parameters, {shape}\n")
+    compute = "not counted" if work.compute_ms is None else _ms(work.compute_ms)
+    for name, value in (
+        ("weights", format_bytes(work.weight_bytes)),
+        ("activations", format_bytes(work.activation_bytes)),
+        ("workspace", format_bytes(WORKSPACE_BYTES)),
+        ("largest layer", format_bytes(work.largest_layer_bytes)),
+        ("smallest budget", _mib(work.smallest_budget_bytes)),
+        ("host memory", format_bytes(work.weight_bytes)),
+        ("compute", compute),
+    ):
+        click.echo(f"{name:16} {value:>12}")
+    click.echo()
+    steps = _table(work) if chosen is None else [chosen]
+    columns = [Column(title, right=True) for title in ("budget", "moved a step", "ms at best")]
+    rows = [
+        (_mib(step.gpu_memory_bytes), format_bytes(step.bytes_in), _three(step.step_ms))
+        for step in steps
+    ]
+    print_table(columns, rows)
+    click.echo(f"\n{_verdict(work, chosen)} (estimated, link {work.link_gb_per_s:g} GB/s)")
+
+
+def _round_up(count: int) -> int:
+    return -(-count // GRANULARITY) * GRANULARITY
+
+
+def _mib(count: int) -> str:
+    """A size that can be given back as a budget: exact, in MiB."""
+    return f"{count // MIB} MiB"
+
+
+def _ms(value: float) -> str:
+    return f"{_three(value)} ms"
+
+
+def _three(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    decimals = 0
+    while 0 < value < 100 and decimals < 6 and round(value * 10**decimals) < 100:
+        decimals += 1
+    return f"{value:,.{decimals}f}"
