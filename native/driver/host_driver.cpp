@@ -110,7 +110,7 @@ LiveCounts EmulatedGpu::live() const {
   LiveCounts counts;
   {
     const std::lock_guard lock(memory_mutex_);
-    memory_->count_live(counts);
+    memory_->ledger().count_live(counts);
     counts.host_allocations = page_locked_.size();
     counts.managed_allocations = managed_.size();
   }
@@ -163,7 +163,7 @@ Result<Chunk> EmulatedGpu::create_chunk(Bytes size, Place place) {
   const bool device = place == Place::kDevice;
   PENSTOCK_TRY(fault_.count(device ? Code::kOutOfMemory : Code::kHostOutOfMemory));
   const std::lock_guard lock(memory_mutex_);
-  PENSTOCK_TRY(memory_->check_multiple("create_chunk", size));
+  PENSTOCK_TRY(memory_->ledger().check_size("create_chunk", size));
   PENSTOCK_TRY(device ? make_device_room(size) : check_host_room("create_chunk", size));
   return memory_->create_chunk(size, place);
 }

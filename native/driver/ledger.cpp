@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/ledger.hpp"
+
+#include <iterator>
+
+#include "driver/text.hpp"
+
+namespace penstock::driver {
+
+Status Ledger::check_size(const char* call, Bytes size) const {
+  if (size != 0 && size % granularity_ == 0) return {};
+  return {Code::kInvalidArgument,
+          text(call, ": size ", size, " is not a positive multiple of ", size_text(granularity_))};
+}
+
+Status Ledger::check_range(Addr address, Bytes size) const {
+  const auto range = ranges_.find(address);
+  if (range == ranges_.end() || range->second != size) {
+    return {Code::kInvalidArgument,
+            text("unreserve: ", span_text(address, size), " is not a whole reserved range")};
+  }
+  const auto mapping = first_overlap(address, size);
+  if (mapping == mappings_.end()) return {};
+  return {Code::kInvalidArgument,
+          text("unreserve: ", span_text(address, size), " still holds a mapping of ",
+               span_text(mapping->first, mapping->second.size), "; unmap it first")};
+}
+
+Result<Ledger::ChunkEntry> Ledger::check_chunk(const char* call, Chunk chunk) const {
+  const auto id = static_cast<std::uint64_t>(chunk);
+  const auto found = chunks_.find(id);
+  if (found != chunks_.end() && found->second.held) return found->second;
+  return Status(Code::kInvalidArgument, text(call, ": no chunk ", id, ", or released already"));
+}
+
+Status Ledger::check_inside_range(const char* call, Addr address, Bytes size) const {
+  PENSTOCK_TRY(check_size(call, size));
+  if (address % granularity_ != 0) {
+    return {Code::kInvalidArgument, text(call, ": address ", address_text(address),
+                                         " is not aligned to ", size_text(granularity_))};
+  }
+  auto range = ranges_.upper_bound(address);
+  if (range != ranges_.begin()) {
+    --range;
+    const Bytes offset = address - range->first;
+    if (offset < range->second && size <= range->second - offset) return {};
+  }
+  return {Code::kInvalidArgument,
+          text(call, ": ", span_text(address, size), " is not inside one reserved range")};
+}
+
+Ledger::Mappings::const_iterator Ledger::first_overlap(Addr address, Bytes size) const {
+  const auto mapping = mappings_.upper_bound(address);
+  if (mapping != mappings_.begin()) {
+    const auto before = std::prev(mapping);
+    if (before->first + before->second.size > address) return before;
+  }
+  const bool reached = mapping != mappings_.end() && mapping->first < address + size;
+  return reached ? mapping : mappings_.end();
+}
+
+Result<Ledger::ChunkEntry> Ledger::check_map(Addr address, Bytes size, Chunk chunk) const {
+  PENSTOCK_TRY(check_inside_range("map", address, size));
+  PENSTOCK_ASSIGN(const ChunkEntry entry, check_chunk("map", chunk));
+  if (entry.size != size) {
+    return Status(Code::kInvalidArgument, text("map: chunk ", static_cast<std::uint64_t>(chunk),
+                                               " has ", size_text(entry.size), ", not ",
+                                               size_text(size), "; a chunk is mapped whole"));
+  }
+  const auto other = first_overlap(address, size);
+  if (other == mappings_.end()) return entry;
+  return Status(Code::kInvalidArgument,
+                text("map: ", span_text(address, size), " overlaps the mapping of ",
+                     span_text(other->first, other->second.size)));
+}
+
+Status Ledger::check_mapped(const char* call, Addr address, Bytes size) const {
+  PENSTOCK_TRY(check_inside_range(call, address, size));
+  Addr reached = address;
+  auto mapping = mappings_.find(address);
+  while (mapping != mappings_.end() && mapping->first == reached && reached < address + size) {
+    reached += mapping->second.size;
+    ++mapping;
+  }
+  if (reached == address + size) return {};
+  return {Code::kInvalidArgument,
+          text(call, ": ", span_text(address, size),
+               " is not made of whole mappings; they lead only to ", address_text(reached))};
+}
+
+Chunk Ledger::add_chunk(std::uint64_t token, Bytes size, Place place) {
+  const std::uint64_t id = next_chunk_++;
+  chunks_.emplace(id, ChunkEntry{.token = token, .size = size, .place = place});
+  ++held_;
+  return Chunk{id};
+}
+
+void Ledger::add_mapping(Addr address, Bytes size, Chunk chunk) {
+  const auto id = static_cast<std::uint64_t>(chunk);
+  mappings_.emplace(address, Mapping{size, id});
+  ++chunks_.at(id).mappings;
+}
+
+void Ledger::collect_if_unused(std::uint64_t id, std::vector<ChunkEntry>& unused) {
+  const auto found = chunks_.find(id);
+  if (found->second.held || found->second.mappings > 0) return;
+  unused.push_back(found->second);
+  chunks_.erase(found);
+}
+
+std::vector<Ledger::ChunkEntry> Ledger::release(Chunk chunk) {
+  const auto id = static_cast<std::uint64_t>(chunk);
+  chunks_.at(id).held = false;
+  --held_;
+  std::vector<ChunkEntry> unused;
+  collect_if_unused(id, unused);
+  return unused;
+}
+
+std::vector<Ledger::ChunkEntry> Ledger::drop_mappings(Addr address, Bytes size) {
+  std::vector<ChunkEntry> unused;
+  const auto begin = mappings_.find(address);
+  const auto end = mappings_.lower_bound(address + size);
+  for (auto mapping = begin; mapping != end; ++mapping) {
+    --chunks_.at(mapping->second.chunk).mappings;
+    collect_if_unused(mapping->second.chunk, unused);
+  }
+  mappings_.erase(begin, end);
+  return unused;
+}
+
+std::vector<Ledger::ChunkEntry> Ledger::held_chunks() const {
+  std::vector<ChunkEntry> held;
+  for (const auto& [id, entry] : chunks_) {
+    if (entry.held) held.push_back(entry);
+  }
+  return held;
+}
+
+std::vector<std::pair<Addr, Bytes>> Ledger::mappings() const {
+  std::vector<std::pair<Addr, Bytes>> spans;
+  for (const auto& [address, mapping] : mappings_) spans.emplace_back(address, mapping.size);
+  return spans;
+}
+
+void Ledger::count_live(LiveCounts& counts) const {
+  counts.ranges = static_cast<std::int64_t>(ranges_.size());
+  counts.mappings = static_cast<std::int64_t>(mappings_.size());
+  counts.chunks = held_;
+}
+
+}  // namespace penstock::driver
