@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a GPT-2 checkpoint in the Hugging Face layout, straight from the mapped file.
+"""A GPT-2 checkpoint in the Hugging Face layout: read straight from the mapped file, and written.
 
 Invariant: everything is checked when the directory is opened (files, names, shapes, dtypes), so
 that a load cannot find a mismatch half way; every mismatch is a FailedError of one line with the
 name, what was expected and what was found. Each tensor goes from the memory-mapped file to its
 destination in one step, converted and transposed on the way: no second copy of the model. The
-files stay mapped as long as the loader lives. A loader is used by one thread at a time.
+files stay mapped as long as the loader lives. Writing puts a file in its place only when it is
+whole. A loader is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
 from penstock.models.configs import GPTConfig
+from penstock.models.gpt import GPT, torch_dtype
 
 _CONFIG = "config.json"
 _SINGLE = "model.safetensors"
@@ -154,7 +156,7 @@ class _Checkpoint:
                 f"{self._directory}: parameter '{name}' has shape {self._shapes[name]}, "
                 f"the destination {tuple(destination.shape)}"
             )
-        key = self._gpt2_name(name)
+        key = _gpt2_name(name, tied=self._config.tied)
         file, stored_name = self._tensors[key]
         source = file.get_tensor(stored_name)
         with torch.no_grad():
@@ -185,29 +187,24 @@ class _Checkpoint:
         return [self._directory / name for name in names]
 
     def _add_file(self, path: Path) -> None:
+        safetensors = _import_safetensors()
         try:
-            from safetensors import SafetensorError, safe_open
-        except ImportError:
-            raise EnvironmentProblem(
-                "reading a checkpoint needs the safetensors package",
-                remedy="pip install 'penstock[hf]'",
-            ) from None
-        try:
-            file = safe_open(path, framework="pt", device="cpu")
-        except (SafetensorError, OSError) as error:
+            file = safetensors.safe_open(path, framework="pt", device="cpu")
+        except (safetensors.SafetensorError, OSError) as error:
             size = path.stat().st_size if path.exists() else 0
             raise FailedError(
                 f"{path}: {size} bytes that are not a whole safetensors file: {error}",
                 remedy="fetching it again",
             ) from None
-        for stored_name in list(file.keys()):  # type: ignore[no-untyped-call]  # noqa: SIM118
+        for stored_name in list(file.keys()):
             key = stored_name.removeprefix("transformer.")
             if not _MASK.fullmatch(key):
                 self._tensors[key] = (file, stored_name)
 
     def _check(self) -> None:
         """Hold the tensors that are there against those that the shape asks for."""
-        expected = {self._gpt2_name(name): shape for name, shape in self._shapes.items()}
+        tied = self._config.tied
+        expected = {_gpt2_name(name, tied=tied): shape for name, shape in self._shapes.items()}
         for key, shape in expected.items():
             if key not in self._tensors:
                 raise FailedError(
@@ -232,17 +229,89 @@ class _Checkpoint:
                 f"{self._config.n_layers} layers does not have, such as '{extra[0]}'"
             )
 
-    def _gpt2_name(self, name: str) -> str:
-        """GPT-2's name, without the prefix "transformer.", of a parameter of ours."""
-        module, _, leaf = name.rpartition(".")
-        if self._config.tied and module == "lm_head":
-            module = "token_embedding"
-        if module in _OTHER_PARTS:
-            return f"{_OTHER_PARTS[module]}.{leaf}"
-        _, layer, part = module.split(".", 2)
-        return f"h.{layer}.{_BLOCK_PARTS[part]}.{leaf}"
+
+def _gpt2_name(name: str, *, tied: bool) -> str:
+    """GPT-2's name, without the prefix "transformer.", of a parameter of ours."""
+    module, _, leaf = name.rpartition(".")
+    if tied and module == "lm_head":
+        module = "token_embedding"
+    if module in _OTHER_PARTS:
+        return f"{_OTHER_PARTS[module]}.{leaf}"
+    _, layer, part = module.split(".", 2)
+    return f"h.{layer}.{_BLOCK_PARTS[part]}.{leaf}"
 
 
 def _stored(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape in which the file keeps a tensor of our `shape`."""
     return shape[::-1] if _CONV1D.search(key) else shape
+
+
+def save_checkpoint(
+    model: GPT, directory: str | Path, *, dtype: object = "float32", end_id: int | None = None
+) -> None:
+    """Write config.json and model.safetensors, as `open_checkpoint` and transformers read them.
+
+    Args:
+        model: The model; it is not changed.
+        directory: Created where it is missing; files of the same names are replaced.
+        dtype: Dtype of the stored tensors.
+        end_id: Id of the token that begins and ends a text, where the vocabulary has one.
+
+    Raises:
+        FailedError: If the directory cannot be written.
+        EnvironmentProblem: If safetensors is not installed.
+    """
+    save_file = _import_safetensors().torch.save_file
+    config, directory = model.config, Path(directory)
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        key = _gpt2_name(name, tied=config.tied)
+        value = parameter.detach().to("cpu", torch_dtype(dtype))
+        value = value.t() if _CONV1D.search(key) else value
+        tensors[key if key.startswith("lm_head") else f"transformer.{key}"] = value.contiguous()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        weights_part = directory / f"{_SINGLE}.part"
+        config_part = directory / f"{_CONFIG}.part"
+        try:
+            save_file(tensors, str(weights_part), metadata={"format": "pt"})
+            config_part.write_text(json.dumps(_config_json(config, end_id), indent=2) + "\n")
+            weights_part.replace(directory / _SINGLE)
+            config_part.replace(directory / _CONFIG)
+        finally:
+            weights_part.unlink(missing_ok=True)
+            config_part.unlink(missing_ok=True)
+    except OSError as error:
+        raise FailedError(f"{directory}: cannot write the checkpoint: {error}") from None
+
+
+def _config_json(config: GPTConfig, end_id: int | None) -> dict[str, Any]:
+    return {
+        "activation_function": "gelu_new",
+        "architectures": ["GPT2LMHeadModel"],
+        "attn_pdrop": config.dropout,
+        "bos_token_id": end_id,
+        "embd_pdrop": config.dropout,
+        "eos_token_id": end_id,
+        "layer_norm_epsilon": config.norm_eps,
+        "model_type": "gpt2",
+        "n_embd": config.d_model,
+        "n_head": config.n_heads,
+        "n_inner": config.d_ff,
+        "n_layer": config.n_layers,
+        "n_positions": config.n_positions,
+        "resid_pdrop": config.dropout,
+        "tie_word_embeddings": config.tied,
+        "vocab_size": config.vocab_size,
+    }
+
+
+def _import_safetensors() -> Any:
+    try:
+        import safetensors
+        import safetensors.torch
+    except ImportError:
+        raise EnvironmentProblem(
+            "checkpoints need the safetensors package", remedy="pip install 'penstock[hf]'"
+        ) from None
+    return safetensors

@@ -85,9 +85,7 @@ def open_tokenizer(directory: str | Path) -> Tokenizer:
         if whole.is_file():
             backend = tokenizers.Tokenizer.from_file(str(whole))
         else:
-            from tokenizers.implementations import ByteLevelBPETokenizer
-
-            backend = ByteLevelBPETokenizer.from_file(str(vocab), str(merges))
+            backend = tokenizers.ByteLevelBPETokenizer.from_file(str(vocab), str(merges))
     except Exception as error:  # the library raises bare Exception for a damaged file
         shown = whole if whole.is_file() else vocab
         raise FailedError(f"{shown}: not a readable tokenizer: {error}") from None
