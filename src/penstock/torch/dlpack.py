@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors over memory that Penstock owns, by DLPack.
+
+DLPack, unlike __cuda_array_interface__, does not ask the driver about the pointer, so that a
+tensor can stand for device addresses that nothing is mapped to at the moment. The memory must
+outlive every tensor made here: detaching a model replaces them all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p
+
+import torch
+
+_KIND = {"cpu": 1, "cuda": 2}
+_UINT8 = (1, 8, 1)  # kDLUInt, bits, lanes
+
+
+class _Device(Structure):
+    _fields_ = [("kind", c_int32), ("index", c_int32)]
+
+
+class _DType(Structure):
+    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+
+
+class _Tensor(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device", _Device),
+        ("ndim", c_int32),
+        ("dtype", _DType),
+        ("shape", ctypes.POINTER(c_int64)),
+        ("strides", ctypes.POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+class _ManagedTensor(Structure):
+    _fields_ = [("tensor", _Tensor), ("context", c_void_p), ("deleter", c_void_p)]
+
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [c_void_p, ctypes.c_char_p, c_void_p]
+
+# A tensor reads its descriptor once more when it dies, whenever that is, so descriptors are never
+# freed: about 100 bytes for each block of each attached model.
+_descriptors: list[object] = []
+
+
+def bytes_at(address: int, size: int, device: torch.device) -> torch.Tensor:
+    """A flat uint8 tensor over `size` bytes at `address`, without ownership.
+
+    Args:
+        address: A host address for device "cpu", a device address for "cuda".
+        size: Bytes, at least 1.
+        device: Where the address lives.
+
+    Returns:
+        Tensor of shape (size,), dtype torch.uint8, with a storage of its own.
+    """
+    shape = (c_int64 * 1)(size)
+    managed = _ManagedTensor()
+    managed.tensor.data = address
+    managed.tensor.device = _Device(_KIND[device.type], device.index or 0)
+    managed.tensor.ndim = 1
+    managed.tensor.dtype = _DType(*_UINT8)
+    managed.tensor.shape = shape
+    _descriptors.append((managed, shape))
+    capsule = _new_capsule(ctypes.addressof(managed), b"dltensor", None)
+    return torch.utils.dlpack.from_dlpack(capsule)
+
+
+def view_as(
+    flat: torch.Tensor,
+    dtype: torch.dtype,
+    size: torch.Size | tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+) -> torch.Tensor:
+    """A view of a flat byte tensor with this dtype, shape, stride and offset (in elements)."""
+    item = dtype.itemsize
+    whole = flat[: flat.numel() // item * item].view(dtype)
+    return whole.as_strided(size, stride, offset)

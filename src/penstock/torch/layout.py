@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model keeps in memory, storage by storage, and where each goes.
+
+A block is one storage: parameters and buffers that share it (tied weights, views) share the
+block. Blocks lie in the order in which the modules own them, which is close to the order of use,
+in arenas of at most ARENA_BYTES, so that moving a model in never holds a second copy of more than
+one arena. Blocks are packed without rounding: a page at a border belongs to both neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from penstock.units import GIB, KIB, MIB
+
+ALIGNMENT = 512  # what PyTorch's own allocator gives, so that the same kernels are chosen
+ARENA_BYTES = 1 * GIB
+# Norms and biases are used everywhere and weigh nothing: in a model of some size they stay.
+SMALL_BLOCK = 256 * KIB
+SMALL_SHARE = 0.002
+SMALL_MODEL = 256 * MIB
+
+
+@dataclass(slots=True)
+class Slot:
+    """One place in a module that holds a tensor: module._parameters[key] or _buffers[key]."""
+
+    module: nn.Module
+    key: str
+    name: str
+    is_parameter: bool
+    tensor: torch.Tensor
+
+
+@dataclass(slots=True)
+class Block:
+    """One storage, and all the slots whose tensors lie in it."""
+
+    nbytes: int
+    slots: list[Slot] = field(default_factory=list)
+    pinned: bool = False
+    address: int = 0  # set when the block has been placed
+    device_bytes: torch.Tensor | None = None
+    host_bytes: torch.Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its first tensor."""
+        return self.slots[0].name
+
+
+def _slots(model: nn.Module) -> Iterator[Slot]:
+    for prefix, module in model.named_modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                name = f"{prefix}.{key}" if prefix else key
+                yield Slot(module, key, name, True, parameter)
+        for key, buffer in module._buffers.items():
+            if buffer is not None:
+                name = f"{prefix}.{key}" if prefix else key
+                yield Slot(module, key, name, False, buffer)
+
+
+def collect_blocks(model: nn.Module) -> list[Block]:
+    """The blocks of a model in the order of its modules; empty tensors have none."""
+    blocks: dict[int, Block] = {}
+    for slot in _slots(model):
+        storage = slot.tensor.untyped_storage()
+        if storage.nbytes() == 0:
+            continue
+        block = blocks.setdefault(storage._cdata, Block(storage.nbytes()))
+        block.slots.append(slot)
+    result = list(blocks.values())
+    total = sum(block.nbytes for block in result)
+    if total >= SMALL_MODEL:
+        _pin_small(result, total)
+    return result
+
+
+def _pin_small(blocks: list[Block], total: int) -> None:
+    left = int(total * SMALL_SHARE)
+    for block in sorted(blocks, key=lambda block: block.nbytes):
+        size = align(block.nbytes)
+        if block.nbytes > SMALL_BLOCK or size > left:
+            return
+        block.pinned = True
+        left -= size
+
+
+def align(size: int) -> int:
+    """Round a size up to ALIGNMENT."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def arenas(blocks: list[Block]) -> Iterator[list[Block]]:
+    """Cut paged blocks into arenas; a block larger than ARENA_BYTES has one of its own."""
+    arena: list[Block] = []
+    size = 0
+    for block in blocks:
+        if arena and size + align(block.nbytes) > ARENA_BYTES:
+            yield arena
+            arena, size = [], 0
+        arena.append(block)
+        size += align(block.nbytes)
+    if arena:
+        yield arena

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a CUDA budget the model's blocks may have: what everything else leaves.
+
+Everything else is what PyTorch's caching allocator has reserved (activations, workspaces) and what
+the driver holds beyond it (modules of kernels, library handles), by the driver's own free-memory
+figure, counted from the moment of attaching. The CUDA context itself, about half a GiB that no one
+can avoid, is not part of the budget. On the emulated GPU activations live in ordinary host memory
+and take no room.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from penstock.native import Device
+from penstock.units import MIB
+
+# PyTorch takes segments of 2 MiB and more; repeated passes of one shape do not grow.
+MARGIN = 8 * MIB
+
+
+class Room:
+    """Follows a device's memory from the moment it is made."""
+
+    def __init__(self, device: Device, torch_device: torch.device, budget: int) -> None:
+        self.budget = budget
+        self.cuda = torch_device.type == "cuda"
+        self._device = device
+        self._torch_device = torch_device
+        if self.cuda:
+            torch.cuda.synchronize(torch_device)
+            torch.cuda.empty_cache()
+            self._free_at_start = device.memory()[0]
+            self._reserved_at_start = torch.cuda.memory_reserved(torch_device)
+
+    def used(self) -> int:
+        """Bytes of device memory that this process uses, without its context."""
+        if not self.cuda:
+            total, free = self._device.memory()[1], self._device.memory()[0]
+            return total - free
+        return max(0, self._free_at_start - self._device.memory()[0]) + self._reserved_at_start
+
+    def reserved(self) -> int:
+        """Bytes that PyTorch's allocator holds."""
+        return torch.cuda.memory_reserved(self._torch_device) if self.cuda else 0
+
+    def for_blocks(self, held: int) -> int:
+        """Bytes of the budget left for blocks, of which `held` are in their hands now."""
+        if not self.cuda:
+            return self.budget
+        return self.budget - (self.used() - held) - MARGIN
+
+    def limit_torch(self, blocks: int) -> None:
+        """Let PyTorch's allocator raise its own error rather than exceed the budget.
+
+        Args:
+            blocks: Bytes that the blocks may hold.
+        """
+        if not self.cuda:
+            return
+        total = self._device.memory()[1]
+        share = max(self.budget - blocks, 2 * MIB) / total
+        torch.cuda.set_per_process_memory_fraction(min(1.0, share), self._torch_device)
+
+    def free_torch(self) -> None:
+        """Lift the limit."""
+        if self.cuda:
+            torch.cuda.set_per_process_memory_fraction(1.0, self._torch_device)

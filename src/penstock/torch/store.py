@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves a model's tensors into blocks, and out again.
+
+Invariant: a Parameter keeps its identity (unless it was on "meta", which has none worth keeping),
+ties and shared storages stay as they were, and at no time is more than one arena held twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock.errors import UsageError
+from penstock.native import Pager
+
+from .dlpack import bytes_at, view_as
+from .layout import Block, Slot, align, arenas
+
+Loader = Callable[[str, torch.Tensor], None]
+_CPU = torch.device("cpu")
+
+
+def like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+    """A view of the flat bytes where `tensor` lies in its own storage."""
+    return view_as(flat, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+class BlockStore:
+    """The blocks of one model, in the ranges of one pager."""
+
+    def __init__(self, blocks: list[Block], pager: Pager, device: torch.device) -> None:
+        self.blocks = blocks
+        self.pager = pager
+        self.device = device
+
+    def move_in(self, load: Loader | None) -> None:
+        """Place every block; on failure what was placed can be moved out again."""
+        pinned = [block for block in self.blocks if block.pinned]
+        if pinned:
+            self._place(pinned, load, pinned=True)
+        for arena in arenas([block for block in self.blocks if not block.pinned]):
+            self._place(arena, load, pinned=False)
+
+    def by_pointer(self) -> dict[int, Block]:
+        """Paged blocks by the address that their tensors' storages tell."""
+        return {block.address: block for block in self.blocks if not block.pinned}
+
+    def flush(self) -> None:
+        """Make every host copy current."""
+        for block in self.blocks:
+            self.pager.flush(block.address, block.nbytes)
+
+    def host_tensors(self) -> dict[str, torch.Tensor]:
+        """Every tensor by name, as views of the page-locked host copies."""
+        tensors: dict[str, torch.Tensor] = {}
+        for block in self.blocks:
+            assert block.host_bytes is not None
+            for slot in block.slots:
+                tensors[slot.name] = like(slot.tensor, block.host_bytes)
+        return tensors
+
+    def move_out(self) -> None:
+        """Give the model ordinary tensors on the CPU, with the content of the host copies.
+
+        Blocks that were never filled are left alone.
+        """
+        for block in self.blocks:
+            if block.device_bytes is not None and block.host_bytes is not None:
+                self._point(block, block.host_bytes.clone())
+            block.host_bytes = block.device_bytes = None
+
+    def _place(self, blocks: list[Block], load: Loader | None, *, pinned: bool) -> None:
+        size = sum(align(block.nbytes) for block in blocks)
+        made = self.pager.create_range(size, pinned=pinned)
+        offset = 0
+        for block in blocks:
+            block.address = made.address + offset
+            block.host_bytes = bytes_at((made.host or 0) + offset, block.nbytes, _CPU)
+            self._fill(block, load)
+            block.device_bytes = bytes_at(block.address, block.nbytes, self.device)
+            self._point(block, block.device_bytes)
+            offset += align(block.nbytes)
+        if pinned:
+            self.pager.fetch(made.address, size)
+
+    @staticmethod
+    def _fill(block: Block, load: Loader | None) -> None:
+        first = block.slots[0]
+        assert block.host_bytes is not None
+        if first.tensor.device.type != "meta":
+            source = torch.empty(0, dtype=torch.uint8, device=first.tensor.device)
+            source.set_(first.tensor.untyped_storage())
+            block.host_bytes.copy_(source)
+            return
+        if load is None:
+            raise UsageError(
+                f"{first.name} is on the meta device and has no content",
+                remedy="attach(model, load=...) with a function that fills it",
+            )
+        seen: set[int] = set()
+        for slot in block.slots:
+            if id(slot.tensor) not in seen:
+                seen.add(id(slot.tensor))
+                load(slot.name, like(slot.tensor, block.host_bytes))
+
+    @staticmethod
+    def _point(block: Block, flat: torch.Tensor) -> None:
+        """Let every tensor of the block lie in `flat`."""
+        moved: dict[int, torch.Tensor] = {}
+        for slot in block.slots:
+            before = id(slot.tensor)
+            if before not in moved:
+                moved[before] = _moved(slot, like(slot.tensor, flat))
+            table: dict[str, Any] = (
+                slot.module._parameters if slot.is_parameter else slot.module._buffers
+            )
+            table[slot.key] = slot.tensor = moved[before]
+
+
+def _moved(slot: Slot, data: torch.Tensor) -> torch.Tensor:
+    """The slot's tensor with new data: the same object, or a new one in place of a meta one."""
+    if slot.tensor.device.type != "meta":
+        slot.tensor.data = data
+        return slot.tensor
+    if slot.is_parameter:
+        return nn.Parameter(data, requires_grad=slot.tensor.requires_grad)
+    return data

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the counters of an attachment amount to, in numbers and in one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.units import format_bytes
+
+if TYPE_CHECKING:
+    from .attach import Attachment
+
+
+def summarize(attachment: Attachment) -> dict[str, Any]:
+    """The pager's counters, and what they mean.
+
+    Returns:
+        Everything of Pager.stats(), and: weight_bytes, gpu_memory_bytes, passes, hit_ratio (pages
+        resident when their use began, of all), compute_ms (the profiled pass less its stalls),
+        link_gb_per_s and link_out_gb_per_s (page-locked copies, measured), ideal_ms =
+        max(compute, (M - S) / link) for one pass with M the paged bytes and S the room the blocks
+        have, largest_stall_module.
+    """
+    stats = attachment.pager.stats()
+    link_in, link_out = attachment.link()
+    resident = max(0, stats["budget"] - stats["pinned_bytes"])
+    missing = max(0, stats["paged_bytes"] - resident)
+    compute = max(0.0, stats["profiled_ms"] - stats["stall_ms"])
+    uses = stats["page_uses"]
+    stats.update(
+        weight_bytes=attachment.weight_bytes,
+        gpu_memory_bytes=attachment.budget,
+        passes=attachment.passes,
+        hit_ratio=stats["page_hits"] / uses if uses else 1.0,
+        compute_ms=compute,
+        link_gb_per_s=link_in,
+        link_out_gb_per_s=link_out,
+        ideal_ms=max(compute, missing / link_in / 1e6 if link_in else 0.0),
+        largest_stall_module=attachment.hooks.name_of(stats["largest_stall_use"]),
+    )
+    return stats
+
+
+def explain(stats: dict[str, Any]) -> str:
+    """One line on why the last passes took as long as they did."""
+    per_pass = stats["iteration_bytes_in"]
+    if stats["streamed_pages"] == 0 and stats["iterations"] > 1:
+        return (
+            f"everything stays on the device: {format_bytes(stats['paged_bytes'])} of blocks in "
+            f"{format_bytes(stats['budget'])}, nothing moved in the last pass"
+        )
+    parts = [
+        f"{format_bytes(per_pass)} in and {format_bytes(stats['iteration_bytes_out'])} out a pass",
+        f"hit ratio {stats['hit_ratio']:.3f}",
+        f"link {stats['link_gb_per_s']:.1f} GB/s",
+    ]
+    if stats["profiled_ms"] > 0:
+        busy = per_pass / 1e6 / stats["profiled_ms"]
+        parts.append(f"{busy:.1f} GB/s achieved in a profiled pass of {stats['profiled_ms']:.1f} ms")
+        parts.append(f"{stats['stall_ms']:.1f} ms of it waiting for pages")
+        if stats["largest_stall_ms"] > 0:
+            where = stats["largest_stall_module"] or "the root"
+            parts.append(f"longest {stats['largest_stall_ms']:.1f} ms before {where}")
+    if stats["mismatches"]:
+        parts.append(f"{stats['mismatches']} uses out of order")
+    return ", ".join(parts)
+
+
+def memory_summary(attachment: Attachment) -> str:
+    """A few lines on where the memory is."""
+    stats = attachment.pager.stats()
+    rows = [
+        ("weights", attachment.weight_bytes),
+        ("budget", attachment.budget),
+        ("  of it for blocks", stats["budget"]),
+        ("blocks on the device", stats["device_bytes"]),
+        ("  peak", stats["peak_device_bytes"]),
+        ("  always resident", stats["pinned_bytes"]),
+        ("page-locked on the host", stats["host_bytes"]),
+    ]
+    lines = [f"{name:<26}{format_bytes(value):>12}" for name, value in rows]
+    lines.append(
+        f"{'pages':<26}{stats['pages']:>12}  ({stats['kept_pages']} stay, "
+        f"{stats['streamed_pages']} stream through {stats['stream_slots']} slots)"
+    )
+    return "\n".join(lines)
