@@ -75,7 +75,7 @@ not a file follows, write `--json=FILE` or put `--json` last.)
 | 1 | failed: a file that is not there or not valid, a check that does not hold |
 | 2 | usage: an unknown verb, flag, model or dtype, a size or count that makes no sense |
 | 3 | environment: no GPU where one was asked for, no driver, a missing extra |
-| 4 | out of memory: a budget that cannot hold the largest layer, host memory that does not suffice |
+| 4 | out of memory: a budget below the largest layer, host memory that does not suffice |
 | 130 | interrupted |
 """
 

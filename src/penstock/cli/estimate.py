@@ -110,7 +110,7 @@ class Step:
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, metavar="MODEL")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences.")
 @click.option("--seq-len", type=click.IntRange(1), help="Tokens a sequence.  [default: 1024]")
 @click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")

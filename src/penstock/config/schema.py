@@ -24,7 +24,9 @@ from .kinds import Kind
 PREFIX = "PENSTOCK_"
 
 # Variables that are read, but are not options: they must be known before options are.
-OTHER_VARIABLES: dict[str, str] = {}
+OTHER_VARIABLES: dict[str, str] = {
+    "PENSTOCK_LIBRARY": "another libpenstock.so than the one that came with the package",
+}
 
 
 @dataclass(frozen=True)
