@@ -9,7 +9,11 @@
 //
 // The engine issues the loads strictly in the order of the plan, each as soon as its slot is free:
 // that is, when the previous span in that slot has ended.  So the slots given to streaming bound
-// the bytes in flight, and no other throttle is needed.
+// the bytes in flight, and no other throttle is needed.  Three things follow from the plan being a
+// cycle: a span that wraps is loaded at the end of one iteration for the next, so that the first
+// iteration finds it missing; a page that has several spans may come up for loading while its
+// former span is still in another slot, and must wait for that one to end as well; and the slots of
+// a plan are the same every iteration, so that a page comes back to the chunk that it left.
 #pragma once
 
 #include "base/status.hpp"
@@ -20,6 +24,7 @@ namespace penstock::policy {
 struct ScheduleOptions {
   std::int32_t slots = 0;       // the pool
   std::int32_t look_ahead = 4;  // slots wanted for copies in flight beyond the running step's own
+  bool may_turn = false;        // the caller carries out Plan::turn
 };
 
 struct Load {
@@ -35,17 +40,33 @@ struct Kept {
 };
 
 struct Plan {
-  std::vector<Kept> kept;     // resident through the whole iteration
-  std::vector<Load> loads;    // in the order in which to issue them; by first step, then page
+  std::vector<Kept> kept;         // resident through the whole iteration
+  std::vector<Load> loads;        // in the order in which to issue them; by first step, then page
   std::int32_t stream_slots = 0;  // slots not taken by kept pages and used by loads
   Bytes bytes_in = 0;             // that one iteration moves
+
+  // Empty, and always so unless may_turn: the slots are the same every iteration.  Otherwise slots
+  // are renamed when an iteration has issued its last load: the chunk that was slot s is now slot
+  // turn[s].  It takes this to reach LRU's traffic where spans overlap in a ring and fill the pool:
+  // three steps {a,c} {a,b} {b,c} in two slots load three pages an iteration, but three arcs that
+  // overlap pairwise cannot share two slots that keep their names.
+  std::vector<SlotId> turn;
 };
 
 // The smallest pool that can run the sequence at all: the largest step.
 std::int32_t smallest_pool(const Sequence& sequence);
 
-// kOutOfMemory when options.slots < smallest_pool(sequence).  Guarantees: at every step the kept
-// pages and the spans that cover it fit options.slots; bytes_in <= LRU's at the same slots.
+// kOutOfMemory when options.slots < smallest_pool(sequence), kInvalidArgument when the sequence is
+// not valid.  Guarantees: at every step the kept pages and the spans that cover it fit
+// options.slots; with may_turn, bytes_in <= LRU's at the same slots, for any sequence.  (LRU holds
+// the same pages at the end of every iteration, so one iteration of LRU is a fair measure.)
+// Without may_turn this holds as well unless the spans cannot be coloured, see Plan::turn; then the
+// plan gives up pages until they can.  The same input gives the same plan.
 Result<Plan> schedule(const Sequence& sequence, const ScheduleOptions& options);
+
+// kInternal, with what is wrong, unless the plan can be carried out: every use is covered by
+// exactly one kept page or span, no two spans meet in a slot, the loads are in order, the totals
+// are right, and the pool suffices.  O(n log n); for tests and debug builds.
+Status check(const Sequence& sequence, const ScheduleOptions& options, const Plan& plan);
 
 }  // namespace penstock::policy
