@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/cuda_memory.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include "driver/text.hpp"
+
+namespace penstock::driver::cuda {
+namespace {
+
+// How often cuMemSetAccess is tried while it answers NOT_READY, which it may do when other threads
+// work on the device; with the pauses doubling from 50 us the last try comes after 0.8 s.
+constexpr int kSetAccessTries = 15;
+
+}  // namespace
+
+Status CudaMemory::check_supported(const char* call, Place place) const {
+  const DeviceInfo& info = device_.info();
+  if (place == Place::kDevice ? info.virtual_memory : info.host_chunks) return {};
+  return {Code::kUnsupported,
+          text(call, ": ", info.name, " with CUDA driver ", info.driver_version,
+               place == Place::kDevice ? " has no virtual memory management"
+                                       : " cannot map host memory into a range")};
+}
+
+Result<Addr> CudaMemory::reserve(Bytes size) {
+  PENSTOCK_TRY(check_supported("reserve", Place::kDevice));
+  const std::lock_guard lock(mutex_);
+  PENSTOCK_TRY(ledger_.check_size("reserve", size));
+  const CudaScope scope(device_);
+  DevicePtr address = 0;
+  PENSTOCK_TRY(
+      device_.check(symbols_.mem_address_reserve(&address, size, device_.info().granularity, 0, 0),
+                    "cuMemAddressReserve", size));
+  ledger_.add_range(address, size);
+  return address;
+}
+
+Status CudaMemory::unreserve(Addr address, Bytes size) {
+  const std::lock_guard lock(mutex_);
+  PENSTOCK_TRY(ledger_.check_range(address, size));
+  const CudaScope scope(device_);
+  PENSTOCK_TRY(device_.check(symbols_.mem_address_free(address, size), "cuMemAddressFree", size));
+  ledger_.drop_range(address);
+  return {};
+}
+
+Result<Chunk> CudaMemory::create_chunk(Bytes size, Place place) {
+  PENSTOCK_TRY(check_supported("create_chunk", place));
+  const std::lock_guard lock(mutex_);
+  PENSTOCK_TRY(ledger_.check_size("create_chunk", size));
+  const CudaScope scope(device_);
+  const AllocationProperties properties = device_.properties(place);
+  AllocationHandle handle = 0;
+  PENSTOCK_TRY(device_.check(symbols_.mem_create(&handle, size, &properties, 0), "cuMemCreate",
+                             size, place));
+  return ledger_.add_chunk(handle, size, place);
+}
+
+Status CudaMemory::release_chunk(Chunk chunk) {
+  const std::lock_guard lock(mutex_);
+  PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_chunk("release_chunk", chunk));
+  const CudaScope scope(device_);
+  PENSTOCK_TRY(device_.check(symbols_.mem_release(entry.token), "cuMemRelease", entry.size));
+  ledger_.release(chunk);  // while a mapping keeps it, the driver keeps it too
+  return {};
+}
+
+Status CudaMemory::map(Addr address, Bytes size, Chunk chunk) {
+  const std::lock_guard lock(mutex_);
+  PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_map(address, size, chunk));
+  const CudaScope scope(device_);
+  PENSTOCK_TRY(device_.check(symbols_.mem_map(address, size, 0, entry.token, 0), "cuMemMap", size));
+  ledger_.add_mapping(address, size, chunk);
+  return {};
+}
+
+Status CudaMemory::unmap(Addr address, Bytes size) {
+  const std::lock_guard lock(mutex_);
+  PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size));
+  const CudaScope scope(device_);
+  PENSTOCK_TRY(device_.check(symbols_.mem_unmap(address, size), "cuMemUnmap", size));
+  ledger_.drop_mappings(address, size);
+  return {};
+}
+
+Status CudaMemory::set_access(Addr address, Bytes size) {
+  const AccessDescriptor access{device_.device_location(), kAccessReadWrite};
+  Error error = kSuccess;
+  auto pause = std::chrono::microseconds(50);
+  for (int attempt = 1; attempt <= kSetAccessTries; ++attempt, pause *= 2) {
+    {
+      const std::lock_guard lock(mutex_);
+      PENSTOCK_TRY(ledger_.check_mapped("set_access", address, size));
+      const CudaScope scope(device_);
+      error = symbols_.mem_set_access(address, size, &access, 1);
+    }
+    if (error != kNotReady) break;
+    std::this_thread::sleep_for(pause);
+  }
+  return device_.check(error, "cuMemSetAccess", size);
+}
+
+void CudaMemory::count_live(LiveCounts& counts) const {
+  const std::lock_guard lock(mutex_);
+  ledger_.count_live(counts);
+}
+
+void CudaMemory::give_everything_back() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [address, size] : ledger_.mappings()) symbols_.mem_unmap(address, size);
+  for (const auto& chunk : ledger_.held_chunks()) symbols_.mem_release(chunk.token);
+  for (const auto& [address, size] : ledger_.ranges()) symbols_.mem_address_free(address, size);
+}
+
+}  // namespace penstock::driver::cuda
