@@ -20,12 +20,10 @@ enum Error : int {
   kSuccess = 0,
   kInvalidValue = 1,
   kOutOfMemory = 2,
-  kDeinitialized = 4,
   kStubLibrary = 34,
   kNoDevice = 100,
   kInvalidHandle = 400,
   kNotReady = 600,
-  kContextIsDestroyed = 709,
   kNotSupported = 801,
 };
 

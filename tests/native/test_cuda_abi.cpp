@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our own declarations of the CUDA driver's interface against the real ones.  Where the compiler
+// finds a cuda.h (CPLUS_INCLUDE_PATH=/usr/local/cuda/include) every value, layout and signature is
+// compared when this file is compiled; elsewhere the test says that it compared nothing.
+#include "doctest/doctest.h"
+
+#if __has_include(<cuda.h>)
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "driver/cuda_symbols.hpp"
+
+namespace abi = penstock::driver::cuda;
+
+namespace {
+
+// The same call for the machine: as many parameters, each of the same size and kind.
+template <class Ours, class Theirs>
+constexpr bool same_parameter() {
+  return sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs) &&
+         std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
+         std::is_class_v<Ours> == std::is_class_v<Theirs>;
+}
+
+template <class Ours, class Theirs>
+struct SameCall : std::false_type {};
+
+template <class... Ours, class... Theirs>
+requires(sizeof...(Ours) ==
+         sizeof...(Theirs)) struct SameCall<abi::Error (*)(Ours...), CUresult (*)(Theirs...)>
+    : std::bool_constant<(same_parameter<Ours, Theirs>() && ...)> {
+};
+
+#define PENSTOCK_SAME_CALL(member, function) \
+  static_assert(SameCall<decltype(abi::Symbols::member), decltype(&function)>::value, #function)
+
+PENSTOCK_SAME_CALL(init, cuInit);
+PENSTOCK_SAME_CALL(driver_get_version, cuDriverGetVersion);
+PENSTOCK_SAME_CALL(get_error_name, cuGetErrorName);
+PENSTOCK_SAME_CALL(get_error_string, cuGetErrorString);
+PENSTOCK_SAME_CALL(device_get, cuDeviceGet);
+PENSTOCK_SAME_CALL(device_get_count, cuDeviceGetCount);
+PENSTOCK_SAME_CALL(device_get_name, cuDeviceGetName);
+PENSTOCK_SAME_CALL(device_get_attribute, cuDeviceGetAttribute);
+PENSTOCK_SAME_CALL(device_total_mem, cuDeviceTotalMem);
+PENSTOCK_SAME_CALL(primary_context_retain, cuDevicePrimaryCtxRetain);
+PENSTOCK_SAME_CALL(primary_context_release, cuDevicePrimaryCtxRelease);
+PENSTOCK_SAME_CALL(context_get_current, cuCtxGetCurrent);
+PENSTOCK_SAME_CALL(context_push_current, cuCtxPushCurrent);
+PENSTOCK_SAME_CALL(context_pop_current, cuCtxPopCurrent);
+PENSTOCK_SAME_CALL(context_synchronize, cuCtxSynchronize);
+PENSTOCK_SAME_CALL(exchange_capture_mode, cuThreadExchangeStreamCaptureMode);
+PENSTOCK_SAME_CALL(mem_get_info, cuMemGetInfo);
+PENSTOCK_SAME_CALL(mem_get_granularity, cuMemGetAllocationGranularity);
+PENSTOCK_SAME_CALL(mem_address_reserve, cuMemAddressReserve);
+PENSTOCK_SAME_CALL(mem_address_free, cuMemAddressFree);
+PENSTOCK_SAME_CALL(mem_create, cuMemCreate);
+PENSTOCK_SAME_CALL(mem_release, cuMemRelease);
+PENSTOCK_SAME_CALL(mem_map, cuMemMap);
+PENSTOCK_SAME_CALL(mem_unmap, cuMemUnmap);
+PENSTOCK_SAME_CALL(mem_set_access, cuMemSetAccess);
+PENSTOCK_SAME_CALL(mem_host_alloc, cuMemHostAlloc);
+PENSTOCK_SAME_CALL(mem_free_host, cuMemFreeHost);
+PENSTOCK_SAME_CALL(mem_alloc_managed, cuMemAllocManaged);
+PENSTOCK_SAME_CALL(mem_free, cuMemFree);
+PENSTOCK_SAME_CALL(mem_advise, cuMemAdvise_v2);
+PENSTOCK_SAME_CALL(mem_prefetch_async, cuMemPrefetchAsync_v2);
+PENSTOCK_SAME_CALL(memcpy_htod_async, cuMemcpyHtoDAsync);
+PENSTOCK_SAME_CALL(memcpy_dtoh_async, cuMemcpyDtoHAsync);
+PENSTOCK_SAME_CALL(memcpy_dtod_async, cuMemcpyDtoDAsync);
+PENSTOCK_SAME_CALL(memset_d8_async, cuMemsetD8Async);
+PENSTOCK_SAME_CALL(stream_create, cuStreamCreate);
+PENSTOCK_SAME_CALL(stream_destroy, cuStreamDestroy);
+PENSTOCK_SAME_CALL(stream_synchronize, cuStreamSynchronize);
+PENSTOCK_SAME_CALL(stream_wait_event, cuStreamWaitEvent);
+PENSTOCK_SAME_CALL(event_create, cuEventCreate);
+PENSTOCK_SAME_CALL(event_destroy, cuEventDestroy);
+PENSTOCK_SAME_CALL(event_record, cuEventRecord);
+PENSTOCK_SAME_CALL(event_query, cuEventQuery);
+PENSTOCK_SAME_CALL(event_synchronize, cuEventSynchronize);
+PENSTOCK_SAME_CALL(event_elapsed_time, cuEventElapsedTime);
+
+#define PENSTOCK_SAME_VALUE(ours, theirs) \
+  static_assert(static_cast<long>(abi::ours) == static_cast<long>(theirs), #theirs)
+
+PENSTOCK_SAME_VALUE(kSuccess, CUDA_SUCCESS);
+PENSTOCK_SAME_VALUE(kInvalidValue, CUDA_ERROR_INVALID_VALUE);
+PENSTOCK_SAME_VALUE(kOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
+PENSTOCK_SAME_VALUE(kStubLibrary, CUDA_ERROR_STUB_LIBRARY);
+PENSTOCK_SAME_VALUE(kNoDevice, CUDA_ERROR_NO_DEVICE);
+PENSTOCK_SAME_VALUE(kInvalidHandle, CUDA_ERROR_INVALID_HANDLE);
+PENSTOCK_SAME_VALUE(kNotReady, CUDA_ERROR_NOT_READY);
+PENSTOCK_SAME_VALUE(kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
+PENSTOCK_SAME_VALUE(kComputeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+PENSTOCK_SAME_VALUE(kComputeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+PENSTOCK_SAME_VALUE(kManagedMemory, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
+PENSTOCK_SAME_VALUE(kConcurrentManagedAccess, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+PENSTOCK_SAME_VALUE(kVirtualMemoryManagement,
+                    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+PENSTOCK_SAME_VALUE(kGpuDirectRdmaWithVirtualMemory,
+                    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+PENSTOCK_SAME_VALUE(kHostNumaId, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+#if CUDA_VERSION >= 13000  // has no name before
+PENSTOCK_SAME_VALUE(kHostNumaVirtualMemoryManagement,
+                    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+#endif
+PENSTOCK_SAME_VALUE(kLocationDevice, CU_MEM_LOCATION_TYPE_DEVICE);
+PENSTOCK_SAME_VALUE(kLocationHost, CU_MEM_LOCATION_TYPE_HOST);
+PENSTOCK_SAME_VALUE(kLocationHostNuma, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+PENSTOCK_SAME_VALUE(kAllocationPinned, CU_MEM_ALLOCATION_TYPE_PINNED);
+PENSTOCK_SAME_VALUE(kGranularityMinimum, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+PENSTOCK_SAME_VALUE(kAccessReadWrite, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+PENSTOCK_SAME_VALUE(kSetReadMostly, CU_MEM_ADVISE_SET_READ_MOSTLY);
+PENSTOCK_SAME_VALUE(kUnsetReadMostly, CU_MEM_ADVISE_UNSET_READ_MOSTLY);
+PENSTOCK_SAME_VALUE(kSetPreferredLocation, CU_MEM_ADVISE_SET_PREFERRED_LOCATION);
+PENSTOCK_SAME_VALUE(kUnsetPreferredLocation, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION);
+PENSTOCK_SAME_VALUE(kHostAllocPortable, CU_MEMHOSTALLOC_PORTABLE);
+PENSTOCK_SAME_VALUE(kAttachGlobal, CU_MEM_ATTACH_GLOBAL);
+PENSTOCK_SAME_VALUE(kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
+PENSTOCK_SAME_VALUE(kEventDefault, CU_EVENT_DEFAULT);
+PENSTOCK_SAME_VALUE(kEventDisableTiming, CU_EVENT_DISABLE_TIMING);
+PENSTOCK_SAME_VALUE(kCaptureModeRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
+PENSTOCK_SAME_VALUE(kProcAddressLegacyStream, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
+
+#define PENSTOCK_SAME_FIELD(ours, our_field, theirs, their_field)                  \
+  static_assert(offsetof(abi::ours, our_field) == offsetof(theirs, their_field) && \
+                    sizeof(abi::ours::our_field) == sizeof(theirs::their_field),   \
+                #theirs "." #their_field)
+
+static_assert(sizeof(abi::Location) == sizeof(CUmemLocation));
+PENSTOCK_SAME_FIELD(Location, type, CUmemLocation, type);
+PENSTOCK_SAME_FIELD(Location, id, CUmemLocation, id);
+static_assert(sizeof(abi::AccessDescriptor) == sizeof(CUmemAccessDesc));
+PENSTOCK_SAME_FIELD(AccessDescriptor, location, CUmemAccessDesc, location);
+PENSTOCK_SAME_FIELD(AccessDescriptor, flags, CUmemAccessDesc, flags);
+static_assert(sizeof(abi::AllocationProperties) == sizeof(CUmemAllocationProp));
+PENSTOCK_SAME_FIELD(AllocationProperties, type, CUmemAllocationProp, type);
+PENSTOCK_SAME_FIELD(AllocationProperties, requested_handle_types, CUmemAllocationProp,
+                    requestedHandleTypes);
+PENSTOCK_SAME_FIELD(AllocationProperties, location, CUmemAllocationProp, location);
+PENSTOCK_SAME_FIELD(AllocationProperties, win32_metadata, CUmemAllocationProp, win32HandleMetaData);
+PENSTOCK_SAME_FIELD(AllocationProperties, flags, CUmemAllocationProp, allocFlags);
+static_assert(offsetof(abi::AllocationProperties, flags.gpu_direct_rdma_capable) ==
+              offsetof(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable));
+
+}  // namespace
+
+TEST_CASE("CUDA: our declarations are those of cuda.h") {
+  MESSAGE("compared with cuda.h of CUDA " << CUDA_VERSION << " when compiled");
+}
+
+#else
+
+TEST_CASE("CUDA: our declarations are those of cuda.h") {
+  MESSAGE("no cuda.h found: nothing compared");
+}
+
+#endif
