@@ -26,12 +26,14 @@ _UNITS = {
     "mib": MIB,
     "gib": GIB,
     "tib": TIB,
+    "pib": TIB << 10,
     "kb": 10**3,
     "mb": 10**6,
     "gb": GB,
     "tb": 10**12,
+    "pb": 10**15,
 }
-_BARE_PREFIXES = {"k": "K", "m": "M", "g": "G", "t": "T"}
+_BARE_PREFIXES = {"k": "K", "m": "M", "g": "G", "t": "T", "p": "P"}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]*|%)")
 _MAX_BYTES = (1 << 63) - 1
 _MAX_TEXT = 64
@@ -41,8 +43,8 @@ _FORMS = "bytes, 450MiB, 8GiB, 8GB or 80%"
 def parse_size(text: str | int, total: int | None = None, *, name: str = "size") -> int:
     """Turn a size as people write it into bytes.
 
-    Units are not case-sensitive: B, KiB, MiB, GiB, TiB (powers of 1024), KB, MB, GB, TB (powers
-    of 1000). A fraction is cut to whole bytes.
+    Units are not case-sensitive: B, KiB, MiB, GiB, TiB, PiB (powers of 1024), KB, MB, GB, TB, PB
+    (powers of 1000). A fraction is cut to whole bytes.
 
     Args:
         text: Bytes ("123"), a number and a unit ("8GiB", "1.5 GB") or a percentage ("80%").

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,8 @@ __all__ = ["Loader", "load_model", "open_checkpoint", "synthetic_loader"]
 Loader = Callable[[str, Tensor], None]
 
 _STD = 0.02
-# A prime, so that the rows of no matrix repeat: 2**22 - 3 normals, 16 MiB in fp32.
+# A prime, so that the rows of no matrix repeat: 2**22 - 3 normals, 16 MiB in fp32. A model with
+# fewer parameters needs no more normals than it has parameters.
 _POOL = 4_194_301
 
 
@@ -47,12 +49,13 @@ def synthetic_loader(config: GPTConfig, seed: int = 0) -> Loader:
         ``load(name, destination)`` for a contiguous destination of any floating dtype.
     """
     shapes = config.parameter_shapes()
+    pool_size = min(_POOL, sum(prod(shape) for shape in shapes.values()))
     pools: dict[torch.dtype, Tensor] = {}
 
     def pool(dtype: torch.dtype) -> Tensor:
         if dtype not in pools:
             generator = torch.Generator().manual_seed(seed)
-            pools[dtype] = (torch.randn(_POOL, generator=generator) * _STD).to(dtype)
+            pools[dtype] = (torch.randn(pool_size, generator=generator) * _STD).to(dtype)
         return pools[dtype]
 
     @torch.no_grad()
@@ -63,7 +66,7 @@ def synthetic_loader(config: GPTConfig, seed: int = 0) -> Loader:
         elif "norm" in name:
             destination.fill_(1.0)
         else:
-            _tile(destination, pool(destination.dtype), _pool_start(name, seed))
+            _tile(destination, pool(destination.dtype), _hash(name, seed) % pool_size)
 
     return load
 
@@ -80,9 +83,9 @@ def _check_destination(
         )
 
 
-def _pool_start(name: str, seed: int) -> int:
+def _hash(name: str, seed: int) -> int:
     digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") % _POOL
+    return int.from_bytes(digest, "little")
 
 
 def _tile(destination: Tensor, pool: Tensor, start: int) -> None:
@@ -90,7 +93,7 @@ def _tile(destination: Tensor, pool: Tensor, start: int) -> None:
     flat = destination.view(-1)
     done = 0
     while done < flat.numel():
-        count = min(_POOL - start, flat.numel() - done)
+        count = min(len(pool) - start, flat.numel() - done)
         flat[done : done + count].copy_(pool[start : start + count])
         done, start = done + count, 0
 
