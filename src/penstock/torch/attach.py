@@ -273,7 +273,8 @@ class Attachment:
         self.hooks.start_watch()
         self._handles += [
             model.register_forward_hook(self._ends, always_call=True),
-            model.register_state_dict_post_hook(self._state_dict),
+            # The registry sets an attribute on the hook, which a bound method refuses.
+            model.register_state_dict_post_hook(lambda *state: self._state_dict(*state)),
             model.register_load_state_dict_pre_hook(self._refuse_load),
         ]
 
