@@ -50,6 +50,11 @@ _MASK = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
+def shipped_checkpoint() -> Path:
+    """The directory of the small GPT-2 that comes with Penstock; its README.md says what it is."""
+    return Path(__file__).resolve().parent / "data" / "tiny-gpt2"
+
+
 def open_checkpoint(directory: str | Path) -> tuple[GPTConfig, Callable[[str, Tensor], None]]:
     """Open a directory with config.json and model.safetensors, whole or in indexed shards.
 

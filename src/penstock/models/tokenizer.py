@@ -86,6 +86,8 @@ def open_tokenizer(directory: str | Path) -> Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(whole))
         else:
             backend = tokenizers.ByteLevelBPETokenizer.from_file(str(vocab), str(merges))
+            if backend.token_to_id(_END_OF_TEXT) is not None:
+                backend.add_special_tokens([_END_OF_TEXT])
     except Exception as error:  # the library raises bare Exception for a damaged file
         shown = whole if whole.is_file() else vocab
         raise FailedError(f"{shown}: not a readable tokenizer: {error}") from None
