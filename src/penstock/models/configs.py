@@ -172,12 +172,14 @@ class GPTConfig:
     def activation_bytes(self, batch: int, seq_len: int, dtype: object) -> int:
         """Estimated peak of the activations of one forward pass without a graph.
 
-        The larger of the feed-forward part (residual, its normed copy, the inner tensor before
-        and after GELU) and of the end (residual, its normed copy, the logits); workspace of the
-        matrix products is not counted.
+        The largest of three places: attention (residual, its normed copy, queries, keys and
+        values, the result and its copy in order), the feed-forward part (residual, its normed
+        copy, the inner tensor before and after GELU) and the end (residual, its normed copy, the
+        logits). Workspace of the matrix products is not counted.
         """
-        widths = (2 * self.d_model + 2 * self.d_ff, 2 * self.d_model + self.vocab_size)
-        return batch * seq_len * max(widths) * dtype_bytes(dtype)
+        d = self.d_model
+        width = max(7 * d, 2 * d + 2 * self.d_ff, 2 * d + self.vocab_size)
+        return batch * seq_len * width * dtype_bytes(dtype)
 
     def kv_cache_bytes(self, batch: int, max_tokens: int, dtype: object) -> int:
         """Bytes of the keys and values of `max_tokens` positions in all layers."""
