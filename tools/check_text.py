@@ -24,8 +24,10 @@ MOST_LINES = 500
 # The patterns are written so that this file does not match them itself.
 FORBIDDEN = {
     "a note to finish it later": re.compile(r"\b(TO[D]O|FIX[M]E|XX[X])\b"),
-    "a path of somebody's machine": re.compile(r"(?<![\w.<])/(hom[e]|wor[k]|roo[t]|User[s])/\w"),
-    "a temporary path": re.compile(r"(?<![\w.<])/tm[p]/\w"),
+    "a path of somebody's machine": re.compile(
+        r"(?<![\w.<>])/(hom[e]|wor[k]|roo[t]|User[s])/[\w.]"
+    ),
+    "a temporary path": re.compile(r"(?<![\w.<>])/tm[p]/[\w.]"),
     "the address of a package index": re.compile(
         r"(pypi\.or[g]|pythonhosted\.or[g]|download\.pytorch\.or[g]|anaconda\.or[g])"
     ),

@@ -7,9 +7,6 @@ milliseconds and needs neither torch nor a GPU: the command line relies on it.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from ._version import __version__
 
 # Public name -> the module that defines it.
@@ -20,9 +17,11 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    import importlib
+
     value = getattr(importlib.import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value

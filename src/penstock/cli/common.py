@@ -58,6 +58,24 @@ class Output:
                 _write_whole(Path(self.json_file), text)
 
 
+class Amount(click.ParamType):
+    """A number above zero; neither infinity nor nan, which click's own range lets through."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read it."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf:
+            self.fail(f"{value!r} is not a number above zero.", param, ctx)
+        return number
+
+
 def verb(*fields: str, json_output: bool = True) -> Callable[[Callable[..., Any]], Any]:
     """Give a verb's function the flags that it shares with others.
 

@@ -20,7 +20,7 @@ from penstock.models.configs import GPTConfig, dtype_name, get_config
 from penstock.report.table import Column, print_table
 from penstock.units import GB, MIB, format_bytes, parse_size
 
-from .common import STDOUT, Output, verb
+from .common import STDOUT, Amount, Output, verb
 
 SCHEMA_VERSION = 1
 # Device memory is handed out in multiples of this by the drivers we know.
@@ -116,7 +116,7 @@ class Step:
 @click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")
 @click.option(
     "--link",
-    type=click.FloatRange(0, min_open=True),
+    type=Amount(),
     metavar="GB/s",
     default=LINK_GB_PER_S,
     show_default=True,
@@ -124,7 +124,7 @@ class Step:
 )
 @click.option(
     "--compute-tflops",
-    type=click.FloatRange(0, min_open=True),
+    type=Amount(),
     metavar="TFLOPS",
     help="What the GPU computes at; not counted unless given.",
 )
@@ -139,7 +139,7 @@ def command(
     settings: Settings,
     output: Output,
 ) -> None:
-    """Say what MODEL needs and how fast it can be.
+    """Say what a model needs and how fast it can be.
 
     Weights, activations, the smallest budget, and the shortest step that the link
     and the GPU allow. Needs no GPU and no torch.

@@ -8,6 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
+from penstock.host import limits, memory_sizes
 from penstock.units import GIB, MIB, format_bytes
 
 from .result import Check
@@ -48,63 +49,25 @@ def host_memory(meminfo: Path = Path("/proc/meminfo")) -> Check:
     )
 
 
-def memory_sizes(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int] | None:
-    """Total and available bytes of host memory, or None where the kernel does not tell."""
-    try:
-        lines = meminfo.read_text(encoding="ascii", errors="replace").splitlines()
-        values = {
-            line.partition(":")[0]: line.split()[1] for line in lines if len(line.split()) > 1
-        }
-        return int(values["MemTotal"]) * 1024, int(values["MemAvailable"]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
-
-
 def control_group(
     membership: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
 ) -> Check:
     """The limit that a container or a job scheduler puts on memory."""
     why = "A process that grows beyond the limit of its control group is killed without a word."
-    limit = memory_limit(membership, mount)
     sizes = memory_sizes()
-    if limit is None or (sizes is not None and limit >= sizes[0]):
+    total, available = sizes if sizes else (1 << 63, 1 << 63)
+    found = [limit for limit in limits(membership, mount) if limit.total < total]
+    if not found:
         return Check("cgroup", "ok", "no limit below the machine's memory", why)
-    tight = sizes is not None and limit < sizes[1]
+    tightest = min(found, key=lambda limit: limit.left)
+    tight = tightest.left < min(available, LOW_MEMORY)
     return Check(
         "cgroup",
         "warn" if tight else "ok",
-        f"limit {format_bytes(limit)}",
+        f"{format_bytes(tightest.left)} left of a limit of {format_bytes(tightest.total)}",
         why,
         "raise it: docker run --memory=..., or the memory request of the job" if tight else "",
     )
-
-
-def memory_limit(membership: Path, mount: Path) -> int | None:
-    """The tightest limit, in bytes, on this process's control groups; None if there is none."""
-    try:
-        lines = membership.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    limits = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root, name = (mount, "memory.max")
-        if controllers:  # the first version of control groups
-            root, name = (mount / "memory", "memory.limit_in_bytes")
-        inside = Path(path.lstrip("/"))
-        limits += [_read_limit(root / group / name) for group in (inside, *inside.parents)]
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _read_limit(path: Path) -> int | None:
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    # The first version writes "no limit" as the largest number of whole pages.
-    return int(text) if text.isdigit() and int(text) < 1 << 62 else None
 
 
 def memlock(*, page_locking_failed: bool) -> Check:

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``penstock config show`` and ``config explain``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.cli.main import main
+from penstock.config import OPTIONS
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def show(capsys) -> dict:
+    assert main(["config", "show", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_show_lists_every_option_with_its_source(capsys, monkeypatch, tmp_path):
+    (tmp_path / "penstock.toml").write_text('safety = "strict"\n')
+    monkeypatch.setenv("PENSTOCK_GPU_MEMORY", "80%")
+    document = show(capsys)
+    rows = {row["key"]: row for row in document["options"]}
+    assert list(rows) == [option.key for option in OPTIONS]
+    assert rows["gpu_memory"] == {
+        "key": "gpu_memory",
+        "value": "80%",
+        "source": "PENSTOCK_GPU_MEMORY",
+    }
+    assert rows["safety"]["source"] == f"{tmp_path / 'penstock.toml'}: safety"
+    assert rows["device"]["source"] == "default"
+    assert document["file"] == str(tmp_path / "penstock.toml")
+    assert document["schema_version"] == 1
+
+
+def test_show_for_people_has_one_line_an_option(capsys):
+    assert main(["config", "show"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(OPTIONS)
+    assert lines[1].split() == ["device", "auto", "default"]
+
+
+def test_a_flag_is_a_source(capsys):
+    assert main(["config", "show", "-v", "--json"]) == 0
+    rows = {row["key"]: row for row in json.loads(capsys.readouterr().out)["options"]}
+    assert rows["verbose"] == {"key": "verbose", "value": True, "source": "flag --verbose"}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+def test_explain_names_every_way_to_set_it(option, capsys):
+    assert main(["config", "explain", option.key]) == 0
+    out = capsys.readouterr().out
+    for name in (option.key, option.variable, option.flag, option.kind.forms):
+        assert name in out
+
+
+def test_a_broken_file_is_one_line_and_exit_1(capsys, tmp_path):
+    (tmp_path / "penstock.toml").write_text("safety = \n")
+    assert main(["config", "show"]) == 1
+    assert "not valid TOML" in capsys.readouterr().err
