@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check the wheel: its tag, what is in it, and that it works where there is no torch.
+
+It is installed into a new environment, in which only click and rich are added; `penstock doctor`,
+`estimate` and `--help` must work there.  Exits 1 if anything does not hold.
+
+Usage: python tools/check_wheel.py FOLDER   (the folder holds one wheel)
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+TAG = "py3-none-linux_x86_64"
+MUST_HOLD = (
+    "penstock/lib/libpenstock.so",
+    "penstock/include/penstock.h",
+    "penstock/py.typed",
+    "penstock/cli/main.py",
+)
+MUST_NOT_HOLD = ("tests/", "doctest", "__pycache__", "native/")
+COMMANDS = (("--version",), ("--help",), ("doctor",), ("estimate", "gpt3_6.7b"), ("config", "show"))
+
+
+def check_contents(wheel: Path) -> list[str]:
+    """What is wrong with the file itself, one line each."""
+    found = [] if wheel.name.endswith(f"-{TAG}.whl") else [f"the tag is not {TAG}"]
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    found += [f"{name} is missing" for name in MUST_HOLD if name not in names]
+    found += [
+        f"{name} does not belong there"
+        for name in names
+        if any(part in name for part in MUST_NOT_HOLD)
+    ]
+    return found
+
+
+def check_use(wheel: Path) -> list[str]:
+    """What does not work after an installation without extras, one line each."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    clean.pop("PYTHONPATH", None)
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        programs = Path(folder) / "bin"
+        pip = (programs / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
+        subprocess.run([*pip, wheel], check=True, env=clean)
+        found = []
+        for arguments in COMMANDS:
+            done = subprocess.run(
+                [programs / "penstock", *arguments],
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                env=clean,
+                check=False,
+            )
+            if done.returncode or not done.stdout:
+                said = (done.stderr or done.stdout).strip()
+                found.append(f"penstock {' '.join(arguments)}: exit {done.returncode}\n{said}")
+        has_torch = subprocess.run(
+            [programs / "python", "-c", "import torch"], capture_output=True, check=False
+        )
+        if has_torch.returncode == 0:
+            found.append("torch was installed unasked")
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    wheels = list(Path(arguments[0]).resolve().glob("*.whl"))
+    if len(wheels) != 1:
+        print(f"{len(wheels)} wheels in {arguments[0]}, not one", file=sys.stderr)
+        return 1
+    found = check_contents(wheels[0]) or check_use(wheels[0])
+    for violation in found:
+        print(violation, file=sys.stderr)
+    size = wheels[0].stat().st_size / 1e6
+    print(f"wheel: {len(found)} violation(s)" if found else f"wheel: ok ({size:.1f} MB)")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
