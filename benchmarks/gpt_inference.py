@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forward passes of a GPT larger than its budget: Penstock, resident, hand-made stream, accelerate.
+
+    python benchmarks/gpt_inference.py --model gpt3_6.7b --gpu-memory 8GiB --gpu-memory 4GiB \
+        --output benchmarks/results/gpt3_6.7b.json
+
+All in one process on one card: the link's speed, the resident time (twice: the second is the A/A
+row), then every budget. Logits are compared bit for bit on the GPU, and the memory used is read
+from the driver while passes run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+from measure import FreeMemoryWatch, provenance, spread, time_steps, write_result
+from yardsticks import HandMadeStream, accelerate_offload
+
+from penstock.models.configs import get_config
+from penstock.models.gpt import build_on_meta
+from penstock.models.weights import load_model, synthetic_loader
+from penstock.torch import attach
+from penstock.units import GIB, format_bytes, parse_size
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="gpt3_6.7b")
+    parser.add_argument("--dtype", default="float16")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--seq-len", type=int, default=1024)
+    parser.add_argument("--gpu-memory", action="append", default=[])
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--warmups", type=int, default=4)
+    parser.add_argument("--chunk-size", default=None)
+    parser.add_argument("--look-ahead", default=None)
+    parser.add_argument("--safety", default="normal")
+    parser.add_argument("--hand-made", action="store_true")
+    parser.add_argument("--accelerate", action="store_true")
+    parser.add_argument("--output", type=Path, default=None)
+    return parser.parse_args()
+
+
+class Bench:
+    """One model, one input, one reference."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.config = get_config(args.model)
+        generator = torch.Generator().manual_seed(1)
+        shape = (args.batch, args.seq_len)
+        self.tokens = torch.randint(0, self.config.vocab_size, shape, generator=generator).cuda()
+        self.free_at_start = torch.cuda.mem_get_info()[0]
+
+    def loader(self) -> Any:
+        return synthetic_loader(self.config, 0)
+
+    def time(self, model: Any, steps: int | None = None) -> list[float]:
+        args = self.args
+        return time_steps(
+            lambda: model(self.tokens), warmups=args.warmups, steps=steps or args.steps
+        )
+
+    def resident(self) -> Any:
+        return load_model(self.config, self.loader(), dtype=self.args.dtype, device="cuda")
+
+    def run_resident(self) -> dict[str, Any]:
+        model = self.resident()
+        self.reference = model(self.tokens)
+        torch.cuda.reset_peak_memory_stats()
+        first, second = self.time(model), self.time(model)
+        weights = sum(p.nbytes for p in model.parameters())
+        self.activations = torch.cuda.max_memory_allocated() - weights - self.reference.nbytes
+        self.weights = weights
+        self.resident_ms = statistics.median(first)
+        row = {"how": "resident", "weight_bytes": weights, **spread(first)}
+        again = {"how": "resident, again (A/A)", **spread(second)}
+        return {"row": row, "again": again, "model": model}
+
+    def run_hand_made(self, model: Any, budget: int) -> dict[str, Any]:
+        layer = sum(p.nbytes for p in model.blocks[0].parameters())
+        outside = self.weights - layer * len(model.blocks)
+        room = budget - outside - self.activations - 2 * layer
+        resident = max(0, min(len(model.blocks), room // layer))
+        stream = HandMadeStream(model, int(resident))
+        exact = torch.equal(stream(self.tokens), self.reference)
+        times = self.time(stream)
+        stream.close()
+        return {
+            "how": f"hand-made stream, {resident} of {len(model.blocks)} layers stay",
+            "gpu_memory_bytes": budget,
+            "bytes_in": layer * (len(model.blocks) - int(resident)),
+            "exact": exact,
+            **spread(times),
+        }
+
+    def run_penstock(self, budget: int) -> dict[str, Any]:
+        args = self.args
+        gc.collect()
+        torch.cuda.empty_cache()
+        free_before = torch.cuda.mem_get_info()[0]
+        torch_before = torch.cuda.memory_reserved()
+        attached = attach(
+            build_on_meta(self.config, dtype=args.dtype),
+            gpu_memory=budget + torch_before,
+            device="cuda",
+            load=self.loader(),
+            chunk_size=args.chunk_size,
+            look_ahead=args.look_ahead,
+            safety=args.safety,
+        )
+        model = attached.model
+        exact = [torch.equal(model(self.tokens), self.reference) for _ in range(3)]
+        times = self.time(model)
+        with FreeMemoryWatch() as watch:
+            for _ in range(3):
+                exact.append(torch.equal(model(self.tokens), self.reference))
+        aa = self.time(model)
+        stats = attached.stats()
+        link = attached.link()[0]
+        # The room that an ideal would have: the whole budget less what activations and workspace
+        # take at their peak, none of it lost to transfer.
+        used = free_before - watch.lowest
+        blocks = stats["device_bytes"]
+        others = max(0, used - blocks)
+        room = budget - others
+        paged = stats["paged_bytes"] + stats["pinned_bytes"]
+        ideal = max(self.resident_ms, max(0, paged - room) / link / 1e6)
+        median = statistics.median(times)
+        row = {
+            "how": "penstock",
+            "gpu_memory_bytes": budget,
+            "used_by_driver_bytes": used,
+            "within_budget": used <= budget,
+            "activations_and_workspace_bytes": others,
+            "link_gb_per_s": round(link, 2),
+            "ideal_ms": round(ideal, 3),
+            "ratio_to_ideal": round(median / ideal, 4),
+            "exact": all(exact),
+            **spread(times),
+            "again": spread(aa),
+            "stats": stats,
+        }
+        print(attached.explain(), flush=True)
+        attached.detach()
+        return row
+
+
+def show(row: dict[str, Any]) -> None:
+    budget = format_bytes(row["gpu_memory_bytes"]) if "gpu_memory_bytes" in row else ""
+    line = f"{row['how']:<46}{budget:>10}{row['median_ms']:>10.1f} ms"
+    if "ratio_to_ideal" in row:
+        stats = row["stats"]
+        line += f"  {row['ratio_to_ideal']:.3f} x ideal {row['ideal_ms']:.1f}"
+        line += f"  used {row['used_by_driver_bytes'] / GIB:.2f} GiB"
+        line += f"  in {stats['iteration_bytes_in'] / 1e9:.3f} GB"
+        line += f"  slots {stats['stream_slots']}/{stats['slots']} maps {stats['map_calls']}"
+    if "exact" in row:
+        line += f"  exact {row['exact']}"
+    print(line, flush=True)
+
+
+@torch.no_grad()
+def main() -> None:
+    args = arguments()
+    bench = Bench(args)
+    rows = []
+    done = bench.run_resident()
+    for row in (done["row"], done["again"]):
+        rows.append(row)
+        show(row)
+    model = done.pop("model")
+    if args.accelerate:
+        offloaded = accelerate_offload(model)
+        close = torch.allclose(
+            offloaded(bench.tokens).float(), bench.reference.float(), atol=0.05, rtol=0.05
+        )
+        times = time_steps(lambda: offloaded(bench.tokens), warmups=1, steps=3)
+        rows.append({"how": "accelerate cpu_offload", "close": close, **spread(times)})
+        show(rows[-1])
+        model = bench.resident()
+    del model
+    for size in args.gpu_memory:
+        gc.collect()
+        torch.cuda.empty_cache()
+        budget = parse_size(size)
+        rows.append(bench.run_penstock(budget))
+        show(rows[-1])
+        if args.hand_made:
+            model = bench.resident()
+            rows.append(bench.run_hand_made(model, budget))
+            show(rows[-1])
+            del model
+    if args.output is not None:
+        work = {k: str(v) for k, v in vars(args).items() if k != "output"}
+        write_result(args.output, {"work": work, "where": provenance(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
