@@ -69,6 +69,7 @@ penstock_status penstock_pager_create(penstock_device* device,
     to.max_copy_bytes = from.max_copy_bytes;
     to.strict = from.safety == PENSTOCK_SAFETY_STRICT;
     to.profile_every = from.profile_every;
+    to.copy_streams = from.copy_streams;
     PENSTOCK_ASSIGN(auto made, engine::Pager::create(*device->driver, to));
     *pager = new penstock_pager{std::move(made)};
     return {};

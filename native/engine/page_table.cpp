@@ -7,6 +7,7 @@
 namespace penstock::engine {
 
 void add_mark(std::vector<Mark>& marks, Mark mark) {
+  if (mark.timeline == nullptr) return;
   for (Mark& known : marks) {
     if (known.timeline == mark.timeline) {
       known.tick = std::max(known.tick, mark.tick);

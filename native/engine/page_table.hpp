@@ -21,10 +21,17 @@ using policy::SlotId;
 inline constexpr PageId kNoPage = -1;
 inline constexpr SlotId kNoSlot = -1;
 
-// A tick of some stream's timeline.
+// A tick of some stream's timeline; without one, long ago.
 struct Mark {
   Timeline* timeline = nullptr;
   Tick tick = 0;
+
+  Status synchronize() const { return timeline ? timeline->synchronize(tick) : Status{}; }
+  Result<bool> reached() const { return timeline ? timeline->reached(tick) : true; }
+  Status make_wait(driver::Stream stream) const {
+    return timeline ? timeline->make_wait(stream, tick) : Status{};
+  }
+  friend bool operator==(const Mark&, const Mark&) = default;
 };
 
 // Keep the latest tick of each timeline.
@@ -39,8 +46,8 @@ struct Page {
   SlotId mapped = kNoSlot;  // whose chunk its address is mapped to; may outlive `slot`
   std::int32_t active = 0;  // uses begun and not ended
   bool dirty = false;       // the device copy is newer than the host's
-  Tick ready = 0;           // on the copy-in timeline
-  Tick written = 0;         // on the copy-out timeline: the host copy is whole after it
+  Mark ready;               // its data has arrived
+  Mark written;             // the host copy is whole
   std::vector<Mark> last_use;
 };
 

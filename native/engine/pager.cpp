@@ -18,7 +18,8 @@ Pager::Pager(driver::Driver& driver, const PagerOptions& options)
       pool_(driver, options.chunk_bytes, options.budget),
       table_(driver, pool_),
       stalls_(driver, options.profile_every),
-      residents_(driver, pool_, table_, counters_, options.strict) {}
+      residents_(driver, pool_, table_, counters_, options.strict,
+                 options.copy_streams == 0 ? kCopyStreams : options.copy_streams) {}
 
 Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const PagerOptions& options) {
   PagerOptions settled = options;
@@ -205,7 +206,8 @@ Status Pager::begin(UseId id, driver::Stream stream) {
   for (const PageId page : use.pages) ++table_.page(page).active;
   active_.emplace_back(id, stream);
   Status status;
-  Tick ready = 0;
+  std::vector<Mark>& arrivals = arrivals_;
+  arrivals.clear();
   ++clock_;
   for (const PageId page : use.pages) {
     ++counters_.page_uses;
@@ -216,19 +218,28 @@ Status Pager::begin(UseId id, driver::Stream stream) {
       ++counters_.page_hits;
     }
     residents_.slot(table_.page(page).slot).stamp = clock_;
-    ready = std::max(ready, table_.page(page).ready);
+    add_mark(arrivals, table_.page(page).ready);
   }
-  if (status.ok() && !residents_.arrived(ready)) {
-    status = stalls_.wait_begins(id, stream);
-    if (status.ok()) status = residents_.wait_arrival(stream, ready);
-    if (status.ok()) status = stalls_.wait_ends(stream);
-  }
+  if (status.ok()) status = wait_for(arrivals, id, stream);
   if (!status.ok()) {
     for (const PageId page : use.pages) --table_.page(page).active;
     active_.pop_back();
     recorder_.end(id);
   }
   return status;
+}
+
+// Let the stream wait for those copies that are not known to be over.
+Status Pager::wait_for(const std::vector<Mark>& arrivals, UseId use, driver::Stream stream) {
+  bool waiting = false;
+  for (const Mark& mark : arrivals) {
+    PENSTOCK_ASSIGN(const bool reached, mark.reached());
+    if (reached) continue;
+    if (!waiting) PENSTOCK_TRY(stalls_.wait_begins(use, stream));
+    waiting = true;
+    PENSTOCK_TRY(mark.make_wait(stream));
+  }
+  return waiting ? stalls_.wait_ends(stream) : Status{};
 }
 
 Status Pager::end(UseId id, driver::Stream stream) {
@@ -277,6 +288,7 @@ Status Pager::issue_loads() {
            table_.page(next->page).slot == kNoSlot &&
            table_.page(next->page).range == page.range && is_free(next->slot) &&
            std::find(run.begin(), run.end(), next->slot) == run.end() &&
+           (run.empty() || residents_.freed_together(run.front(), next->slot)) &&
            bytes + table_.page(next->page).bytes <= options_.max_copy_bytes) {
       run.push_back(next->slot);
       stays.push_back(next->last);

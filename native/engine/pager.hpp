@@ -24,11 +24,14 @@
 
 namespace penstock::engine {
 
+inline constexpr std::uint32_t kCopyStreams = 2;
+
 struct PagerOptions {
   Bytes budget = 0;
   Bytes chunk_bytes = 0;
   Bytes look_ahead_bytes = 0;
   Bytes max_copy_bytes = 0;
+  std::uint32_t copy_streams = 0;  // 0 = kCopyStreams
   bool strict = false;
   std::int32_t profile_every = 0;
 };
@@ -87,7 +90,7 @@ class Pager {
   Status demand(PageId page);
   Result<SlotId> choose_slot(PageId page);
   [[nodiscard]] bool is_free(SlotId slot);
-  Status release(const Use& use, Mark mark);
+  Status wait_for(const std::vector<Mark>& arrivals, UseId use, driver::Stream stream);
   Status issue_loads();
   Status make_plan();
   Status adopt(policy::Plan plan);
@@ -109,6 +112,7 @@ class Pager {
   policy::Sequence sequence_;  // the planned one
   PlanCursor cursor_;
   std::vector<std::pair<UseId, driver::Stream>> active_;
+  std::vector<Mark> arrivals_;  // of the use that begins; kept for its capacity
   bool disturbed_ = false;  // this iteration did not go as planned
   std::uint64_t clock_ = 0;
   Bytes in_at_boundary_ = 0;

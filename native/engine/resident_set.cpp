@@ -6,35 +6,43 @@
 namespace penstock::engine {
 
 Status ResidentSet::start() {
-  PENSTOCK_ASSIGN(in_stream_, driver_.create_stream());
-  in_ = std::make_unique<Timeline>(driver_, *in_stream_);
-  PENSTOCK_ASSIGN(out_stream_, driver_.create_stream());
-  out_ = std::make_unique<Timeline>(driver_, *out_stream_);
+  for (auto& line : in_) {
+    PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
+    line = std::make_unique<Timeline>(driver_, stream);
+  }
+  PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
+  out_ = std::make_unique<Timeline>(driver_, stream);
   return {};
 }
 
 ResidentSet::~ResidentSet() {
-  if (in_stream_) (void)driver_.synchronize(*in_stream_);
-  if (out_stream_) (void)driver_.synchronize(*out_stream_);
+  for (const auto& line : in_) {
+    if (line) (void)driver_.synchronize(line->stream());
+  }
+  if (out_) (void)driver_.synchronize(out_->stream());
   for (PageId id = 0; id < table_.pages(); ++id) {
     Page& page = table_.page(id);
-    for (const Mark& mark : page.last_use) (void)mark.timeline->synchronize(mark.tick);
-    page.last_use.clear();
+    for (const Mark& mark : page.last_use) (void)mark.synchronize();
     if (page.mapped != kNoSlot) (void)driver_.unmap(page.address, pool_.chunk_bytes());
     page.mapped = page.slot = kNoSlot;
   }
   for (Slot& slot : slots_) {
     if (slot.chunk) (void)pool_.give_back(*slot.chunk, pool_.chunk_bytes());
   }
-  in_.reset();
-  out_.reset();
-  if (in_stream_) (void)driver_.destroy_stream(*in_stream_);
-  if (out_stream_) (void)driver_.destroy_stream(*out_stream_);
+  in_.push_back(std::move(out_));
+  for (auto& line : in_) {
+    if (!line) continue;
+    const driver::Stream stream = line->stream();
+    line.reset();
+    (void)driver_.destroy_stream(stream);
+  }
 }
 
-bool ResidentSet::arrived(Tick ready) {
-  const auto reached = in_->reached(ready);
-  return reached.ok() && reached.value();
+bool ResidentSet::freed_together(SlotId a, SlotId b) {
+  const PageId in_a = slot(a).page;
+  const PageId in_b = slot(b).page;
+  if (in_a == kNoPage || in_b == kNoPage) return in_a == in_b;
+  return table_.page(in_a).last_use == table_.page(in_b).last_use;
 }
 
 void ResidentSet::mark_used(PageId id, Mark mark, bool written) {
@@ -45,19 +53,18 @@ void ResidentSet::mark_used(PageId id, Mark mark, bool written) {
 
 Status ResidentSet::synchronize_page(PageId id) {
   const Page& page = table_.page(id);
-  for (const Mark& mark : page.last_use) PENSTOCK_TRY(mark.timeline->synchronize(mark.tick));
-  PENSTOCK_TRY(in_->synchronize(page.ready));
-  return out_->synchronize(page.written);
+  for (const Mark& mark : page.last_use) PENSTOCK_TRY(mark.synchronize());
+  PENSTOCK_TRY(page.ready.synchronize());
+  return page.written.synchronize();
 }
 
 Status ResidentSet::write_back(PageId id) {
   Page& page = table_.page(id);
-  PENSTOCK_TRY(in_->make_wait(*out_stream_, page.ready));
-  for (const Mark& mark : page.last_use) {
-    PENSTOCK_TRY(mark.timeline->make_wait(*out_stream_, mark.tick));
-  }
-  PENSTOCK_TRY(driver_.copy_out(page.host, page.address, page.bytes, *out_stream_));
-  PENSTOCK_ASSIGN(page.written, out_->record());
+  PENSTOCK_TRY(page.ready.make_wait(out_->stream()));
+  for (const Mark& mark : page.last_use) PENSTOCK_TRY(mark.make_wait(out_->stream()));
+  PENSTOCK_TRY(driver_.copy_out(page.host, page.address, page.bytes, out_->stream()));
+  PENSTOCK_ASSIGN(const Tick tick, out_->record());
+  page.written = Mark{out_.get(), tick};
   page.dirty = false;
   counters_.bytes_out += page.bytes;
   ++counters_.copies;
@@ -70,8 +77,8 @@ Status ResidentSet::evict(SlotId id) {
   Page& page = table_.page(from.page);
   if (page.dirty) PENSTOCK_TRY(write_back(from.page));
   from.busy = page.last_use;
-  // The copy in, too, must be over before another may overwrite it: it is, on the same stream.
-  if (page.written != 0) add_mark(from.busy, Mark{out_.get(), page.written});
+  if (from.busy.empty()) from.busy.push_back(page.ready);  // copied in, never used
+  add_mark(from.busy, page.written);
   if (strict_) stale_.push_back(from.page);
   page.slot = kNoSlot;
   from.page = kNoPage;
@@ -100,11 +107,12 @@ Status ResidentSet::unmap_stale() {
     bool over = true;
     if (page.slot == kNoSlot && page.mapped != kNoSlot) {
       for (const Mark& mark : page.last_use) {
-        PENSTOCK_ASSIGN(const bool reached, mark.timeline->reached(mark.tick));
+        PENSTOCK_ASSIGN(const bool reached, mark.reached());
         over = over && reached;
       }
-      PENSTOCK_ASSIGN(const bool written, out_->reached(page.written));
-      over = over && written;
+      PENSTOCK_ASSIGN(const bool arrived, page.ready.reached());
+      PENSTOCK_ASSIGN(const bool written, page.written.reached());
+      over = over && arrived && written;
       if (over) PENSTOCK_TRY(unmap_page(id));
     }
     if (over) {
@@ -177,19 +185,21 @@ Status ResidentSet::place(PageId first, std::span<const SlotId> into) {
   for (std::size_t i = 0; i < into.size(); ++i) {
     const Page& page = table_.page(first + static_cast<PageId>(i));
     bytes += page.bytes;
-    if (page.written != 0) add_mark(before, Mark{out_.get(), page.written});
+    add_mark(before, page.written);
   }
-  for (const Mark& mark : before) PENSTOCK_TRY(mark.timeline->make_wait(*in_stream_, mark.tick));
+  Timeline& line = *in_[next_in_];
+  next_in_ = (next_in_ + 1) % in_.size();
+  for (const Mark& mark : before) PENSTOCK_TRY(mark.make_wait(line.stream()));
   const Page& head = table_.page(first);
-  PENSTOCK_TRY(driver_.copy_in(head.address, head.host, bytes, *in_stream_));
-  PENSTOCK_ASSIGN(const Tick ready, in_->record());
+  PENSTOCK_TRY(driver_.copy_in(head.address, head.host, bytes, line.stream()));
+  PENSTOCK_ASSIGN(const Tick tick, line.record());
   counters_.bytes_in += bytes;
   ++counters_.copies;
   for (std::size_t i = 0; i < into.size(); ++i) {
     const PageId id = first + static_cast<PageId>(i);
     Page& page = table_.page(id);
     page.slot = into[i];
-    page.ready = ready;
+    page.ready = Mark{&line, tick};
     page.last_use.clear();
     Slot& target = slot(into[i]);
     target.page = id;
@@ -200,7 +210,7 @@ Status ResidentSet::place(PageId first, std::span<const SlotId> into) {
 
 Status ResidentSet::remove_slot(SlotId id) {
   PENSTOCK_TRY(evict(id));
-  for (const Mark& mark : slot(id).busy) PENSTOCK_TRY(mark.timeline->synchronize(mark.tick));
+  for (const Mark& mark : slot(id).busy) PENSTOCK_TRY(mark.synchronize());
   while (!slot(id).mapped.empty()) PENSTOCK_TRY(unmap_page(slot(id).mapped.back()));
   if (slot(id).chunk) {
     const driver::Chunk chunk = *slot(id).chunk;

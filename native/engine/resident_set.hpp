@@ -35,14 +35,21 @@ struct Slot {
 
 class ResidentSet {
  public:
+  // `streams` copies may be under way at once: while one ends the next has begun, which hides the
+  // few microseconds between copies.
   ResidentSet(driver::Driver& driver, ChunkPool& pool, PageTable& table, Counters& counters,
-              bool strict)
-      : driver_(driver), pool_(pool), table_(table), counters_(counters), strict_(strict) {}
+              bool strict, std::size_t streams)
+      : driver_(driver),
+        pool_(pool),
+        table_(table),
+        counters_(counters),
+        strict_(strict),
+        in_(streams) {}
   ~ResidentSet();
   ResidentSet(const ResidentSet&) = delete;
   ResidentSet& operator=(const ResidentSet&) = delete;
 
-  Status start();  // creates the copy streams
+  Status start();  // creates the copy streams, before anything else
 
   [[nodiscard]] SlotId slots() const { return static_cast<SlotId>(slots_.size()); }
   [[nodiscard]] Slot& slot(SlotId id) { return slots_[static_cast<std::size_t>(id)]; }
@@ -55,9 +62,8 @@ class ResidentSet {
   Status place(PageId first, std::span<const SlotId> into);
   Status evict(SlotId id);
 
-  // `stream` waits until pages up to `ready` have arrived.  True when a wait was needed.
-  [[nodiscard]] bool arrived(Tick ready);
-  Status wait_arrival(driver::Stream stream, Tick ready) { return in_->make_wait(stream, ready); }
+  // Whether the copies into these two slots would have to wait for the same thing.
+  [[nodiscard]] bool freed_together(SlotId a, SlotId b);
   void mark_used(PageId id, Mark mark, bool written);
 
   Status synchronize_page(PageId id);  // the host waits for all that touches it
@@ -75,9 +81,8 @@ class ResidentSet {
   PageTable& table_;
   Counters& counters_;
   bool strict_;
-  std::optional<driver::Stream> in_stream_;
-  std::optional<driver::Stream> out_stream_;
-  std::unique_ptr<Timeline> in_;
+  std::vector<std::unique_ptr<Timeline>> in_;
+  std::size_t next_in_ = 0;
   std::unique_ptr<Timeline> out_;
   std::vector<Slot> slots_;
   std::vector<PageId> stale_;

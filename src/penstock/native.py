@@ -101,6 +101,8 @@ class PagerOptions(Structure):
         ("max_copy_bytes", c_uint64),
         ("safety", c_int32),
         ("profile_every", c_int32),
+        ("copy_streams", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -293,6 +295,7 @@ class Pager:
         max_copy_bytes: Neighbouring pages go in one copy up to this size.
         safety: "normal" or "strict".
         profile_every: Time the stalls of every Nth iteration; 0 = never.
+        copy_streams: Copies in that may be under way at once; 0 = the library's default.
     """
 
     def __init__(
@@ -305,6 +308,7 @@ class Pager:
         max_copy_bytes: int,
         safety: str = "normal",
         profile_every: int = 8,
+        copy_streams: int = 0,
     ) -> None:
         self._lib = library()
         self._handle: c_void_p | None = None
@@ -317,6 +321,7 @@ class Pager:
             max_copy_bytes,
             SAFETY[safety],
             profile_every,
+            copy_streams,
         )
         handle = c_void_p()
         check(self._lib.penstock_pager_create(device.handle, byref(options), byref(handle)))

@@ -106,6 +106,8 @@ typedef struct {
   uint64_t max_copy_bytes;    /* neighbouring pages go in one copy up to this size */
   int32_t safety;
   int32_t profile_every;      /* time the stalls of every Nth iteration; 0 = never */
+  uint32_t copy_streams;      /* copies in that may be under way at once; 0 = default */
+  uint32_t reserved;
 } penstock_pager_options;
 
 PENSTOCK_API penstock_status penstock_pager_create(penstock_device* device,
