@@ -35,6 +35,8 @@ _live: weakref.WeakSet[Attachment] = weakref.WeakSet()
 MIN_CHUNK, MAX_CHUNK = 2 * MIB, 32 * MIB
 PAGES_WANTED = 512
 SETTLING_PASSES = 4  # the first passes may still load kernels and grow workspaces
+LOOK_AHEAD_CHUNKS = 4
+COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
 
 def attach(
@@ -158,18 +160,19 @@ class Attachment:
         granularity = device.info()["granularity"]
         chunk = parse_size(chunk_size) if chunk_size is not None else self._chunk_size()
         self._chunk = -(-chunk // granularity) * granularity
-        self._look_ahead = parse_size(look_ahead) if look_ahead is not None else 4 * self._chunk
+        self._look_ahead = parse_size(look_ahead) if look_ahead is not None else LOOK_AHEAD_CHUNKS * self._chunk
         self._room = Room(device, torch_device, self.budget)
         self._handles: list[Any] = []
         self._largest_input = 0
         self._settled = False
+        self._reserved = 0
         self._link: tuple[float, float] | None = None
         self._pager: Pager | None = Pager(
             device,
             budget=self.budget,
             chunk_bytes=self._chunk,
             look_ahead_bytes=self._look_ahead,
-            max_copy_bytes=4 * self._chunk,
+            max_copy_bytes=COPY_CHUNKS * self._chunk,
             safety=safety,
         )
         self.store = BlockStore(blocks, self._pager, torch_device)
@@ -230,6 +233,7 @@ class Attachment:
         """The blocks stand back to the least they can run in."""
         if self._room.cuda:
             torch.cuda.synchronize(self.torch_device)
+            self.hooks.arm()
             blocks = min(self.budget, self.pager.smallest() + self._look_ahead)
             self.pager.resize(blocks)
             self._room.limit_torch(blocks)
@@ -242,9 +246,7 @@ class Attachment:
         torch.cuda.synchronize(self.torch_device)
         stats = self.pager.stats()
         room = self._room.for_blocks(stats["device_bytes"])
-        wanted = min(room, stats["pinned_bytes"] + stats["paged_bytes"] + self._chunk)
-        if self._settled and wanted >= stats["budget"]:
-            return
+        wanted = min(room, stats["pinned_bytes"] + stats["pages"] * self._chunk)
         smallest = self.pager.smallest()
         if wanted < smallest:
             others = self.budget - room
@@ -255,9 +257,17 @@ class Attachment:
                 needed_bytes=others + smallest,
                 budget_bytes=self.budget,
             )
-        self.pager.resize(wanted)
-        self._room.limit_torch(wanted)
+        if abs(wanted - stats["budget"]) >= self._chunk or wanted < stats["budget"]:
+            self.pager.resize(wanted)
+            self._room.limit_torch(wanted)
         self._settled = True
+        self._reserved = self._room.reserved()
+
+    def _stand_down(self) -> None:
+        """Where everything stays, no use need be declared: the model runs as an ordinary one."""
+        stats = self.pager.stats()
+        if stats["kept_pages"] == stats["pages"] and self._settled and not self.hooks.watching:
+            self.hooks.disarm()
 
     # ---- A pass ----------------------------------------------------------------------------
 
@@ -295,9 +305,12 @@ class Attachment:
     def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
         self.hooks.pass_ends()
         self.passes += 1
-        if not self._settled or self.passes <= SETTLING_PASSES:
+        settling = not self._settled or self.passes <= SETTLING_PASSES
+        if settling or self._room.reserved() != self._reserved:
             self.pager.iteration()
             self._settle()
+        if settling:
+            self._stand_down()
 
     def _refuse_grad(self, tensors: list[torch.Tensor]) -> None:
         if any(p.requires_grad for p in self.model.parameters()) or any(

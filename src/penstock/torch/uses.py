@@ -69,6 +69,11 @@ class UseHooks:
             ]
         )
 
+    @property
+    def watching(self) -> bool:
+        """Whether every operator is being checked."""
+        return self._watch is not None
+
     def name_of(self, use: int) -> str:
         """The module path behind a use number, for reports."""
         modules = {number: module for module, number in self.uses.items()}
