@@ -42,23 +42,28 @@ $(STAMPS)/venv: tools/venv.sh
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/package: $(STAMPS)/venv $(NATIVE) $(PACKAGE)
-	SKBUILD_BUILD_DIR=build/package $(PIP) install --quiet --no-build-isolation '.[torch,hf]'
+	SKBUILD_BUILD_DIR=build/package $(PIP) install --quiet --no-build-isolation --no-deps .
 	@touch $@
 
-$(STAMPS)/test: $(STAMPS)/package pyproject.toml
-	SKBUILD_BUILD_DIR=build/package $(PIP) install --quiet --no-build-isolation '.[test]'
+# The package is there by now, so pip adds what its extras name and nothing else.
+$(STAMPS)/run: pyproject.toml | $(STAMPS)/package
+	$(PIP) install --quiet 'penstock[torch,hf]'
 	@touch $@
 
-$(STAMPS)/dev: $(STAMPS)/test
-	SKBUILD_BUILD_DIR=build/package $(PIP) install --quiet --no-build-isolation '.[test,dev]'
+$(STAMPS)/test: pyproject.toml | $(STAMPS)/package
+	$(PIP) install --quiet 'penstock[test]'
 	@touch $@
 
-run: $(STAMPS)/package
+$(STAMPS)/dev: pyproject.toml | $(STAMPS)/package
+	$(PIP) install --quiet 'penstock[test,dev]'
+	@touch $@
+
+run: $(STAMPS)/package $(STAMPS)/run
 	$(BIN)/penstock gpt --device $(DEVICE)
 
 test: test-native test-python
 
-test-python: $(STAMPS)/test
+test-python: $(STAMPS)/package $(STAMPS)/test
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 test-native: $(STAMPS)/venv
@@ -76,7 +81,7 @@ test-tsan: $(STAMPS)/venv
 	cmake --build --preset tsan
 	$(FIXED_LAYOUT) ctest --preset tsan
 
-lint: $(STAMPS)/dev
+lint: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	git ls-files 'native/*.[ch]pp' 'native/*.h' 'tests/native/*.[ch]pp' | \
@@ -86,16 +91,16 @@ lint: $(STAMPS)/dev
 	$(BIN)/python tools/check_text.py
 	$(BIN)/python tools/check_symbols.py
 
-format: $(STAMPS)/dev
+format: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	git ls-files 'native/*.[ch]pp' 'native/*.h' 'tests/native/*.[ch]pp' | \
 	  xargs $(BIN)/clang-format -i
 
-docs: $(STAMPS)/package
+docs: $(STAMPS)/package $(STAMPS)/run
 	$(BIN)/python tools/generate_docs.py
 
-wheel: $(STAMPS)/dev
+wheel: $(STAMPS)/package $(STAMPS)/dev
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 
