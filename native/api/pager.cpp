@@ -40,6 +40,8 @@ penstock_pager_stats to_c(const engine::PagerStats& from) {
   out.planned_bytes_in = from.planned_bytes_in;
   out.iteration_bytes_in = from.iteration_bytes_in;
   out.iteration_bytes_out = from.iteration_bytes_out;
+  out.iteration_page_uses = from.iteration_page_uses;
+  out.iteration_page_loads = from.iteration_page_loads;
   out.profiled_iterations = from.stalls.iterations;
   out.profiled_ms = from.stalls.total_ms;
   out.stall_ms = from.stalls.stall_ms;

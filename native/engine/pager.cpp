@@ -310,10 +310,8 @@ Status Pager::iteration() {
   const std::lock_guard lock(mutex_);
   if (!recorder_.empty()) {
     ++counters_.iterations;
-    iteration_in_ = counters_.bytes_in - in_at_boundary_;
-    iteration_out_ = counters_.bytes_out - out_at_boundary_;
-    in_at_boundary_ = counters_.bytes_in;
-    out_at_boundary_ = counters_.bytes_out;
+    before_ = at_boundary_;
+    at_boundary_ = counters_;
     PENSTOCK_TRY(stalls_.next_iteration(counters_.iterations));
     const std::vector<UseId> order = recorder_.order();
     // A prefix of the plan is an iteration that was broken off, not a new one.
@@ -490,8 +488,11 @@ PagerStats Pager::stats() {
     stats.stream_slots = static_cast<std::uint64_t>(cursor_.plan().stream_slots);
     stats.planned_bytes_in = cursor_.plan().bytes_in;
   }
-  stats.iteration_bytes_in = iteration_in_;
-  stats.iteration_bytes_out = iteration_out_;
+  const auto loads = [](const Counters& at) { return at.prefetched_pages + at.demanded_pages; };
+  stats.iteration_bytes_in = at_boundary_.bytes_in - before_.bytes_in;
+  stats.iteration_bytes_out = at_boundary_.bytes_out - before_.bytes_out;
+  stats.iteration_page_uses = at_boundary_.page_uses - before_.page_uses;
+  stats.iteration_page_loads = loads(at_boundary_) - loads(before_);
   return stats;
 }
 

@@ -59,6 +59,8 @@ struct PagerStats {
   Bytes planned_bytes_in = 0;
   Bytes iteration_bytes_in = 0;
   Bytes iteration_bytes_out = 0;
+  std::uint64_t iteration_page_uses = 0;
+  std::uint64_t iteration_page_loads = 0;
 };
 
 class Pager {
@@ -115,10 +117,8 @@ class Pager {
   std::vector<Mark> arrivals_;  // of the use that begins; kept for its capacity
   bool disturbed_ = false;  // this iteration did not go as planned
   std::uint64_t clock_ = 0;
-  Bytes in_at_boundary_ = 0;
-  Bytes out_at_boundary_ = 0;
-  Bytes iteration_in_ = 0;
-  Bytes iteration_out_ = 0;
+  Counters at_boundary_;  // when the last iteration ended
+  Counters before_;       // when it began
 };
 
 }  // namespace penstock::engine

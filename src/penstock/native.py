@@ -130,7 +130,8 @@ _STAT_COUNTS = (
     "iterations plans mismatches map_calls unmap_calls copies "
     "budget device_bytes peak_device_bytes pinned_bytes host_bytes paged_bytes "
     "pages slots kept_pages streamed_pages stream_slots planned_bytes_in "
-    "iteration_bytes_in iteration_bytes_out profiled_iterations"
+    "iteration_bytes_in iteration_bytes_out iteration_page_uses iteration_page_loads "
+    "profiled_iterations"
 ).split()
 
 

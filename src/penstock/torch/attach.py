@@ -257,6 +257,7 @@ class Attachment:
                 needed_bytes=others + smallest,
                 budget_bytes=self.budget,
             )
+        self.hooks.arm()
         if abs(wanted - stats["budget"]) >= self._chunk or wanted < stats["budget"]:
             self.pager.resize(wanted)
             self._room.limit_torch(wanted)
@@ -267,6 +268,7 @@ class Attachment:
         """Where everything stays, no use need be declared: the model runs as an ordinary one."""
         stats = self.pager.stats()
         if stats["kept_pages"] == stats["pages"] and self._settled and not self.hooks.watching:
+            self.store.fetch()
             self.hooks.disarm()
 
     # ---- A pass ----------------------------------------------------------------------------
@@ -309,7 +311,6 @@ class Attachment:
         if settling or self._room.reserved() != self._reserved:
             self.pager.iteration()
             self._settle()
-        if settling:
             self._stand_down()
 
     def _refuse_grad(self, tensors: list[torch.Tensor]) -> None:

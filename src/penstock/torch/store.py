@@ -35,6 +35,7 @@ class BlockStore:
         self.blocks = blocks
         self.pager = pager
         self.device = device
+        self._ranges: list[tuple[int, int]] = []
 
     def move_in(self, load: Loader | None) -> None:
         """Place every block; on failure what was placed can be moved out again."""
@@ -47,6 +48,11 @@ class BlockStore:
     def by_pointer(self) -> dict[int, Block]:
         """Paged blocks by the address that their tensors' storages tell."""
         return {block.address: block for block in self.blocks if not block.pinned}
+
+    def fetch(self) -> None:
+        """Bring everything in and wait for it; there must be room."""
+        for address, size in self._ranges:
+            self.pager.fetch(address, size)
 
     def flush(self) -> None:
         """Make every host copy current."""
@@ -76,6 +82,8 @@ class BlockStore:
         size = sum(align(block.nbytes) for block in blocks)
         made = self.pager.create_range(size, pinned=pinned)
         offset = 0
+        if not pinned:
+            self._ranges.append((made.address, size))
         for block in blocks:
             block.address = made.address + offset
             block.host_bytes = bytes_at((made.host or 0) + offset, block.nbytes, _CPU)

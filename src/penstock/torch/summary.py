@@ -15,8 +15,8 @@ def summarize(attachment: Attachment) -> dict[str, Any]:
     """The pager's counters, and what they mean.
 
     Returns:
-        Everything of Pager.stats(), and: weight_bytes, gpu_memory_bytes, passes, hit_ratio (pages
-        resident when their use began, of all), compute_ms (the profiled pass less its stalls),
+        Everything of Pager.stats(), and: weight_bytes, gpu_memory_bytes, passes, hit_ratio (share
+        of the page uses of the last pass that needed no copy), compute_ms (the profiled pass less its stalls),
         link_gb_per_s and link_out_gb_per_s (page-locked copies, measured), ideal_ms =
         max(compute, (M - S) / link) for one pass with M the paged bytes and S the room the blocks
         have, largest_stall_module.
@@ -26,12 +26,14 @@ def summarize(attachment: Attachment) -> dict[str, Any]:
     resident = max(0, stats["budget"] - stats["pinned_bytes"])
     missing = max(0, stats["paged_bytes"] - resident)
     compute = max(0.0, stats["profiled_ms"] - stats["stall_ms"])
-    uses = stats["page_uses"]
+    if not attachment.hooks.armed:  # everything stays, and passes are not even followed
+        stats.update(iteration_bytes_in=0, iteration_bytes_out=0, iteration_page_loads=0)
+    uses = stats["iteration_page_uses"]
     stats.update(
         weight_bytes=attachment.weight_bytes,
         gpu_memory_bytes=attachment.budget,
         passes=attachment.passes,
-        hit_ratio=stats["page_hits"] / uses if uses else 1.0,
+        hit_ratio=1.0 - stats["iteration_page_loads"] / uses if uses else 1.0,
         compute_ms=compute,
         link_gb_per_s=link_in,
         link_out_gb_per_s=link_out,
@@ -44,7 +46,7 @@ def summarize(attachment: Attachment) -> dict[str, Any]:
 def explain(stats: dict[str, Any]) -> str:
     """One line on why the last passes took as long as they did."""
     per_pass = stats["iteration_bytes_in"]
-    if stats["streamed_pages"] == 0 and stats["iterations"] > 1:
+    if stats["kept_pages"] == stats["pages"] and per_pass == 0:
         return (
             f"everything stays on the device: {format_bytes(stats['paged_bytes'])} of blocks in "
             f"{format_bytes(stats['budget'])}, nothing moved in the last pass"

@@ -70,6 +70,11 @@ class UseHooks:
         )
 
     @property
+    def armed(self) -> bool:
+        """Whether uses are being declared."""
+        return bool(self._handles)
+
+    @property
     def watching(self) -> bool:
         """Whether every operator is being checked."""
         return self._watch is not None

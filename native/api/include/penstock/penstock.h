@@ -160,13 +160,15 @@ PENSTOCK_API uint64_t penstock_pager_smallest(penstock_pager* pager);
 typedef struct {
   uint64_t struct_size;
   uint64_t bytes_in, bytes_out;      /* since creation */
-  uint64_t page_uses, page_hits;     /* hit: resident, or on its way, when its use began */
+  uint64_t page_uses;
+  uint64_t page_hits;                /* resident, or on its way, when the use began */
   uint64_t prefetched_pages, demanded_pages;
   uint64_t iterations, plans, mismatches; /* uses that came out of order */
   uint64_t map_calls, unmap_calls, copies;
   uint64_t budget, device_bytes, peak_device_bytes, pinned_bytes, host_bytes, paged_bytes;
   uint64_t pages, slots, kept_pages, streamed_pages, stream_slots, planned_bytes_in;
   uint64_t iteration_bytes_in, iteration_bytes_out; /* of the last whole iteration */
+  uint64_t iteration_page_uses, iteration_page_loads;
   uint64_t profiled_iterations;
   double profiled_ms, stall_ms, largest_stall_ms;   /* of the last profiled iteration */
   int32_t largest_stall_use;
