@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SPDX = "SPDX-License-Identifier: Apache-2.0\n"
-TODO = "TO" + "DO"
+UNFINISHED = "TODO"
 
 
 def tool(name: str):
@@ -110,7 +110,7 @@ def test_a_python_violation_is_found(name, line, expected, tmp_path):
         ("models/gpt.py", "from .configs import x\nfrom . import weights"),
         ("cli/gpt.py", "def f():\n    import torch"),
         ("cli/gpt.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
-        ("torch/attach.py", "import torch\nfrom penstock import native, config"),
+        ("torch/attachment.py", "import torch\nfrom penstock import native, config"),
     ],
 )
 def test_what_python_may_do(name, line, tmp_path):
@@ -123,7 +123,7 @@ def test_what_python_may_do(name, line, tmp_path):
     [
         ("a.py", "x = 1\n", "no SPDX line"),
         ("Makefile", "all:\n", "no SPDX line"),
-        ("a.py", f"# {SPDX}x = 1  # {TODO}: more\n", "finish it later"),
+        ("a.py", f"# {SPDX}x = 1  # {UNFINISHED}: more\n", "finish it later"),
         ("a.md", "see /" + "home/someone/x\n", "somebody's machine"),
         ("a.toml", "x = '/" + "root/.cache'\n", "somebody's machine"),
         ("a.md", "from https://py" + "pi.org/simple\n", "package index"),

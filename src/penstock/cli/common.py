@@ -58,22 +58,11 @@ class Output:
                 _write_whole(Path(self.json_file), text)
 
 
-class Amount(click.ParamType):
-    """A number above zero; neither infinity nor nan, which click's own range lets through."""
-
-    name = "number"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Read it."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not 0 < number < math.inf:
-            self.fail(f"{value!r} is not a number above zero.", param, ctx)
-        return number
+def above_zero(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse, as the callback of an option, zero, what is below, infinity and nan."""
+    if value is not None and not 0 < value < math.inf:
+        raise click.BadParameter(f"{value:g} is not a number above zero.", ctx, parameter)
+    return value
 
 
 def verb(*fields: str, json_output: bool = True) -> Callable[[Callable[..., Any]], Any]:

@@ -20,7 +20,7 @@ from penstock.models.configs import GPTConfig, dtype_name, get_config
 from penstock.report.table import Column, print_table
 from penstock.units import GB, MIB, format_bytes, parse_size
 
-from .common import STDOUT, Amount, Output, verb
+from .common import STDOUT, Output, above_zero, verb
 
 SCHEMA_VERSION = 1
 # Device memory is handed out in multiples of this by the drivers we know.
@@ -116,7 +116,8 @@ class Step:
 @click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")
 @click.option(
     "--link",
-    type=Amount(),
+    type=float,
+    callback=above_zero,
     metavar="GB/s",
     default=LINK_GB_PER_S,
     show_default=True,
@@ -124,7 +125,8 @@ class Step:
 )
 @click.option(
     "--compute-tflops",
-    type=Amount(),
+    type=float,
+    callback=above_zero,
     metavar="TFLOPS",
     help="What the GPU computes at; not counted unless given.",
 )

@@ -61,7 +61,8 @@ def _as_table(value: Any, path: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as stream:
-            return tomllib.load(stream)
+            table: dict[str, Any] = tomllib.load(stream)
+            return table
     except OSError as error:
         raise FailedError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -131,9 +131,12 @@ def _given(option: Option, values: Mapping[str, Any] | None, source: str) -> lis
 
 def _variables(option: Option, environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """The option's own variable, then those of the ancestors; an empty one counts as not set."""
-    texts = [(option.variable, str)]
-    texts += [(alias.variable, alias.convert) for alias in option.aliases]
-    return [(convert(environ[name]), name) for name, convert in texts if environ.get(name, "")]
+    own = option.variable
+    found = [(environ[own], own)] if environ.get(own) else []
+    for alias in option.aliases:
+        text = environ.get(alias.variable)
+        found += [(alias.convert(text), alias.variable)] if text else []
+    return found
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
