@@ -9,12 +9,40 @@ from __future__ import annotations
 
 from ._version import __version__
 
+# Type checkers take this for true and see the names; importing typing would cost more than all
+# the rest of this file.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
+    from .torch import Attachment, attach, attachments, memory_summary, stats
+
 # Public name -> the module that defines it.
 _PUBLIC = {
+    "Attachment": "penstock.torch",
+    "attach": "penstock.torch",
+    "attachments": "penstock.torch",
+    "memory_summary": "penstock.torch",
+    "stats": "penstock.torch",
+    "EnvironmentProblem": "penstock.errors",
+    "FailedError": "penstock.errors",
+    "OutOfMemory": "penstock.errors",
     "PenstockError": "penstock.errors",
+    "UsageError": "penstock.errors",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = [
+    "Attachment",
+    "EnvironmentProblem",
+    "FailedError",
+    "OutOfMemory",
+    "PenstockError",
+    "UsageError",
+    "__version__",
+    "attach",
+    "attachments",
+    "memory_summary",
+    "stats",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -22,7 +50,16 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    try:
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from .errors import EnvironmentProblem
+
+        raise EnvironmentProblem(
+            f"penstock.{name} needs torch", remedy="pip install 'penstock[torch]'"
+        ) from error
     globals()[name] = value
     return value
 

@@ -124,9 +124,9 @@ class Settings:
         "auto",
         kinds.size(percent_of="the GPU's memory"),
         "The budget: device memory that may be used.",
-        details="Weights, activations and workspace share it. auto takes what is free on the "
-        "device. A budget that cannot hold the largest layer is refused with the smallest that "
-        "works.",
+        details="Weights, activations and workspace share it. auto takes 90 % of what is free "
+        "on the device. A budget that cannot hold the largest layer is refused, with the smallest "
+        "that works.",
         aliases=(Alias("ULMS_GPU_MEMORY_FACTOR", _factor),),
     )
     host_memory: str = _option(
@@ -141,14 +141,14 @@ class Settings:
         kinds.size(),
         "The unit of paging.",
         details="Rounded up to the device's granularity, 2 MiB as a rule. Larger chunks cost "
-        "fewer mapping calls and waste more at the edges. auto lets the planner choose.",
+        "fewer mapping calls and waste more at the edges. auto goes by the model's size.",
     )
     look_ahead_bytes: str = _option(
         "auto",
         kinds.size(),
         "Bytes to keep on their way ahead of the running layer.",
-        details="More hides longer stalls, and takes room from what stays resident. auto lets "
-        "the planner choose.",
+        details="More hides longer stalls, and takes room from what stays resident. auto is a few "
+        "chunks.",
     )
     safety: str = _option(
         "normal",
