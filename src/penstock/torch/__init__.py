@@ -8,7 +8,7 @@ from typing import Any
 from penstock.errors import UsageError
 
 from . import summary as _summary
-from .attach import Attachment, attach, attachments
+from .attachment import Attachment, attach, attachments
 
 __all__ = ["Attachment", "attach", "attachments", "memory_summary", "stats"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.units import format_bytes
 
 if TYPE_CHECKING:
-    from .attach import Attachment
+    from .attachment import Attachment
 
 
 def summarize(attachment: Attachment) -> dict[str, Any]:
