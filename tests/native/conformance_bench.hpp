@@ -3,10 +3,12 @@
 // again, checking that live() comes back to where it was; patterns tell bytes apart.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -43,9 +45,9 @@ using ByteVector = std::vector<std::uint8_t>;
 inline ByteVector pattern(Bytes size, std::uint64_t seed) {
   ByteVector bytes(size);
   std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
-  for (Bytes index = 0; index < size; ++index) {
-    if (index % 8 == 0) state = state * 6364136223846793005u + 1442695040888963407u;
-    bytes[index] = static_cast<std::uint8_t>(state >> (8 * (index % 8)));
+  for (Bytes index = 0; index < size; index += sizeof(state)) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    std::memcpy(bytes.data() + index, &state, std::min<Bytes>(sizeof(state), size - index));
   }
   return bytes;
 }
@@ -207,6 +209,16 @@ inline Bytes Bench::free_memory() {
 
 // On a real card others take and give memory as well, and the driver keeps some for itself.
 inline Bytes slack(Driver& driver) { return driver.info().emulated ? 0 : 64 * kMiB; }
+
+// Enough for a copy to take far longer than a call: some 0.6 ms at the speed of an H200's link.
+inline Bytes sizeable(Driver& driver) { return (driver.info().emulated ? 4 : 32) * kMiB; }
+
+// Puts work into the stream that takes far longer than giving it.
+inline void keep_busy(Driver& driver, Stream stream, Addr address, const std::uint8_t* source) {
+  for (int copy = 0; copy < 16; ++copy) {
+    PENSTOCK_REQUIRE_OK(driver.copy_in(address, source, sizeable(driver), stream));
+  }
+}
 
 // A stream that never gets there would hang the test and whatever waits for it: stop the process.
 inline void require_soon(Driver& driver, Event event, const char* what) {

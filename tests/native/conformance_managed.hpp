@@ -44,9 +44,9 @@ inline std::uint8_t* host_view(Addr address) { return reinterpret_cast<std::uint
 inline void managed_round_trip(Driver& driver) {
   if (!driver.info().concurrent_managed) return;
   Bench bench(driver);
-  const Bytes size = 64 * kMiB;
+  const Bytes size = 2 * sizeable(driver);
   const Addr address = bench.managed(size);
-  const Addr device = bench.backed({align_up(size, bench.granule)});
+  const Addr device = bench.backed({size});
   const Stream stream = bench.stream();
   ByteVector bytes = pattern(size, 60);
   std::memcpy(host_view(address), bytes.data(), size);  // written by the host
@@ -67,7 +67,7 @@ inline void managed_round_trip(Driver& driver) {
 inline void managed_advice(Driver& driver) {
   if (!driver.info().concurrent_managed) return;
   Bench bench(driver);
-  const Bytes size = 64 * kMiB;
+  const Bytes size = 2 * sizeable(driver);
   const Addr address = bench.managed(size);
   const Stream stream = bench.stream();
   const ByteVector bytes = pattern(size, 61);

@@ -195,8 +195,8 @@ inline void host_chunks(Driver& driver) {
 // running afterwards is a race that waiting loses every time and not waiting wins almost always.
 inline void unmap_does_not_wait(Driver& driver) {
   Bench bench(driver);
-  const Bytes size = 32 * kMiB;
-  const Addr busy = bench.backed({align_up(size, bench.granule)});
+  const Bytes size = sizeable(driver);
+  const Addr busy = bench.backed({size});
   const Addr idle = bench.range(bench.granule);
   const Chunk chunk = bench.chunk(bench.granule);
   std::uint8_t* source = bench.page_locked(size);
@@ -206,9 +206,7 @@ inline void unmap_does_not_wait(Driver& driver) {
   bool still_running = false;
   for (int attempt = 0; attempt < 20 && !still_running; ++attempt) {
     bench.map(idle, bench.granule, chunk);
-    for (int copy = 0; copy < 16; ++copy) {
-      PENSTOCK_REQUIRE_OK(driver.copy_in(busy, source, size, stream));
-    }
+    keep_busy(driver, stream, busy, source);
     PENSTOCK_REQUIRE_OK(driver.record(done, stream));
     bench.unmap(idle, bench.granule);
     still_running = driver.query(done).code() == Code::kNotReady;

@@ -62,7 +62,8 @@ inline void ranges(Driver& driver) {
   PENSTOCK_CHECK_CODE(driver.reserve(granule + 1).status(), Code::kInvalidArgument);
   const Addr first = bench.range(3 * granule);
   const Addr second = bench.range(5 * granule);
-  const Addr large = bench.range(align_up(driver.info().total, bench.granule) * 4);  // addresses are not memory
+  const Addr large =
+      bench.range(align_up(driver.info().total, bench.granule) * 4);  // addresses are not memory
   for (const Addr address : {first, second, large}) CHECK(address % granule == 0);
   CHECK((first + 3 * granule <= second || second + 5 * granule <= first));
   PENSTOCK_CHECK_CODE(driver.unreserve(first, 2 * granule), Code::kInvalidArgument);

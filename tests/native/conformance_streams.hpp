@@ -33,7 +33,7 @@ inline void ping_pong(Driver& driver) {
   const Event written = bench.event();
   const Event taken = bench.event();
   constexpr int kRounds = 32;
-  const Bytes size = bench.granule;
+  const Bytes size = bench.granule / 8;
   std::uint8_t* seen = bench.page_locked(kRounds * size);
   for (int round = 0; round < kRounds; ++round) {
     PENSTOCK_REQUIRE_OK(driver.wait(writer, taken));  // the first time: never recorded
@@ -124,18 +124,10 @@ inline void event_destroyed_while_waited_for(Driver& driver) {
   }
 }
 
-// Puts work into the stream that takes far longer than giving it.
-inline void keep_busy(Driver& driver, Stream stream, Addr address, const std::uint8_t* source,
-                      Bytes size) {
-  for (int copy = 0; copy < 16; ++copy) {
-    PENSTOCK_REQUIRE_OK(driver.copy_in(address, source, size, stream));
-  }
-}
-
 // Looking before the work is done is a race, won at the first try on any sane machine.
 inline void query_pending(Driver& driver) {
   Bench bench(driver);
-  const Bytes size = align_up(32 * kMiB, bench.granule);
+  const Bytes size = sizeable(driver);
   const Addr address = bench.backed({size});
   std::uint8_t* source = bench.page_locked(size);
   std::fill_n(source, size, std::uint8_t{9});
@@ -143,7 +135,7 @@ inline void query_pending(Driver& driver) {
   const Event event = bench.event();
   bool pending = false;
   for (int attempt = 0; attempt < 20 && !pending; ++attempt) {
-    keep_busy(driver, stream, address, source, size);
+    keep_busy(driver, stream, address, source);
     PENSTOCK_REQUIRE_OK(driver.record(event, stream));
     pending = driver.query(event).code() == Code::kNotReady;
     PENSTOCK_REQUIRE_OK(driver.synchronize(event));
@@ -154,7 +146,7 @@ inline void query_pending(Driver& driver) {
 
 inline void timing(Driver& driver) {
   Bench bench(driver);
-  const Bytes size = align_up(32 * kMiB, bench.granule);
+  const Bytes size = sizeable(driver);
   const Addr address = bench.backed({size});
   std::uint8_t* source = bench.page_locked(size);
   std::fill_n(source, size, std::uint8_t{9});
@@ -164,9 +156,9 @@ inline void timing(Driver& driver) {
   const Event end = bench.event(true);
   const auto started = std::chrono::steady_clock::now();
   PENSTOCK_REQUIRE_OK(driver.record(begin, stream));
-  keep_busy(driver, stream, address, source, size);
+  keep_busy(driver, stream, address, source);
   PENSTOCK_REQUIRE_OK(driver.record(middle, stream));
-  keep_busy(driver, stream, address, source, size);
+  keep_busy(driver, stream, address, source);
   PENSTOCK_REQUIRE_OK(driver.record(end, stream));
   PENSTOCK_REQUIRE_OK(driver.synchronize(stream));
   const std::chrono::duration<float, std::milli> passed =
