@@ -84,8 +84,15 @@ penstock_status penstock_range_create(penstock_pager* pager, uint64_t bytes, uin
                                       penstock_range* range) {
   return guard([&]() -> Status {
     if (pager == nullptr) return missing();
-    PENSTOCK_ASSIGN(const std::int32_t index,
-                    pager->pager->create_range(bytes, (flags & PENSTOCK_PINNED) != 0));
+    engine::RangeKind kind = engine::RangeKind::kPaged;
+    if (flags == PENSTOCK_PINNED) {
+      kind = engine::RangeKind::kPinned;
+    } else if (flags == PENSTOCK_ON_HOST) {
+      kind = engine::RangeKind::kOnHost;
+    } else if (flags != 0) {
+      return Status(Code::kInvalidArgument, "no range flags " + std::to_string(flags));
+    }
+    PENSTOCK_ASSIGN(const std::int32_t index, pager->pager->create_range(bytes, kind));
     const engine::Range made = pager->pager->range(index);
     penstock_range out{};
     out.id = index;

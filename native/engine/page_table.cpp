@@ -23,7 +23,7 @@ PageTable::~PageTable() {
       (void)driver_.unmap(range.address, range.reserved);
       (void)pool_.give_back(range.chunk, range.reserved);
     }
-    (void)driver_.unreserve(range.address, range.reserved);
+    if (range.reserved != 0) (void)driver_.unreserve(range.address, range.reserved);
     (void)driver_.host_free(range.host);
   }
 }
@@ -43,33 +43,39 @@ Status PageTable::back_pinned(Range& range) {
   return {};
 }
 
-Result<std::int32_t> PageTable::create(Bytes bytes, bool pinned) {
+// Addresses, host memory and, where it is pinned, device memory for `range`; all or nothing.
+Status PageTable::acquire(Range& range) {
+  if (range.kind == RangeKind::kOnHost) {
+    PENSTOCK_ASSIGN(void* host, driver_.host_alloc(range.bytes));
+    range.host = static_cast<std::byte*>(host);
+    range.address = reinterpret_cast<Addr>(host);  // unified addressing: the device's, too
+    return {};
+  }
+  const bool pinned = range.kind == RangeKind::kPinned;
+  range.reserved = align_up(range.bytes, pinned ? driver_.info().granularity : pool_.chunk_bytes());
+  PENSTOCK_ASSIGN(range.address, driver_.reserve(range.reserved));
+  auto host = driver_.host_alloc(range.bytes);
+  Status status = host.status();
+  if (status.ok()) {
+    range.host = static_cast<std::byte*>(host.value());
+    if (pinned) status = back_pinned(range);
+    if (!status.ok()) (void)driver_.host_free(range.host);
+  }
+  if (!status.ok()) (void)driver_.unreserve(range.address, range.reserved);
+  return status;
+}
+
+Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
   if (bytes == 0) return Status(Code::kInvalidArgument, "a range of 0 bytes");
   Range range;
   range.bytes = bytes;
-  range.pinned = pinned;
-  range.reserved = align_up(bytes, pinned ? driver_.info().granularity : pool_.chunk_bytes());
-  PENSTOCK_ASSIGN(range.address, driver_.reserve(range.reserved));
-  auto host = driver_.host_alloc(bytes);
-  if (!host.ok()) {
-    (void)driver_.unreserve(range.address, range.reserved);
-    return host.status();
-  }
-  range.host = static_cast<std::byte*>(host.value());
-  if (pinned) {
-    const Status status = back_pinned(range);
-    if (!status.ok()) {
-      (void)driver_.host_free(range.host);
-      (void)driver_.unreserve(range.address, range.reserved);
-      return status;
-    }
-  }
+  range.kind = kind;
+  PENSTOCK_TRY(acquire(range));
   const auto index = static_cast<std::int32_t>(ranges_.size());
-  by_address_.insert(range.address, range.address + range.reserved, index);
+  by_address_.insert(range.address, range.address + std::max(range.reserved, bytes), index);
   host_bytes_ += bytes;
-  if (pinned) {
-    pinned_bytes_ += range.reserved;
-  } else {
+  if (kind == RangeKind::kPinned) pinned_bytes_ += range.reserved;
+  if (kind == RangeKind::kPaged) {
     paged_bytes_ += bytes;
     range.first_page = pages();
     const Bytes chunk = pool_.chunk_bytes();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges and their pages: what exists, where it lies, and which host bytes back it.  A paged range
-// is cut into pages of one chunk each; a pinned range is one chunk of its own size, mapped for good.
+// is cut into pages of one chunk each; a pinned range is one chunk of its own size, mapped for good;
+// a range on the host is page-locked memory alone, which the device reads over the link.
 // Knows nothing of residency beyond the fields it stores for resident_set.  Not thread-safe.
 #pragma once
 
@@ -51,12 +52,14 @@ struct Page {
   std::vector<Mark> last_use;
 };
 
+enum class RangeKind { kPaged, kPinned, kOnHost };
+
 struct Range {
   Addr address = 0;
   Bytes bytes = 0;     // as asked for
   Bytes reserved = 0;  // a multiple of the chunk size
   std::byte* host = nullptr;
-  bool pinned = false;
+  RangeKind kind = RangeKind::kPaged;
   driver::Chunk chunk{};       // of a pinned range
   bool backed = false;         // pinned: the chunk is mapped
   PageId first_page = kNoPage;
@@ -70,7 +73,7 @@ class PageTable {
   PageTable& operator=(const PageTable&) = delete;
 
   // The index of the new range.  On failure nothing is left behind.
-  Result<std::int32_t> create(Bytes bytes, bool pinned);
+  Result<std::int32_t> create(Bytes bytes, RangeKind kind);
 
   [[nodiscard]] Page& page(PageId id) { return pages_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] const Page& page(PageId id) const { return pages_[static_cast<std::size_t>(id)]; }
@@ -88,6 +91,7 @@ class PageTable {
   [[nodiscard]] Bytes host_bytes() const { return host_bytes_; }
 
  private:
+  Status acquire(Range& range);
   Status back_pinned(Range& range);
 
   driver::Driver& driver_;

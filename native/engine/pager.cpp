@@ -49,15 +49,15 @@ Timeline& Pager::timeline(driver::Stream stream) {
   return *line;
 }
 
-Result<std::int32_t> Pager::create_range(Bytes bytes, bool pinned) {
+Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
   const std::lock_guard lock(mutex_);
-  if (pinned && pool_.held() + align_up(bytes, driver_.info().granularity) > pool_.budget()) {
-    // Slots hold what the new range needs; the next fit gives some back.
+  if (kind == RangeKind::kPinned &&
+      pool_.held() + align_up(bytes, driver_.info().granularity) > pool_.budget()) {
     return Status(Code::kOutOfMemory, "a pinned range of " + mib(bytes) + " beside " +
                                           mib(pool_.held()) + " exceeds the budget of " +
                                           mib(pool_.budget()));
   }
-  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(bytes, pinned));
+  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(bytes, kind));
   // Page numbers and the room for slots have changed: what was planned no longer holds.
   cursor_.drop();
   recorder_.clear();
@@ -127,7 +127,7 @@ Result<UseId> Pager::define_use(const std::vector<Piece>& pieces) {
       return Status(Code::kInvalidArgument, "a use names " + std::to_string(piece.bytes) +
                                                 " bytes that lie in no range of this pager");
     }
-    if (range->pinned) continue;
+    if (range->kind != RangeKind::kPaged) continue;
     const auto [first, last] = table_.pages_of(*range, piece.address, piece.bytes);
     for (PageId id = first; id <= last; ++id) {
       use.pages.push_back(id);
@@ -429,7 +429,8 @@ Status Pager::fetch(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
   if (range == nullptr) return Status(Code::kInvalidArgument, "fetch outside every range");
-  if (range->pinned) return copy_pinned(*range, address, bytes, true);
+  if (range->kind == RangeKind::kOnHost) return {};
+  if (range->kind == RangeKind::kPinned) return copy_pinned(*range, address, bytes, true);
   const auto [first, last] = table_.pages_of(*range, address, bytes);
   for (PageId id = first; id <= last; ++id) {
     if (table_.page(id).slot == kNoSlot) PENSTOCK_TRY(demand(id));
@@ -442,7 +443,8 @@ Status Pager::flush(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
   if (range == nullptr) return Status(Code::kInvalidArgument, "flush outside every range");
-  if (range->pinned) return copy_pinned(*range, address, bytes, false);
+  if (range->kind == RangeKind::kOnHost) return {};
+  if (range->kind == RangeKind::kPinned) return copy_pinned(*range, address, bytes, false);
   const auto [first, last] = table_.pages_of(*range, address, bytes);
   for (PageId id = first; id <= last; ++id) {
     if (table_.page(id).dirty) PENSTOCK_TRY(residents_.write_back(id));

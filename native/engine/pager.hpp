@@ -70,7 +70,7 @@ class Pager {
   Pager(const Pager&) = delete;
   Pager& operator=(const Pager&) = delete;
 
-  Result<std::int32_t> create_range(Bytes bytes, bool pinned);
+  Result<std::int32_t> create_range(Bytes bytes, RangeKind kind);
   Range range(std::int32_t index);
   Result<UseId> define_use(const std::vector<Piece>& pieces);
   Status begin(UseId use, driver::Stream stream);

@@ -2,6 +2,7 @@
 #include "engine/recorder.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace penstock::engine {
 
@@ -14,9 +15,16 @@ std::vector<UseId> Recorder::order() const {
 }
 
 policy::Sequence Recorder::sequence(const std::vector<Use>& uses, const PageTable& table) const {
+  std::vector<Bytes> page_bytes;
+  page_bytes.reserve(static_cast<std::size_t>(table.pages()));
+  for (PageId id = 0; id < table.pages(); ++id) page_bytes.push_back(table.page(id).bytes);
+  return sequence(uses, std::move(page_bytes));
+}
+
+policy::Sequence Recorder::sequence(const std::vector<Use>& uses,
+                                    std::vector<Bytes> page_bytes) const {
   policy::Sequence sequence;
-  sequence.page_bytes.reserve(static_cast<std::size_t>(table.pages()));
-  for (PageId id = 0; id < table.pages(); ++id) sequence.page_bytes.push_back(table.page(id).bytes);
+  sequence.page_bytes = std::move(page_bytes);
   std::vector<UseId> active;
   for (const std::int32_t event : events_) {
     if (event < 0) {

@@ -32,6 +32,8 @@ class Recorder {
   [[nodiscard]] std::vector<UseId> order() const;
   [[nodiscard]] policy::Sequence sequence(const std::vector<Use>& uses,
                                           const PageTable& table) const;
+  [[nodiscard]] policy::Sequence sequence(const std::vector<Use>& uses,
+                                          std::vector<Bytes> page_bytes) const;
 
  private:
   void note(std::int32_t event) {

@@ -34,7 +34,7 @@ from penstock.errors import EnvironmentProblem, FailedError, OutOfMemory, Pensto
 
 CUDA, EMULATED = 0, 1
 SAFETY = {"normal": 0, "strict": 1}
-PINNED = 1
+PINNED, ON_HOST = 1, 2  # flags of a range
 
 _ERRORS: dict[int, type[PenstockError]] = {
     1: UsageError,
@@ -335,13 +335,16 @@ class Pager:
             raise UsageError("the pager has been closed")
         return self._handle
 
-    def create_range(self, size: int, *, pinned: bool = False) -> Range:
-        """Reserve `size` bytes of device addresses with a page-locked host copy."""
+    def create_range(self, size: int, flags: int = 0) -> Range:
+        """Reserve `size` bytes of device addresses with a page-locked host copy.
+
+        Args:
+            size: Bytes.
+            flags: 0 for a paged range, PINNED or ON_HOST.
+        """
         made = Range(sizeof(Range))
         check(
-            self._lib.penstock_range_create(
-                self.handle, size, PINNED if pinned else 0, byref(made)
-            )
+            self._lib.penstock_range_create(self.handle, size, flags, byref(made))
         )
         return made
 

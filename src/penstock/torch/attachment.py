@@ -24,7 +24,7 @@ from penstock.host import check_host_memory
 from penstock.native import CUDA, EMULATED, Device, Pager
 from penstock.units import MIB, format_bytes, parse_size
 
-from .layout import Block, collect_blocks
+from .layout import Block, collect_blocks, leave_tables_on_host
 from .room import Room
 from .store import BlockStore, Loader
 from .summary import explain, summarize
@@ -36,6 +36,7 @@ MIN_CHUNK, MAX_CHUNK = 2 * MIB, 32 * MIB
 PAGES_WANTED = 512
 SETTLING_PASSES = 4  # the first passes may still load kernels and grow workspaces
 LOOK_AHEAD_CHUNKS = 4
+FITS_SHARE = 0.9  # of the budget: a model up to this is taken to fit beside its activations
 COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
 
@@ -156,6 +157,8 @@ class Attachment:
         self.budget = (
             int(free * 0.9) if gpu_memory is None else parse_size(gpu_memory, total=total)
         )
+        if self.weight_bytes > FITS_SHARE * self.budget:
+            leave_tables_on_host(blocks)
         self._check_sizes(blocks, free, host_memory)
         granularity = device.info()["granularity"]
         chunk = parse_size(chunk_size) if chunk_size is not None else self._chunk_size()

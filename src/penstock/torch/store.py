@@ -14,13 +14,14 @@ import torch
 from torch import nn
 
 from penstock.errors import UsageError
-from penstock.native import Pager
+from penstock.native import ON_HOST, PINNED, Pager
 
 from .dlpack import bytes_at, view_as
-from .layout import Block, Slot, align, arenas
+from .layout import Block, Home, Slot, align, arenas
 
 Loader = Callable[[str, torch.Tensor], None]
 _CPU = torch.device("cpu")
+_FLAGS = {Home.PAGED: 0, Home.PINNED: PINNED, Home.HOST: ON_HOST}
 
 
 def like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
@@ -39,15 +40,9 @@ class BlockStore:
 
     def move_in(self, load: Loader | None) -> None:
         """Place every block; on failure what was placed can be moved out again."""
-        pinned = [block for block in self.blocks if block.pinned]
-        if pinned:
-            self._place(pinned, load, pinned=True)
-        for arena in arenas([block for block in self.blocks if not block.pinned]):
-            self._place(arena, load, pinned=False)
-
-    def by_pointer(self) -> dict[int, Block]:
-        """Paged blocks by the address that their tensors' storages tell."""
-        return {block.address: block for block in self.blocks if not block.pinned}
+        for home in (Home.PINNED, Home.HOST, Home.PAGED):
+            for arena in arenas([block for block in self.blocks if block.home is home]):
+                self._place(arena, load, home)
 
     def fetch(self) -> None:
         """Bring everything in and wait for it; there must be room."""
@@ -78,11 +73,11 @@ class BlockStore:
                 self._point(block, block.host_bytes.clone())
             block.host_bytes = block.device_bytes = None
 
-    def _place(self, blocks: list[Block], load: Loader | None, *, pinned: bool) -> None:
+    def _place(self, blocks: list[Block], load: Loader | None, home: Home) -> None:
         size = sum(align(block.nbytes) for block in blocks)
-        made = self.pager.create_range(size, pinned=pinned)
+        made = self.pager.create_range(size, _FLAGS[home])
         offset = 0
-        if not pinned:
+        if home is Home.PAGED:
             self._ranges.append((made.address, size))
         for block in blocks:
             block.address = made.address + offset
@@ -91,7 +86,7 @@ class BlockStore:
             block.device_bytes = bytes_at(block.address, block.nbytes, self.device)
             self._point(block, block.device_bytes)
             offset += align(block.nbytes)
-        if pinned:
+        if home is Home.PINNED:
             self.pager.fetch(made.address, size)
 
     @staticmethod

@@ -18,13 +18,14 @@ def summarize(attachment: Attachment) -> dict[str, Any]:
         Everything of Pager.stats(), and: weight_bytes, gpu_memory_bytes, passes, hit_ratio (share
         of the page uses of the last pass that needed no copy), compute_ms (the profiled pass less its stalls),
         link_gb_per_s and link_out_gb_per_s (page-locked copies, measured), ideal_ms =
-        max(compute, (M - S) / link) for one pass with M the paged bytes and S the room the blocks
-        have, largest_stall_module.
+        max(compute, (M - S) / link) for one pass with M the bytes of all weights and S the room
+        that blocks have, floor_ms the same with M only what the pass must have in device memory
+        (tables left on the host do not count), largest_stall_module.
     """
     stats = attachment.pager.stats()
     link_in, link_out = attachment.link()
-    resident = max(0, stats["budget"] - stats["pinned_bytes"])
-    missing = max(0, stats["paged_bytes"] - resident)
+    room = stats["budget"]
+    needed = stats["paged_bytes"] + stats["pinned_bytes"]
     compute = max(0.0, stats["profiled_ms"] - stats["stall_ms"])
     if not attachment.hooks.armed:  # everything stays, and passes are not even followed
         stats.update(iteration_bytes_in=0, iteration_bytes_out=0, iteration_page_loads=0)
@@ -37,10 +38,15 @@ def summarize(attachment: Attachment) -> dict[str, Any]:
         compute_ms=compute,
         link_gb_per_s=link_in,
         link_out_gb_per_s=link_out,
-        ideal_ms=max(compute, missing / link_in / 1e6 if link_in else 0.0),
+        ideal_ms=max(compute, _copy_ms(attachment.weight_bytes - room, link_in)),
+        floor_ms=max(compute, _copy_ms(needed - room, link_in)),
         largest_stall_module=attachment.hooks.name_of(stats["largest_stall_use"]),
     )
     return stats
+
+
+def _copy_ms(size: int, gb_per_s: float) -> float:
+    return max(0, size) / gb_per_s / 1e6 if gb_per_s else 0.0
 
 
 def explain(stats: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from torch import nn
 from penstock.native import Pager
 
 from .discovery import AccessWatch
-from .layout import Block
+from .layout import Block, Home
 
 
 class UseHooks:
@@ -47,7 +47,7 @@ class UseHooks:
         self._own: dict[nn.Module, list[Block]] = {}
         for block in blocks:
             for slot in block.slots:
-                if not block.pinned and block not in self._own.setdefault(slot.module, []):
+                if block.home is Home.PAGED and block not in self._own.setdefault(slot.module, []):
                     self._own[slot.module].append(block)
         self._own = {module: own for module, own in self._own.items() if own}
         self._blocks: list[list[Block]] = []  # by use number
@@ -56,7 +56,9 @@ class UseHooks:
         self._watch_handles: list[Any] = []
         self._running: list[tuple[nn.Module, int]] = []
         self._stack: list[nn.Module] = []
-        self._by_pointer = {block.address: block for block in blocks if not block.pinned}
+        self._by_pointer = {
+            block.address: block for block in blocks if block.home is Home.PAGED
+        }
         self._watch: AccessWatch | None = None
         self._found: list[tuple[nn.Module, Block]] = []
 

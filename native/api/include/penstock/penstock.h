@@ -124,7 +124,9 @@ typedef struct {
   void* host;        /* the page-locked copy, `bytes` long */
 } penstock_range;
 
-enum { PENSTOCK_PINNED = 1 };  /* always resident, never evicted */
+/* PINNED: always resident, never evicted. ON_HOST: never in device memory at all; the device reads
+ * it over the link at `address`, which is `host`: for large tables of which a pass reads few rows. */
+enum { PENSTOCK_PINNED = 1, PENSTOCK_ON_HOST = 2 };
 
 /* Reserve a range and its page-locked host copy, which the caller fills before the first use. A
  * pinned range is resident from the start, but holds nothing until penstock_fetch(). */
