@@ -25,6 +25,7 @@ struct ScheduleOptions {
   std::int32_t slots = 0;       // the pool
   std::int32_t look_ahead = 4;  // slots wanted for copies in flight beyond the running step's own
   bool may_turn = false;        // the caller carries out Plan::turn
+  Link link;  // with it and every compute_ms known, look_ahead is a most: the time model settles it
 };
 
 struct Load {

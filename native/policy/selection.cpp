@@ -2,6 +2,8 @@
 #include "policy/selection.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "policy/occupancy.hpp"
 #include "policy/residency.hpp"
@@ -12,86 +14,205 @@ namespace {
 
 using Gap = UseIndex::Id;
 
-// The gaps that have a step inside, shortest first; the others are marked kept.
-std::vector<Gap> by_length(const UseIndex& index, KeptGaps& kept) {
-  std::vector<std::size_t> start(static_cast<std::size_t>(index.steps()) + 2, 0);
-  for (Gap gap = 0; gap < index.uses(); ++gap) {
-    const auto length = static_cast<std::size_t>(index.gap_length(gap));
-    if (length == 0) kept[gap] = 1;
-    ++start[length + 1];
+// Steps that the covers of long gaps may have in all; gaps beyond it, the shorter ones, are not
+// shared out but kept where they fit.  Bounds the time for sequences with no regularity at all.
+constexpr std::int64_t kMostCovered = 1 << 19;
+
+// A selection in the making.
+class Selection {
+ public:
+  Selection(const UseIndex& index, std::int32_t capacity)
+      : index_(index), capacity_(capacity), taken_(index.step_sizes()), kept_(index.uses(), 0) {
+    for (Gap gap = 0; gap < index.uses(); ++gap) {
+      if (index.gap_length(gap) == 0) kept_[gap] = 1;
+    }
   }
-  const std::size_t free = start[1];
-  for (std::size_t i = 1; i < start.size(); ++i) start[i] += start[i - 1];
-  std::vector<Gap> sorted(index.uses() - free);
-  for (Gap gap = 0; gap < index.uses(); ++gap) {
-    const auto length = static_cast<std::size_t>(index.gap_length(gap));
-    if (length > 0) sorted[start[length]++ - free] = gap;
+
+  void keep(Gap gap) {
+    if (kept_[gap] != 0) return;
+    taken_.add(inside(gap), index_.gap_length(gap), 1);
+    kept_[gap] = 1;
   }
-  return sorted;
-}
 
-StepId inside(const UseIndex& index, Gap gap) { return (index.step(gap) + 1) % index.steps(); }
-
-void keep(const UseIndex& index, Gap gap, Occupancy& taken, KeptGaps& kept) {
-  taken.add(inside(index, gap), index.gap_length(gap), 1);
-  kept[gap] = 1;
-}
-
-bool fits(const UseIndex& index, Gap gap, const Occupancy& taken, std::int32_t capacity) {
-  return taken.max(inside(index, gap), index.gap_length(gap)) < capacity;
-}
-
-template <class Gaps>
-void keep_what_fits(const UseIndex& index, const Gaps& gaps, std::int32_t capacity,
-                    Occupancy& taken, KeptGaps& kept) {
-  for (const Gap gap : gaps) {
-    if (kept[gap] == 0 && fits(index, gap, taken, capacity)) keep(index, gap, taken, kept);
+  void keep_pages(const std::vector<PageId>& pages) {
+    std::vector<std::int32_t> taken = index_.step_sizes();
+    for (std::int32_t& t : taken) t += static_cast<std::int32_t>(pages.size());
+    for (const PageId page : pages) {
+      for (Gap use = index_.begin(page); use < index_.end(page); ++use) {
+        --taken[static_cast<std::size_t>(index_.step(use))];
+        kept_[use] = 1;
+      }
+    }
+    taken_ = Occupancy(taken);
   }
+
+  // Each of these gaps, in this order, if it fits beside those kept before it.
+  void keep_what_fits(const std::vector<Gap>& gaps) {
+    // A step that is full stays full, so that most gaps are turned down without asking the tree.
+    const std::vector<std::int32_t> full = full_steps_before();
+    for (const Gap gap : gaps) {
+      if (kept_[gap] == 0 && count(full, gap) == 0 &&
+          taken_.max(inside(gap), index_.gap_length(gap)) < capacity_) {
+        keep(gap);
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<std::int32_t> taken() const { return taken_.values(); }
+  [[nodiscard]] KeptGaps result() && { return std::move(kept_); }
+
+  // The gaps that have a step inside, shortest first.
+  [[nodiscard]] std::vector<Gap> by_length() const {
+    std::vector<std::size_t> start(static_cast<std::size_t>(index_.steps()) + 1, 0);
+    for (Gap gap = 0; gap < index_.uses(); ++gap) {
+      ++start[static_cast<std::size_t>(index_.gap_length(gap)) + 1];
+    }
+    const std::size_t free = start[1];
+    for (std::size_t i = 1; i < start.size(); ++i) start[i] += start[i - 1];
+    std::vector<Gap> sorted(index_.uses() - free);
+    for (Gap gap = 0; gap < index_.uses(); ++gap) {
+      const auto length = static_cast<std::size_t>(index_.gap_length(gap));
+      if (length > 0) sorted[start[length]++ - free] = gap;
+    }
+    return sorted;
+  }
+
+ private:
+  [[nodiscard]] StepId inside(Gap gap) const { return (index_.step(gap) + 1) % index_.steps(); }
+
+  [[nodiscard]] std::vector<std::int32_t> full_steps_before() const {
+    std::vector<std::int32_t> before{0};
+    for (const std::int32_t t : taken_.values()) before.push_back(before.back() + (t >= capacity_));
+    return before;
+  }
+
+  [[nodiscard]] std::int32_t count(const std::vector<std::int32_t>& before, Gap gap) const {
+    const auto from = static_cast<std::size_t>(inside(gap));
+    const std::size_t to = from + static_cast<std::size_t>(index_.gap_length(gap));
+    const auto steps = static_cast<std::size_t>(index_.steps());
+    return to <= steps ? before[to] - before[from]
+                       : before[steps] - before[from] + before[to - steps];
+  }
+
+  const UseIndex& index_;
+  std::int32_t capacity_;
+  Occupancy taken_;
+  KeptGaps kept_;
+};
+
+// Groups by cover, told apart by a key that costs less than the cover.
+template <class Key>
+class Groups {
+ public:
+  template <class MakeCover>
+  void add(const Key& key, Gap member, std::int32_t loads, MakeCover make_cover) {
+    const auto [at, added] = number_.try_emplace(key, groups_.size());
+    if (added) groups_.push_back({make_cover(), {}, loads});
+    groups_[at->second].members.push_back(member);
+  }
+  [[nodiscard]] const std::vector<StreamGroup>& list() const { return groups_; }
+
+ private:
+  std::map<Key, std::size_t> number_;
+  std::vector<StreamGroup> groups_;
+};
+
+// The slots that remain taken at each step when no member of a group is resident.
+std::vector<std::int32_t> without(std::vector<std::int32_t> taken,
+                                  const std::vector<StreamGroup>& groups) {
+  for (const StreamGroup& group : groups) {
+    for (const StepId step : group.cover) {
+      taken[static_cast<std::size_t>(step)] -= static_cast<std::int32_t>(group.members.size());
+    }
+  }
+  return taken;
 }
 
 }  // namespace
 
+KeptGaps select_pages(const Sequence& sequence, const UseIndex& index, std::int32_t capacity,
+                      const std::vector<double>& weight) {
+  Selection selection(index, capacity);
+  Groups<std::vector<StepId>> groups;
+  std::vector<PageId> kept;
+  for (PageId page = 0; page < index.pages(); ++page) {
+    std::vector<StepId> cover;
+    std::int32_t loads = 0;
+    for (Gap use = index.begin(page); use < index.end(page); ++use) {
+      cover.push_back(index.step(use));
+      if (index.gap_length(use) > 0) ++loads;
+    }
+    if (loads == 0) continue;  // never used, or used all the time
+    kept.push_back(page);
+    groups.add(cover, index.begin(page), loads, [&] { return cover; });
+  }
+  const Streams streams(sequence, index, groups.list(), without(index.step_sizes(), groups.list()),
+                        capacity);
+  std::vector<bool> streamed(sequence.page_bytes.size(), false);
+  for (const Gap use : streams.choose(weight)) {
+    streamed[static_cast<std::size_t>(index.page(use))] = true;
+  }
+  std::erase_if(kept, [&](PageId page) { return streamed[static_cast<std::size_t>(page)]; });
+  selection.keep_pages(kept);
+  selection.keep_what_fits(selection.by_length());
+  return std::move(selection).result();
+}
+
 KeptGaps select_gaps(const Sequence& sequence, const UseIndex& index, std::int32_t capacity,
                      const std::vector<double>& weight) {
-  KeptGaps kept(index.uses(), 0);
-  const std::vector<Gap> gaps = by_length(index, kept);
-  const auto first_long = std::partition_point(
-      gaps.begin(), gaps.end(), [&](Gap gap) { return 2 * index.gap_length(gap) < index.steps(); });
-  const std::vector<Gap> long_gaps(first_long, gaps.end());
-  Occupancy taken(index.step_sizes());
-  keep_what_fits(index, std::vector<Gap>(gaps.begin(), first_long), capacity, taken, kept);
+  Selection selection(index, capacity);
+  const std::vector<Gap> gaps = selection.by_length();
+  auto first_long = gaps.end();
+  for (std::int64_t covered = 0; first_long != gaps.begin(); --first_long) {
+    const StepId length = index.gap_length(*(first_long - 1));
+    covered += index.steps() - length;
+    if (2 * length < index.steps() || covered > kMostCovered) break;
+  }
+  selection.keep_what_fits({gaps.begin(), first_long});
 
-  const Streams streams(sequence, index, long_gaps, taken.values(), capacity);
+  Groups<std::pair<StepId, StepId>> groups;
+  std::vector<Gap> shared_out;
+  for (auto at = first_long; at != gaps.end(); ++at) {
+    const StepId first = index.step(index.next(*at));
+    const StepId length = index.steps() - index.gap_length(*at);
+    shared_out.push_back(*at);
+    groups.add({first, length}, *at, 1, [&] {
+      std::vector<StepId> cover;
+      for (StepId i = 0; i < length; ++i) cover.push_back((first + i) % index.steps());
+      return cover;
+    });
+  }
+  const Streams streams(sequence, index, groups.list(), without(selection.taken(), groups.list()),
+                        capacity);
   std::vector<bool> streamed(index.uses(), false);
   for (const Gap gap : streams.choose(weight)) streamed[gap] = true;
-  for (const Gap gap : long_gaps) {
-    if (!streamed[gap]) keep(index, gap, taken, kept);
+  for (const Gap gap : shared_out) {
+    if (!streamed[gap]) selection.keep(gap);
   }
-  keep_what_fits(index, gaps, capacity, taken, kept);
-  return kept;
+  selection.keep_what_fits(gaps);
+  return std::move(selection).result();
 }
 
 KeptGaps select_lru_gaps(const Sequence& sequence, const UseIndex& index, std::int32_t capacity) {
-  KeptGaps kept(index.uses(), 0);
-  const std::vector<Gap> gaps = by_length(index, kept);
+  Selection selection(index, capacity);
   const Result<std::vector<bool>> hits = replay_hits(sequence, capacity, Replacement::kLru, 2);
-  if (!hits.ok()) return kept;
-  // Walk the accesses in the order of the replay; a hit keeps the gap that ends there.
-  std::vector<Gap> use(sequence.page_bytes.size());
-  for (std::size_t page = 0; page < use.size(); ++page) {
-    use[page] = index.begin(static_cast<PageId>(page));
-  }
-  Occupancy taken(index.step_sizes());
-  std::size_t access = 0;
-  for (const Step& step : sequence.steps) {
-    for (const PageId page : step.pages) {
-      const Gap here = use[static_cast<std::size_t>(page)]++;
-      const Gap before = here == index.begin(page) ? index.end(page) - 1 : here - 1;
-      if (hits.value()[access++] && kept[before] == 0) keep(index, before, taken, kept);
+  if (hits.ok()) {
+    // Walk the accesses in the order of the replay; a hit keeps the gap that ends there.
+    std::vector<Gap> use(sequence.page_bytes.size());
+    for (std::size_t page = 0; page < use.size(); ++page) {
+      use[page] = index.begin(static_cast<PageId>(page));
+    }
+    std::size_t access = 0;
+    for (const Step& step : sequence.steps) {
+      for (const PageId page : step.pages) {
+        const Gap here = use[static_cast<std::size_t>(page)]++;
+        const Gap before = here == index.begin(page) ? index.end(page) - 1 : here - 1;
+        if (hits.value()[access++]) selection.keep(before);
+      }
     }
   }
-  keep_what_fits(index, gaps, capacity, taken, kept);
-  return kept;
+  selection.keep_what_fits(selection.by_length());
+  return std::move(selection).result();
 }
 
 }  // namespace penstock::policy

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which gaps to keep, given a capacity: at no step may the pages it uses and the gaps that cover it
 // exceed the capacity.  A page all of whose gaps are kept stays for ever; every gap that is not
-// kept is a load.
+// kept is a load.  Three ways to choose, each best for some sequences; gaps without a step inside
+// are free and always kept.  All need a capacity of the largest step or more.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,14 @@ namespace penstock::policy {
 // By UseIndex::Id, 1 = kept.
 using KeptGaps = std::vector<std::uint8_t>;
 
-// Gaps without a step inside are free.  Then the short ones, shortest first, because they cost the
-// fewest slots for a load saved.  Then those of half the cycle and more, of which a plain sweep
-// consists: the capacity left decides how many, and the pages given up are shared out over the
-// steps in proportion to `weight` (see streams.hpp).  Needs capacity >= the largest step.
+// Whole pages stay, the others stream at every use; then what still fits.  The pages given up are
+// shared out over the steps by `weight` (streams.hpp), so that the traffic is even: best for
+// sweeps, also when an iteration goes there and back or several times round.
+KeptGaps select_pages(const Sequence& sequence, const UseIndex& index, std::int32_t capacity,
+                      const std::vector<double>& weight);
+
+// Short gaps first, because they cost the fewest slots for a load saved; then those of half the
+// cycle and more, shared out as above.  Best for loops within the iteration.
 KeptGaps select_gaps(const Sequence& sequence, const UseIndex& index, std::int32_t capacity,
                      const std::vector<double>& weight);
 

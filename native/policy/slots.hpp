@@ -5,31 +5,26 @@
 //
 // A sweep goes in rounds: with k loads in S slots, Q = ceil(k / S) rounds of floor or ceil(k / Q)
 // loads, the slot being the index within the round, so that the distance also holds where the
-// iteration wraps around.  Spans that outlast a round get slots of their own.
+// iteration wraps around.  Spans that outlast a round get slots of their own.  Where that is most
+// of them, or the slots do not suffice, all are coloured as arcs (arc_colouring.hpp).
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "policy/schedule.hpp"
+#include "policy/sequence.hpp"
 
 namespace penstock::policy {
 
-struct SlotAssignment {
-  std::vector<SlotId> slot;  // by load, from 0
-  std::vector<SlotId> turn;  // see Plan::turn; empty when the slots keep their names
-};
+// Sets the slots of `loads`, from 0.  They are sorted by first step, then page, and stay so; no
+// more than `slots` of them may overlap at any step.  May split spans, which makes more loads.
+void assign_slots(const UseIndex& index, std::int32_t slots, std::vector<Load>& loads);
 
-// `loads` are sorted by first step.  Nothing when no assignment was found: colouring arcs of a
-// circle can need more slots than overlap at any step, and finding the best is NP-hard.
-std::optional<SlotAssignment> assign_slots(const std::vector<Load>& loads, StepId steps,
-                                           std::int32_t slots);
-
-// The same with slots that may change their names from one iteration to the next, first in, first
-// out.  Always succeeds when no more than `slots` spans overlap at any step.
-SlotAssignment assign_turning_slots(const std::vector<Load>& loads, StepId steps,
-                                    std::int32_t slots);
+// The same with slots that change their names from one iteration to the next, first in, first out;
+// returns where each slot goes (Plan::turn).  Splits nothing.
+std::vector<SlotId> assign_turning_slots(StepId steps, std::int32_t slots,
+                                         std::vector<Load>& loads);
 
 // The least distance in load order between two consecutive loads of one slot that keeps its name.
 std::int64_t least_distance(const std::vector<Load>& loads);

@@ -15,11 +15,6 @@
 
 namespace penstock::policy {
 
-struct Link {
-  double bytes_per_ms = 0;  // 54.6 GB/s = 54.6e6
-  double latency_ms = 0;    // added to every copy
-};
-
 struct Timing {
   double step_ms = 0;    // one iteration in the steady state: a model's step
   double stall_ms = 0;   // of which steps waited for pages

@@ -29,4 +29,10 @@ struct Sequence {
   std::vector<Step> steps;
 };
 
+// What a copy from host to device costs; one runs at a time.
+struct Link {
+  double bytes_per_ms = 0;  // 54.6 GB/s = 54.6e6; 0 = not known
+  double latency_ms = 0;    // added to every copy
+};
+
 }  // namespace penstock::policy
