@@ -109,6 +109,12 @@ def _three_digits(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
+def format_number(value: float) -> str:
+    """`value` with three significant digits, thousands set apart: "0.512", "51.2", "51,234"."""
+    whole, point, rest = _three_digits(value).partition(".")
+    return f"{int(whole):,}{point}{rest}" if value >= 0 else f"-{format_number(-value)}"
+
+
 def format_bytes(count: float) -> str:
     """`count` bytes in the binary unit that fits, such as "450 MiB" or "13.7 GiB".
 

@@ -143,7 +143,7 @@ class Settings:
         details="Rounded up to the device's granularity, 2 MiB as a rule. Larger chunks cost "
         "fewer mapping calls and waste more at the edges. auto goes by the model's size.",
     )
-    look_ahead_bytes: str = _option(
+    look_ahead: str = _option(
         "auto",
         kinds.size(),
         "Bytes to keep on their way ahead of the running layer.",
@@ -175,6 +175,14 @@ class Settings:
         "Memory of the emulated GPU.",
         group="emulated",
         details="auto takes a size that fits the host.",
+    )
+    emulated_granularity: str = _option(
+        "auto",
+        kinds.size(auto=True),
+        "Granularity of the emulated GPU's memory.",
+        group="emulated",
+        details="A power of two from 4 KiB on. auto is 2 MiB, as GPUs have; less lets a small "
+        "model run in less than its weights.",
     )
     emulated_delay_us: int = _option(
         0,

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``penstock gpt``: the main job, as flags and as a result for people.
+
+The work is in `penstock.runner`; this file turns flags into its request and its result into text.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.config import Settings
+from penstock.errors import FailedError
+from penstock.report.progress import Progress
+from penstock.runner.request import DEFAULT_WARMUPS, Request, checked
+from penstock.runner.show import print_run
+
+from .common import STDOUT, Output, need_extra, verb
+
+MORE = (
+    "Also: --enable-prefetch, --num-streams N and --allow-oversubscription, for --memory managed; "
+    "--host-memory, --chunk-size, --look-ahead and --safety (penstock config explain safety); "
+    "--enable-cudnn-benchmark."
+)
+
+
+def _count(flag: str, about: str, default: int | None = None, **more: Any) -> Callable[..., Any]:
+    """A flag that takes a whole number; `checked` knows which make sense."""
+    shown = default is not None
+    return click.option(
+        flag, type=int, metavar="N", default=default, show_default=shown, help=about, **more
+    )
+
+
+def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
+    return click.option(flag, is_flag=True, help=about, **more)
+
+
+@click.command(epilog=MORE)
+@click.option("--model", metavar="NAME", help="gpt2_small (default) to gpt2_xl, gpt3_6.7b and up.")
+@click.option("--memory", metavar="HOW", default="vmm", help="vmm (default), managed or resident.")
+@click.option("--fusion", metavar="VARIANT", default="baseline", help="baseline (default).")
+@_count("--batch", "Sequences a step.", 1)
+@_count("--seq-len", "Tokens a sequence.  [default: 1024]")
+@click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")
+@_count("--steps", "Timed steps.  [default: 10, or none with --prompt]")
+@_count("--warmups", "Steps before the timed ones.", DEFAULT_WARMUPS)
+@_count("--seed", "Of made-up weights, inputs and draws.", 0)
+@click.option("--weights", type=Path, metavar="DIR", help="A Hugging Face GPT-2 checkpoint.")
+@click.option("--prompt", metavar="TEXT", help="Continue TEXT, by default with a model included.")
+@_count("--generate", "Tokens to continue the prompt by.  [default: 100]")
+@click.option("--temperature", type=float, default=0.7, show_default=True, help="0: most likely.")
+@_switch("--check", "Compare with the resident baseline, bit for bit.")
+@_switch("--enable-prefetch", "With managed: prefetch. vmm always does.", hidden=True)
+@_count("--num-streams", "With managed: streams for prefetches.", 3, hidden=True)
+@_switch("--allow-oversubscription", "With managed: exceed what the card has free.", hidden=True)
+@_switch("--enable-cudnn-benchmark", "Let cuDNN try its algorithms; a GPT has none.", hidden=True)
+@verb("device", "gpu_memory", "host_memory", "chunk_size", "look_ahead", "safety")
+def command(settings: Settings, output: Output, **flags: Any) -> None:
+    """Run a GPT within a budget of device memory.
+
+    \b
+    Examples:
+      penstock gpt --model gpt2_xl --dtype float16 --gpu-memory 2GiB --check
+      penstock gpt --prompt "The function returns" --generate 80
+    """  # noqa: D301
+    request = checked(
+        Request(
+            settings=settings,
+            prefetch=flags.pop("enable_prefetch"),
+            cudnn_benchmark=flags.pop("enable_cudnn_benchmark"),
+            **flags,
+        )
+    )
+    need_extra("torch", "torch")
+    from penstock.runner.session import run
+
+    shown = output.json_file != STDOUT
+    if shown and request.prompt is not None:
+        click.echo(request.prompt, nl=False)
+    result = run(request, progress=Progress(sys.stderr), on_text=_write if shown else _ignore)
+    output.emit(result, lambda: print_run(result))
+    _hold_check(result["check"])
+
+
+def _write(piece: str) -> None:
+    click.echo(piece, nl=False)
+    sys.stdout.flush()
+
+
+def _ignore(piece: str) -> None:
+    """The text is in the result."""
+
+
+def _hold_check(check: Mapping[str, Any] | None) -> None:
+    """Fail if the outputs were compared and differ.
+
+    Raises:
+        FailedError: With the numbers.
+    """
+    if check is not None and not check["equal"]:
+        raise FailedError(
+            f"--check: {check['different']} of {check['outputs']} outputs differ from the resident "
+            f"baseline, by up to {check['max_abs_diff']:g}",
+            remedy="--safety strict finds a use that was not declared",
+        )
+
+
+# What tunes or belongs to one way only is named in one line of the help, not in nine.
+for _parameter in command.params:
+    if _parameter.name in ("host_memory", "chunk_size", "look_ahead", "safety"):
+        assert isinstance(_parameter, click.Option)
+        _parameter.hidden = True

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``--check``: the same work on the resident baseline, compared bit for bit.
+
+The baseline runs first and is gone before the model under test is loaded, so that the host, and
+the card, hold one of the two at a time. Its logits wait on the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from penstock.report.progress import Progress
+
+from .device import MemoryWatch, RunDevice
+from .modes import hold
+from .request import Request
+from .steps import made_up_tokens, run_steps, warm_up
+from .subject import Subject
+from .text import write
+
+# Times of the emulated GPU say nothing, so one step has to do there.
+TIMED_STEPS = 5
+
+
+@dataclass
+class Reference:
+    """What the resident baseline gave.
+
+    Attributes:
+        logits: Of the timed steps' input; None where none was asked for.
+        text_logits: Of every forward of the text; empty where none was asked for.
+        step_ms: Its steps; empty where none was asked for, or on the emulated GPU.
+    """
+
+    logits: Tensor | None = None
+    text_logits: list[Tensor] = field(default_factory=list)
+    step_ms: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Comparison:
+    """Outputs held against those of the baseline, so far.
+
+    Attributes:
+        outputs: How many were compared.
+        different: How many of them differ in a bit.
+        max_abs_diff: The largest difference of two logits; infinite if shapes
+            differ or one is not a number.
+    """
+
+    outputs: int = 0
+    different: int = 0
+    max_abs_diff: float = 0.0
+
+    @property
+    def equal(self) -> bool:
+        """Whether something was compared and every bit of it was the same."""
+        return self.outputs > 0 and self.different == 0
+
+    def add(self, got: Tensor, wanted: Tensor) -> None:
+        """Compare one output; `got` may lie on any device."""
+        self.outputs += 1
+        got, wanted = got.detach().cpu().contiguous(), wanted.contiguous()
+        if got.shape != wanted.shape or got.dtype != wanted.dtype:
+            self.different += 1
+            self.max_abs_diff = float("inf")
+        elif not torch.equal(got.view(torch.uint8), wanted.view(torch.uint8)):
+            self.different += 1
+            distance = (got.double() - wanted.double()).abs().nan_to_num(nan=math.inf)
+            self.max_abs_diff = max(self.max_abs_diff, float(distance.max()))
+
+    def add_all(self, got: list[Tensor], wanted: list[Tensor]) -> None:
+        """Compare two lists; what one has and the other has not is different."""
+        for one, other in zip(got, wanted, strict=False):
+            self.add(one, other)
+        surplus = abs(len(got) - len(wanted))
+        self.outputs += surplus
+        self.different += surplus
+
+
+def run_reference(
+    request: Request, subject: Subject, device: RunDevice, progress: Progress
+) -> Reference:
+    """Run the resident baseline on the work of the request.
+
+    Raises:
+        OutOfMemory: If the resident model does not fit.
+    """
+    reference = Reference()
+    watch = MemoryWatch(device)
+    with hold(request, subject, device, "resident", progress) as held:
+        if request.prompt is not None:
+            with progress.stage("resident baseline: text", 1) as advance:
+                written = write(
+                    request, subject, held, device, watch=watch, on_text=lambda piece: None
+                )
+                advance(1)
+            reference.text_logits = written.logits
+        if request.timed_steps:
+            tokens = made_up_tokens(request, subject, device)
+            warmups = request.warmups if device.is_cuda else 0
+            steps = min(request.timed_steps, TIMED_STEPS) if device.is_cuda else 1
+            with progress.stage("resident baseline", warmups + steps) as advance:
+                warm_up(held, tokens, passes=warmups, watch=watch, advance=advance)
+                seen, reference.logits = run_steps(
+                    held, device, tokens, steps=steps, watch=watch, advance=advance
+                )
+            reference.step_ms = seen.ms if device.is_cuda else []
+    return reference

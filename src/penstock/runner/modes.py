@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to hold a model: paged by remapping, in managed memory, or simply resident.
+
+Invariant: each is a context that has a model ready on entry and has given everything back on
+exit, however it ends; all three give the same counters, those that do not apply being zero.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from penstock.errors import OutOfMemory
+from penstock.host import check_host_memory, memory_sizes
+from penstock.models.weights import Loader, load_model
+from penstock.report.progress import Advance, Progress
+from penstock.units import MIB, format_bytes, parse_size
+
+from .device import RunDevice
+from .request import Request
+from .subject import Subject
+
+log = logging.getLogger("penstock.runner")
+
+
+@dataclass(frozen=True)
+class Held:
+    """A model ready to run.
+
+    Attributes:
+        model: The module.
+        stats: Its counters now: bytes_in, bytes_out, hit_ratio, link_gb_per_s and more.
+        explain: One line on why the last passes took as long as they did.
+    """
+
+    model: nn.Module
+    stats: Callable[[], dict[str, Any]]
+    explain: Callable[[], str]
+
+
+@contextmanager
+def hold(
+    request: Request, subject: Subject, device: RunDevice, memory: str, progress: Progress
+) -> Iterator[Held]:
+    """Hold the subject in one of the ways.
+
+    Args:
+        request: The run.
+        subject: What to load.
+        device: Where it runs.
+        memory: "vmm", "managed" or "resident"; not always the request's own.
+        progress: Shows how far the loading is.
+
+    Raises:
+        OutOfMemory: If the budget, the card or the host cannot hold what must be held.
+    """
+    way = {"vmm": _paged, "managed": _managed, "resident": _resident}[memory]
+    title = f"loading {format_bytes(subject.weight_bytes)} ({memory})"
+    with ExitStack() as stack:
+        with progress.stage(title, subject.weight_bytes) as advance:
+            load = _counting(subject.load, advance)
+            held = stack.enter_context(way(request, subject, device, load))
+        yield held
+
+
+def _counting(load: Loader, advance: Advance) -> Loader:
+    def counted(name: str, destination: Tensor) -> None:
+        load(name, destination)
+        advance(destination.nbytes)
+
+    return counted
+
+
+def _unless_auto(text: str) -> str | None:
+    return None if text == "auto" else text
+
+
+@contextmanager
+def _paged(request: Request, subject: Subject, device: RunDevice, load: Loader) -> Iterator[Held]:
+    from penstock.torch import attach
+
+    settings = request.settings
+    attachment = attach(
+        subject.on_meta(),
+        gpu_memory=_unless_auto(settings.gpu_memory),
+        device=device.name,
+        load=load,
+        chunk_size=_unless_auto(settings.chunk_size),
+        look_ahead=_unless_auto(settings.look_ahead),
+        safety=settings.safety,
+        host_memory=_host_limit(request),
+        emulated=device.emulated,
+    )
+    try:
+        link_in, link_out = attachment.link()  # measured before anything is timed
+        log.info(
+            "attached budget=%d link_in=%.1f link_out=%.1f", attachment.budget, link_in, link_out
+        )
+        yield Held(attachment.model, attachment.stats, attachment.explain)
+    finally:
+        attachment.detach()
+
+
+@contextmanager
+def _managed(request: Request, subject: Subject, device: RunDevice, load: Loader) -> Iterator[Held]:
+    from penstock.torch.managed import attach_managed
+
+    attachment = attach_managed(
+        subject.on_meta(),
+        gpu_memory=_unless_auto(request.settings.gpu_memory),
+        device=device.name,
+        load=load,
+        prefetch=request.prefetch,
+        num_streams=request.num_streams,
+        allow_oversubscription=request.allow_oversubscription,
+    )
+    try:
+        yield Held(attachment.model, attachment.stats, attachment.explain)
+    finally:
+        attachment.detach()
+
+
+@contextmanager
+def _resident(
+    request: Request, subject: Subject, device: RunDevice, load: Loader
+) -> Iterator[Held]:
+    _check_fits(request, subject, device)
+    link_in, link_out = device.measure_link()
+    model = load_model(subject.config, load, dtype=subject.dtype, device=device.torch_device)
+    # The budget of an ordinary model is the whole card.
+    fixed = {
+        "bytes_in": 0,
+        "bytes_out": 0,
+        "hit_ratio": 1.0,
+        "link_gb_per_s": link_in,
+        "link_out_gb_per_s": link_out,
+        "weight_bytes": subject.weight_bytes,
+        "gpu_memory_bytes": device.total_bytes(),
+        "device_bytes": subject.weight_bytes,
+        "peak_device_bytes": subject.weight_bytes,
+    }
+    yield Held(model, lambda: dict(fixed), lambda: "everything is resident, nothing moves")
+
+
+def _check_fits(request: Request, subject: Subject, device: RunDevice) -> None:
+    """Refuse before loading what an ordinary model would not find room for."""
+    free = device.free_bytes()
+    if free is None:
+        check_host_memory(subject.weight_bytes, limit=_host_limit(request))
+        return
+    tokens = request.tokens_in_a_sequence(subject.config) if request.timed_steps else 1
+    activations = subject.config.activation_bytes(request.batch, tokens, subject.dtype)
+    needed = subject.weight_bytes + activations
+    if needed > free:
+        raise OutOfMemory(
+            f"resident, {subject.config.name} needs {format_bytes(needed)} of device memory, and "
+            f"{format_bytes(free)} are free",
+            remedy=f"--memory vmm --gpu-memory {free // MIB}MiB, without --check",
+            needed_bytes=needed,
+            budget_bytes=free,
+        )
+
+
+def _host_limit(request: Request) -> int | None:
+    """What --host-memory comes to, in bytes; None leaves it to what the host has available."""
+    text = request.settings.host_memory
+    if text == "auto":
+        return None
+    sizes = memory_sizes()
+    return parse_size(text, total=sizes[0] if sizes else None, name="--host-memory")

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of the runner, checked as far as that can be done without torch.
+
+Invariant: a `Request` that passed `checked()` names a known model or a checkpoint, a known dtype
+and counts that make sense together; only what a checkpoint says can still refuse it. Pure Python,
+so that wrong usage is answered before torch is imported, or where it is not installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from penstock.config import Settings
+from penstock.errors import FailedError, UsageError
+from penstock.models.configs import GPTConfig, dtype_name, get_config
+
+MEMORIES = ("vmm", "managed", "resident")
+FUSIONS = ("baseline",)
+DEFAULT_MODEL = "gpt2_small"
+DEFAULT_STEPS = 10
+DEFAULT_WARMUPS = 2
+DEFAULT_SEQ_LEN = 1024
+DEFAULT_GENERATE = 100
+# The fields of a shape that decide whether weights of the one fit the other.
+_SHAPE = ("n_layers", "n_heads", "d_model", "vocab_size", "n_positions", "d_ff")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run.
+
+    Attributes:
+        model: Name of a shape; None takes the checkpoint's, or `DEFAULT_MODEL`.
+        memory: One of `MEMORIES`.
+        fusion: One of `FUSIONS`.
+        batch: Sequences a step.
+        seq_len: Tokens a sequence; None for 1,024 or as many as the model has positions.
+        dtype: Dtype of weights and activations.
+        steps: Timed steps; None for 10, or for none where there is a prompt.
+        warmups: Steps before the timed ones.
+        seed: Decides made-up weights, inputs and draws.
+        weights: Directory of a checkpoint; None for made-up weights.
+        prompt: Text to continue; the weights are then those of a checkpoint.
+        generate: Tokens to add to the prompt.
+        temperature: Of the draws; 0 takes the most likely token.
+        check: Whether to compare with the resident baseline.
+        prefetch: Whether managed memory is prefetched.
+        num_streams: Streams that managed prefetches take in turn.
+        cudnn_benchmark: Whether cuDNN may try its algorithms out.
+        allow_oversubscription: Whether managed memory may exceed the card's free memory.
+        settings: Device, budget and what else the table of options decides.
+    """
+
+    model: str | None = None
+    memory: str = "vmm"
+    fusion: str = "baseline"
+    batch: int = 1
+    seq_len: int | None = None
+    dtype: str = "float32"
+    steps: int | None = None
+    warmups: int = DEFAULT_WARMUPS
+    seed: int = 0
+    weights: Path | None = None
+    prompt: str | None = None
+    generate: int | None = None
+    temperature: float = 0.7
+    check: bool = False
+    prefetch: bool = False
+    num_streams: int = 3
+    cudnn_benchmark: bool = False
+    allow_oversubscription: bool = False
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def timed_steps(self) -> int:
+        """Steps over made-up tokens: 0 where only text was asked for."""
+        if self.steps is not None:
+            return self.steps
+        return DEFAULT_STEPS if self.prompt is None else 0
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens to add to the prompt."""
+        return DEFAULT_GENERATE if self.generate is None else self.generate
+
+    def tokens_in_a_sequence(self, config: GPTConfig) -> int:
+        """`seq_len`, or its default for the shape.
+
+        Raises:
+            UsageError: If the shape has fewer positions.
+        """
+        if self.seq_len is None:
+            return min(DEFAULT_SEQ_LEN, config.n_positions)
+        if self.seq_len > config.n_positions:
+            raise UsageError(
+                f"--seq-len {self.seq_len} is more than the {config.n_positions} positions of "
+                f"{config.name}",
+                remedy=f"--seq-len {config.n_positions} or less",
+            )
+        return self.seq_len
+
+
+def checked(request: Request) -> Request:
+    """The request with its dtype spelled out, if everything in it makes sense.
+
+    Raises:
+        UsageError: If something does not.
+    """
+    _one_of("--memory", request.memory, MEMORIES)
+    _one_of("--fusion", request.fusion, FUSIONS)
+    for flag, value, lowest in (
+        ("--batch", request.batch, 1),
+        ("--seq-len", request.seq_len, 1),
+        ("--steps", request.steps, 1),
+        ("--warmups", request.warmups, 0),
+        ("--generate", request.generate, 1),
+        ("--num-streams", request.num_streams, 0),
+        ("--seed", request.seed, 0),
+    ):
+        if value is not None and value < lowest:
+            raise UsageError(f"{flag} {value} makes no sense", remedy=f"{lowest} or more")
+    if not 0.0 <= request.temperature < float("inf"):
+        raise UsageError(f"--temperature {request.temperature} makes no sense", remedy="0 or more")
+    config = None if request.model is None else get_config(request.model)
+    _check_text(request)
+    if request.weights is None and request.prompt is None:
+        request.tokens_in_a_sequence(config or get_config(DEFAULT_MODEL))
+    return replace(request, dtype=dtype_name(request.dtype))
+
+
+def _one_of(flag: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(f"{flag} '{value}' is unknown", remedy=", ".join(known))
+
+
+def _check_text(request: Request) -> None:
+    if request.prompt is None:
+        if request.generate is not None:
+            raise UsageError("--generate needs a text to continue", remedy="--prompt TEXT")
+        return
+    if not request.prompt:
+        raise UsageError("--prompt is empty", remedy="a text of one word or more")
+    if request.weights is None and request.model is not None:
+        raise UsageError(
+            f"{request.model} has made-up weights here, and no tokenizer",
+            remedy="--weights DIR, or --prompt without --model for the checkpoint that is included",
+        )
+
+
+def check_shape(wanted: str | None, found: GPTConfig) -> None:
+    """Refuse a checkpoint that is not of the model that was named with it.
+
+    Raises:
+        FailedError: With the first difference.
+    """
+    if wanted is None:
+        return
+    config = get_config(wanted)
+    for name in _SHAPE:
+        if getattr(config, name) != getattr(found, name):
+            raise FailedError(
+                f"the checkpoint {found.name} has {name} {getattr(found, name)}, "
+                f"{config.name} has {getattr(config, name)}",
+                remedy="--weights without --model",
+            )

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of a run, as JSON gives it: the keys that scripts rely on, then what helps.
+
+The first fifteen keys keep their names and meanings; `SCHEMA_VERSION` counts changes to the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from penstock._version import __version__
+
+from .check import Comparison, Reference
+from .device import RunDevice
+from .figures import Ideal, Steps, ideal_step
+from .request import Request
+from .subject import Subject
+from .text import Written
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class Outcome:
+    """What was seen while a model was held.
+
+    Attributes:
+        steps: The timed steps, where there were any.
+        logits: Of the last timed step, on the CPU.
+        written: The continuation of the prompt, where there was one.
+        stats: The counters at the end.
+        explain: One line on why it took as long as it did.
+        driver_peak: Most device memory taken, by the driver's word; None on the emulated GPU.
+    """
+
+    steps: Steps | None = None
+    logits: Tensor | None = None
+    written: Written | None = None
+    stats: dict[str, Any] = field(default_factory=dict)
+    explain: str = ""
+    driver_peak: int | None = None
+
+    def main_steps(self) -> Steps:
+        """The steps that the figures are about: the timed ones, or else those of the text."""
+        steps = self.steps or (self.written.steps if self.written else None)
+        assert steps is not None
+        return steps
+
+    def last_logits(self) -> Tensor:
+        """Logits of the last of the main steps."""
+        if self.logits is not None:
+            return self.logits
+        assert self.written is not None
+        return self.written.logits[-1]
+
+
+def document(
+    request: Request,
+    subject: Subject,
+    device: RunDevice,
+    outcome: Outcome,
+    reference: Reference | None,
+    comparison: Comparison | None,
+) -> dict[str, Any]:
+    """Put the result together.
+
+    Returns:
+        Sizes in bytes, times in ms, rates in decimal GB/s; lists have one entry a step.
+        `ideal_ms` and `ratio_to_ideal` are None where no bound is known.
+    """
+    steps, stats = outcome.main_steps(), outcome.stats
+    peak = stats["peak_device_bytes"] if outcome.driver_peak is None else outcome.driver_peak
+    ideal = _ideal(request, outcome, reference, peak)
+    ratio = steps.median_ms / ideal.ms if ideal.ms else None
+    timed = outcome.steps is not None
+    return {
+        "model": subject.config.name,
+        "device": device.name,
+        "memory": request.memory,
+        "gpu_memory_bytes": stats["gpu_memory_bytes"],
+        "weight_bytes": stats["weight_bytes"],
+        "step_ms": steps.ms,
+        "tokens_per_second": steps.tokens_per_second,
+        "bytes_in": steps.bytes_in,
+        "bytes_out": steps.bytes_out,
+        "peak_device_bytes": peak,
+        "hit_ratio": stats["hit_ratio"],
+        "link_gb_per_s": stats["link_gb_per_s"],
+        "ideal_ms": ideal.ms,
+        "ratio_to_ideal": ratio,
+        "output_sha256": sha256(outcome.last_logits()),
+        "schema_version": SCHEMA_VERSION,
+        "version": __version__,
+        "torch": torch.__version__,
+        "device_name": device.label,
+        "fusion": request.fusion,
+        "dtype": subject.dtype,
+        "batch": request.batch if timed else 1,
+        "seq_len": request.tokens_in_a_sequence(subject.config) if timed else None,
+        "steps": len(steps.ms),
+        "warmups": request.warmups if timed else 0,
+        "seed": request.seed,
+        "weights": subject.source,
+        "compute_ms": ideal.compute_ms,
+        "compute_from": ideal.compute_from,
+        "room_bytes": ideal.room_bytes,
+        "explain": outcome.explain,
+        "check": _check(reference, comparison),
+        "text": _text(request, outcome.written),
+        "counters": stats,
+    }
+
+
+def sha256(logits: Tensor) -> str:
+    """SHA-256 of the bytes of a tensor, in their order in memory."""
+    flat = logits.detach().cpu().contiguous().view(torch.uint8).reshape(-1)
+    raw: Any = flat.numpy()  # the buffer protocol is not among its declared types
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _ideal(request: Request, outcome: Outcome, reference: Reference | None, peak: int) -> Ideal:
+    steps, stats = outcome.main_steps(), outcome.stats
+    resident_ms = statistics.median(reference.step_ms) if reference and reference.step_ms else None
+    if request.memory == "resident":
+        return Ideal(steps.median_ms, steps.median_ms, "own steps", stats["device_bytes"])
+    moved = any(steps.bytes_in)
+    return ideal_step(
+        touched=stats["weight_bytes"],
+        budget=stats["gpu_memory_bytes"],
+        others=max(0, peak - stats["device_bytes"]) if outcome.driver_peak is not None else 0,
+        link_gb_per_s=stats["link_gb_per_s"],
+        resident_ms=resident_ms,
+        profiled_ms=stats.get("compute_ms") if moved else None,
+        own_ms=None if moved else steps.median_ms,
+    )
+
+
+def _check(reference: Reference | None, comparison: Comparison | None) -> dict[str, Any] | None:
+    if reference is None or comparison is None:
+        return None
+    return {
+        "equal": comparison.equal,
+        "max_abs_diff": comparison.max_abs_diff,
+        "outputs": comparison.outputs,
+        "different": comparison.different,
+        "resident_step_ms": reference.step_ms,
+    }
+
+
+def _text(request: Request, written: Written | None) -> dict[str, Any] | None:
+    if written is None:
+        return None
+    return {
+        "prompt": request.prompt,
+        "text": written.text,
+        "tokens": written.tokens,
+        "temperature": request.temperature,
+        "token_ms": written.steps.ms,
+        "tokens_per_second": written.steps.tokens_per_second,
+    }
