@@ -38,8 +38,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : held_(std::move(value)) {}              // NOLINT(google-explicit-constructor)
-  Result(Status status) : held_(std::move(status)) {}       // NOLINT(google-explicit-constructor)
+  Result(T value) : held_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : held_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool ok() const { return held_.index() == 0; }
   [[nodiscard]] T& value() & { return std::get<0>(held_); }
@@ -54,10 +54,10 @@ class [[nodiscard]] Result {
 }  // namespace penstock
 
 // Return early from a function that returns Status or Result<T>.
-#define PENSTOCK_TRY(expression)                                   \
-  do {                                                             \
+#define PENSTOCK_TRY(expression)                                                    \
+  do {                                                                              \
     if (::penstock::Status penstock_status_ = (expression); !penstock_status_.ok()) \
-      return penstock_status_;                                     \
+      return penstock_status_;                                                      \
   } while (false)
 
 // PENSTOCK_ASSIGN(auto chunk, driver.create_chunk(...)): bind the value or return the failure.

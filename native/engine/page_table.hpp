@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges and their pages: what exists, where it lies, and which host bytes back it.  A paged range
-// is cut into pages of one chunk each; a pinned range is one chunk of its own size, mapped for good;
-// a range on the host is page-locked memory alone, which the device reads over the link.
+// is cut into pages of one chunk each; a pinned range is one chunk of its own size, mapped for
+// good; a range on the host is page-locked memory alone, which the device reads over the link.
 // Knows nothing of residency beyond the fields it stores for resident_set.  Not thread-safe.
 #pragma once
 
@@ -60,8 +60,8 @@ struct Range {
   Bytes reserved = 0;  // a multiple of the chunk size
   std::byte* host = nullptr;
   RangeKind kind = RangeKind::kPaged;
-  driver::Chunk chunk{};       // of a pinned range
-  bool backed = false;         // pinned: the chunk is mapped
+  driver::Chunk chunk{};  // of a pinned range
+  bool backed = false;    // pinned: the chunk is mapped
   PageId first_page = kNoPage;
 };
 

@@ -175,11 +175,10 @@ Result<SlotId> Pager::choose_slot(PageId page) {
     }
   }
   if (best != kNoSlot) return best;
-  return Status(Code::kOutOfMemory,
-                "the uses that run together need more than the budget of " + mib(pool_.budget()) +
-                    " (" + mib(table_.pinned_bytes()) + " of it pinned, " +
-                    std::to_string(residents_.slots()) + " chunks of " +
-                    mib(pool_.chunk_bytes()) + ")");
+  return Status(Code::kOutOfMemory, "the uses that run together need more than the budget of " +
+                                        mib(pool_.budget()) + " (" + mib(table_.pinned_bytes()) +
+                                        " of it pinned, " + std::to_string(residents_.slots()) +
+                                        " chunks of " + mib(pool_.chunk_bytes()) + ")");
 }
 
 Status Pager::demand(PageId page) {
@@ -248,18 +247,21 @@ Status Pager::end(UseId id, driver::Stream stream) {
   const auto found = std::find_if(active_.rbegin(), active_.rend(),
                                   [&](const auto& entry) { return entry.first == id; });
   if (found == active_.rend()) {
-    return Status(Code::kInvalidArgument,
-                  "use " + std::to_string(id) + " ends but has not begun");
+    return Status(Code::kInvalidArgument, "use " + std::to_string(id) + " ends but has not begun");
   }
+  Timeline& line = timeline(stream);
+  const auto tick = line.record();
+  // Without a mark nobody could tell when the kernels end: then wait for them here.
+  if (!tick.ok()) (void)driver_.synchronize(stream);
   active_.erase(std::next(found).base());
   recorder_.end(id);
   const Use& use = uses_[static_cast<std::size_t>(id)];
   for (const PageId page : use.pages) --table_.page(page).active;
+  const Mark mark = tick.ok() ? Mark{&line, tick.value()} : Mark{};
+  for (const PageId page : use.pages) residents_.mark_used(page, mark, false);
+  for (const PageId page : use.written) residents_.mark_used(page, mark, true);
+  PENSTOCK_TRY(tick.status());
   PENSTOCK_TRY(stalls_.use_ends(stream));
-  Timeline& line = timeline(stream);
-  PENSTOCK_ASSIGN(const Tick tick, line.record());
-  for (const PageId page : use.pages) residents_.mark_used(page, Mark{&line, tick}, false);
-  for (const PageId page : use.written) residents_.mark_used(page, Mark{&line, tick}, true);
   if (options_.strict) PENSTOCK_TRY(residents_.unmap_stale());
   return issue_loads();
 }
@@ -285,9 +287,8 @@ Status Pager::issue_loads() {
     stays.clear();
     Bytes bytes = 0;
     while (next && next->page == first + static_cast<PageId>(run.size()) &&
-           table_.page(next->page).slot == kNoSlot &&
-           table_.page(next->page).range == page.range && is_free(next->slot) &&
-           std::find(run.begin(), run.end(), next->slot) == run.end() &&
+           table_.page(next->page).slot == kNoSlot && table_.page(next->page).range == page.range &&
+           is_free(next->slot) && std::find(run.begin(), run.end(), next->slot) == run.end() &&
            (run.empty() || residents_.freed_together(run.front(), next->slot)) &&
            bytes + table_.page(next->page).bytes <= options_.max_copy_bytes) {
       run.push_back(next->slot);
@@ -456,10 +457,10 @@ Status Pager::flush(Addr address, Bytes bytes) {
 Status Pager::resize(Bytes budget) {
   const std::lock_guard lock(mutex_);
   if (slots_for(budget) < std::min<SlotId>(largest_use(), table_.pages())) {
-    return Status(Code::kOutOfMemory,
-                  "a budget of " + mib(budget) + " is below the smallest that works, " +
-                      mib(table_.pinned_bytes() +
-                          static_cast<Bytes>(largest_use()) * pool_.chunk_bytes()));
+    return Status(
+        Code::kOutOfMemory,
+        "a budget of " + mib(budget) + " is below the smallest that works, " +
+            mib(table_.pinned_bytes() + static_cast<Bytes>(largest_use()) * pool_.chunk_bytes()));
   }
   pool_.set_budget(budget);
   const SlotId before = residents_.slots();

@@ -115,7 +115,7 @@ class Pager {
   PlanCursor cursor_;
   std::vector<std::pair<UseId, driver::Stream>> active_;
   std::vector<Mark> arrivals_;  // of the use that begins; kept for its capacity
-  bool disturbed_ = false;  // this iteration did not go as planned
+  bool disturbed_ = false;      // this iteration did not go as planned
   std::uint64_t clock_ = 0;
   Counters at_boundary_;  // when the last iteration ended
   Counters before_;       // when it began

@@ -17,7 +17,8 @@ void PlanCursor::adopt(policy::Plan plan, std::vector<UseId> order,
       uses_of_page_[static_cast<std::size_t>(page)].push_back(static_cast<policy::StepId>(step));
     }
   }
-  for (const policy::Kept& kept : plan_.kept) home_[static_cast<std::size_t>(kept.page)] = kept.slot;
+  for (const policy::Kept& kept : plan_.kept)
+    home_[static_cast<std::size_t>(kept.page)] = kept.slot;
   for (const policy::Load& load : plan_.loads) {
     SlotId& home = home_[static_cast<std::size_t>(load.page)];
     if (home == kNoSlot) home = load.slot;

@@ -27,10 +27,10 @@ namespace penstock::engine {
 struct Slot {
   std::optional<driver::Chunk> chunk;  // created at the first use
   PageId page = kNoPage;
-  std::int64_t release = -1;       // the step, counted from the plan's start, that `page` is kept for
-  std::uint64_t stamp = 0;         // of the last use, for LRU
-  std::vector<Mark> busy;          // of the page that was here before
-  std::vector<PageId> mapped;      // pages whose addresses lead here, this one's included
+  std::int64_t release = -1;   // the step, counted from the plan's start, that `page` is kept for
+  std::uint64_t stamp = 0;     // of the last use, for LRU
+  std::vector<Mark> busy;      // of the page that was here before
+  std::vector<PageId> mapped;  // pages whose addresses lead here, this one's included
 };
 
 class ResidentSet {

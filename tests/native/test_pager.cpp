@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pager on the emulated GPU: every word a kernel reads is checked.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <numeric>
+#include <random>
+
+#include "doctest/doctest.h"
+#include "paged_program.hpp"
+
+namespace penstock::testing {
+namespace {
+
+#define REQUIRE_OK(expression)           \
+  do {                                   \
+    const Status status_ = (expression); \
+    INFO(status_.message());             \
+    REQUIRE(status_.ok());               \
+  } while (false)
+
+void check_nothing_left(driver::HostDriver& device) {
+  const driver::LiveCounts live = device.live();
+  CHECK(live.ranges == 0);
+  CHECK(live.chunks == 0);
+  CHECK(live.mappings == 0);
+  CHECK(live.host_allocations == 0);
+  CHECK(live.streams == 0);
+  CHECK(live.events == 0);
+}
+
+std::int64_t settled_wrong(PagedProgram& program) {
+  REQUIRE_OK(program.device().synchronize(program.stream()));
+  return program.wrong();
+}
+
+TEST_CASE("pager: a sweep larger than the budget, with delays in every stream") {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    CAPTURE(seed);
+    PagedProgram program({.strict = seed % 3 == 0, .seed = seed, .max_delay_us = 300});
+    REQUIRE_OK(program.open());
+    for (int round = 0; round < 5; ++round) REQUIRE_OK(program.sweep());
+    CHECK(settled_wrong(program) == 0);
+    const engine::PagerStats stats = program.pager().stats();
+    CHECK(stats.peak_device_bytes <= 20 * kGranule);
+    CHECK(stats.counters.mismatches == 0);
+    program.close();
+    check_nothing_left(program.device());
+  }
+}
+
+TEST_CASE("pager: a steady sweep maps nothing, demands nothing, and moves what was planned") {
+  PagedProgram program({});
+  REQUIRE_OK(program.open());
+  for (int round = 0; round < 4; ++round) REQUIRE_OK(program.sweep());
+  REQUIRE_OK(program.pager().iteration());
+  const engine::PagerStats before = program.pager().stats();
+  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep());
+  CHECK(settled_wrong(program) == 0);
+  REQUIRE_OK(program.pager().iteration());
+  const engine::PagerStats after = program.pager().stats();
+  CHECK(after.counters.map_calls == before.counters.map_calls);
+  CHECK(after.counters.unmap_calls == before.counters.unmap_calls);
+  CHECK(after.counters.demanded_pages == before.counters.demanded_pages);
+  CHECK(after.counters.plans == before.counters.plans);
+  CHECK(after.iteration_bytes_in == after.planned_bytes_in);
+  CHECK(after.planned_bytes_in > 0);
+  CHECK(after.stalls.iterations > 0);
+}
+
+TEST_CASE("pager: everything fits, and nothing moves any more") {
+  PagedProgram program({.budget = 64 * kGranule});
+  REQUIRE_OK(program.open());
+  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep());
+  const Bytes moved = program.pager().stats().counters.bytes_in;
+  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep());
+  CHECK(program.pager().stats().counters.bytes_in == moved);
+  CHECK(moved == program.range().bytes);
+  CHECK(settled_wrong(program) == 0);
+}
+
+TEST_CASE("pager: what kernels write is written back, and comes in again") {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    CAPTURE(seed);
+    PagedProgram program(
+        {.writes = true, .strict = seed % 2 == 0, .seed = seed, .max_delay_us = 200});
+    REQUIRE_OK(program.open());
+    for (int round = 0; round < 6; ++round) REQUIRE_OK(program.sweep());
+    auto wrong = program.wrong_on_host();
+    REQUIRE_OK(wrong.status());
+    CHECK(wrong.value() == 0);
+    CHECK(program.wrong() == 0);
+    CHECK(program.pager().stats().counters.bytes_out > 0);
+  }
+}
+
+TEST_CASE("pager: budgets from the smallest up, written and clean") {
+  for (Bytes chunks = 5; chunks <= 40; chunks += 3) {
+    CAPTURE(chunks);
+    PagedProgram program(
+        {.budget = chunks * kGranule, .writes = true, .seed = chunks, .max_delay_us = 50});
+    REQUIRE_OK(program.open());
+    CHECK(program.pager().smallest() <= chunks * kGranule);
+    for (int round = 0; round < 4; ++round) REQUIRE_OK(program.sweep());
+    CHECK(settled_wrong(program) == 0);
+    CHECK(program.pager().stats().peak_device_bytes <= chunks * kGranule);
+  }
+}
+
+TEST_CASE("pager: a budget below the largest use is refused with the numbers") {
+  PagedProgram program({.budget = 3 * kGranule});
+  REQUIRE_OK(program.open());
+  const Status status = program.sweep();
+  CHECK(status.code() == Code::kOutOfMemory);
+  CHECK(program.pager().smallest() > 3 * kGranule);
+  CHECK(program.pager().resize(program.pager().smallest() - 1).code() == Code::kOutOfMemory);
+  REQUIRE_OK(program.pager().resize(program.pager().smallest()));
+  REQUIRE_OK(program.sweep());
+  CHECK(settled_wrong(program) == 0);
+}
+
+TEST_CASE("pager: another order is noticed, correct at once, and learned") {
+  PagedProgram program({.writes = true, .seed = 5, .max_delay_us = 100});
+  REQUIRE_OK(program.open());
+  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep());
+  std::vector<int> order(12);
+  std::iota(order.rbegin(), order.rend(), 0);
+  REQUIRE_OK(program.sweep(order));
+  CHECK(program.pager().stats().counters.mismatches > 0);
+  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep(order));
+  REQUIRE_OK(program.pager().iteration());
+  const engine::PagerStats learned = program.pager().stats();
+  for (int round = 0; round < 2; ++round) REQUIRE_OK(program.sweep(order));
+  CHECK(program.pager().stats().counters.mismatches == learned.counters.mismatches);
+  CHECK(program.pager().stats().counters.plans == learned.counters.plans);
+  CHECK(settled_wrong(program) == 0);
+}
+
+TEST_CASE("pager: random orders, repeats and broken-off iterations stay correct") {
+  std::mt19937 random(7);
+  PagedProgram program({.budget = 13 * kGranule, .writes = true, .seed = 3, .max_delay_us = 30});
+  REQUIRE_OK(program.open());
+  for (int round = 0; round < 60; ++round) {
+    std::vector<int> order(1 + random() % 20);
+    for (int& number : order) number = static_cast<int>(random() % 12);
+    REQUIRE_OK(program.sweep(order));
+  }
+  auto wrong = program.wrong_on_host();
+  REQUIRE_OK(wrong.status());
+  CHECK(wrong.value() == 0);
+  CHECK(program.wrong() == 0);
+  CHECK(program.pager().stats().peak_device_bytes <= 13 * kGranule);
+}
+
+TEST_CASE("pager: uses that nest keep both resident") {
+  PagedProgram program({.budget = 14 * kGranule, .seed = 9, .max_delay_us = 200});
+  REQUIRE_OK(program.open());
+  for (int round = 0; round < 4; ++round) {
+    REQUIRE_OK(program.pager().iteration());
+    REQUIRE_OK(program.pager().begin(program.use(0), program.stream()));
+    for (int inner = 1; inner < 12; ++inner) REQUIRE_OK(program.layer(inner));
+    REQUIRE_OK(program.kernel(0));
+    REQUIRE_OK(program.pager().end(program.use(0), program.stream()));
+  }
+  CHECK(settled_wrong(program) == 0);
+}
+
+TEST_CASE("pager: the budget changes between sweeps") {
+  std::mt19937 random(11);
+  PagedProgram program({.writes = true, .seed = 2, .max_delay_us = 50});
+  REQUIRE_OK(program.open());
+  for (int round = 0; round < 25; ++round) {
+    const Bytes chunks = 6 + random() % 40;
+    REQUIRE_OK(program.pager().resize(chunks * kGranule));
+    REQUIRE_OK(program.sweep());
+    CHECK(program.pager().stats().device_bytes <= chunks * kGranule);
+  }
+  CHECK(settled_wrong(program) == 0);
+}
+
+TEST_CASE("pager: mistakes are refused and change nothing") {
+  PagedProgram program({});
+  REQUIRE_OK(program.open());
+  CHECK(program.pager().begin(99, program.stream()).code() == Code::kInvalidArgument);
+  CHECK(program.pager().end(0, program.stream()).code() == Code::kInvalidArgument);
+  CHECK(program.pager().define_use({{1, 1, false}}).status().code() == Code::kInvalidArgument);
+  const Addr end = program.range().address + program.range().bytes;
+  CHECK(program.pager().define_use({{end - 1, 2, false}}).status().code() ==
+        Code::kInvalidArgument);
+  CHECK(program.pager().fetch(1, 1).code() == Code::kInvalidArgument);
+  CHECK(program.pager().create_range(0, engine::RangeKind::kPaged).status().code() ==
+        Code::kInvalidArgument);
+  REQUIRE_OK(program.sweep());
+  CHECK(settled_wrong(program) == 0);
+}
+
+TEST_CASE("pager: a failure at any driver call is a clean error and leaves nothing behind") {
+  const ProgramOptions small{.layers = 5, .budget = 9 * kGranule, .writes = true};
+  const auto run = [](PagedProgram& program) -> Status {
+    PENSTOCK_TRY(program.open());
+    for (int round = 0; round < 3; ++round) PENSTOCK_TRY(program.sweep());
+    return program.wrong_on_host().status();
+  };
+  std::int64_t calls = 0;
+  {
+    PagedProgram program(small);
+    REQUIRE_OK(run(program));
+    calls = program.device().calls();
+  }
+  REQUIRE(calls > 100);
+  int failed = 0;
+  for (std::int64_t call = 1; call <= calls; ++call) {
+    CAPTURE(call);
+    ProgramOptions options = small;
+    options.fail_at_call = call;
+    PagedProgram program(options);
+    const Status status = run(program);
+    failed += !status.ok();
+    if (!status.ok()) CHECK_FALSE(status.message().empty());
+    program.close();
+    check_nothing_left(program.device());
+    CHECK(program.wrong() == 0);
+  }
+  CHECK(failed > calls / 2);
+}
+
+#if !defined(__SANITIZE_THREAD__)
+TEST_CASE("pager: strict safety unmaps, so that a stray access is fatal") {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::signal(SIGSEGV, SIG_DFL);
+    PagedProgram program({.budget = 9 * kGranule, .strict = true});
+    if (!program.open().ok() || !program.sweep().ok()) _exit(3);
+    (void)program.device().synchronize(program.stream());
+    (void)program.layer(11);  // looks after what was evicted before
+    (void)program.device().synchronize(program.stream());
+    volatile const auto* stray = reinterpret_cast<const std::uint32_t*>(program.range().address);
+    (void)*stray;
+    _exit(4);
+  }
+  int result = 0;
+  REQUIRE(waitpid(child, &result, 0) == child);
+  const bool fatal = (WIFSIGNALED(result) && WTERMSIG(result) == SIGSEGV) ||
+                     (WIFEXITED(result) && WEXITSTATUS(result) == 1);  // ASan reports, then exits 1
+  CHECK(fatal);
+}
+#endif
+
+}  // namespace
+}  // namespace penstock::testing
