@@ -102,7 +102,7 @@ docs: $(STAMPS)/package $(STAMPS)/run
 
 wheel: $(STAMPS)/package $(STAMPS)/dev
 	rm -rf dist
-	$(BIN)/python -m build --no-isolation
+	SKBUILD_BUILD_DIR=build/package $(BIN)/python -m build --no-isolation --sdist --wheel
 
 clean:
 	rm -rf $(VENV) build dist

@@ -2,9 +2,10 @@
 """Check the wheel: its tag, what is in it, and that it works where there is no torch.
 
 It is installed into a new environment, in which only click and rich are added; `penstock doctor`,
-`estimate` and `--help` must work there.  Exits 1 if anything does not hold.
+`estimate` and `--help` must work there.  The sdist must hold every file that builds it.  Exits 1
+if anything does not hold.
 
-Usage: python tools/check_wheel.py FOLDER   (the folder holds one wheel)
+Usage: python tools/check_wheel.py FOLDER   (the folder holds one wheel and one sdist)
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 import zipfile
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 TAG = "py3-none-linux_x86_64"
 MUST_HOLD = (
     "penstock/lib/libpenstock.so",
@@ -25,6 +28,8 @@ MUST_HOLD = (
     "penstock/cli/main.py",
 )
 MUST_NOT_HOLD = ("tests/", "doctest", "__pycache__", "native/")
+# What the sdist must hold, as git names it.
+SOURCES = ("CMakeLists.txt", "LICENSE", "README.md", "native", "pyproject.toml", "src")
 COMMANDS = (("--version",), ("--help",), ("doctor",), ("estimate", "gpt3_6.7b"), ("config", "show"))
 
 
@@ -40,6 +45,16 @@ def check_contents(wheel: Path) -> list[str]:
         if any(part in name for part in MUST_NOT_HOLD)
     ]
     return found
+
+
+def check_sources(sdist: Path) -> list[str]:
+    """Which tracked sources the sdist lacks, one line each."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", *SOURCES]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = [name for name in listing.split("\0") if name and (ROOT / name).is_file()]
+    return [f"the sdist lacks {name}" for name in tracked if name not in names]
 
 
 def check_use(wheel: Path) -> list[str]:
@@ -73,11 +88,12 @@ def check_use(wheel: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    wheels = list(Path(arguments[0]).resolve().glob("*.whl"))
-    if len(wheels) != 1:
-        print(f"{len(wheels)} wheels in {arguments[0]}, not one", file=sys.stderr)
+    folder = Path(arguments[0]).resolve()
+    wheels, sdists = list(folder.glob("*.whl")), list(folder.glob("*.tar.gz"))
+    if len(wheels) != 1 or len(sdists) != 1:
+        print(f"{folder}: {len(wheels)} wheels and {len(sdists)} sdists", file=sys.stderr)
         return 1
-    found = check_contents(wheels[0]) or check_use(wheels[0])
+    found = check_contents(wheels[0]) + check_sources(sdists[0]) or check_use(wheels[0])
     for violation in found:
         print(violation, file=sys.stderr)
     size = wheels[0].stat().st_size / 1e6
