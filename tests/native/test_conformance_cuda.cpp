@@ -2,6 +2,7 @@
 // The driver contract on a real GPU, where there is one.  One driver serves all rules, because
 // making and destroying a primary context takes longer than all of them together.
 #include "conformance.hpp"
+#include "conformance_bench.hpp"
 
 namespace penstock::driver {
 namespace {

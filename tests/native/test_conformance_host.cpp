@@ -2,6 +2,7 @@
 // The driver contract on the emulated GPU: at the granularity of a real one and at that of a page,
 // with and without random delays in its streams.
 #include "conformance.hpp"
+#include "conformance_bench.hpp"
 #include "driver/host_driver.hpp"
 
 namespace penstock::driver {

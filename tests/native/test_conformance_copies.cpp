@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conformance: which bytes copies and fills touch.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "conformance.hpp"
+#include "conformance_bench.hpp"
+
+namespace penstock::driver::conformance {
+namespace {
+
+void odd_copies(Driver& driver) {
+  Bench bench(driver);
+  const Bytes granule = bench.granule;
+  const Addr address = bench.backed({granule, 2 * granule, granule, granule});
+  ByteVector expected(5 * granule, 0xA5);
+  bench.write(address, expected);
+  const std::vector<std::pair<Bytes, Bytes>> spans = {
+      {0, 1},
+      {granule - 1, 2},                // one byte on either side of a seam
+      {granule - 3, 2 * granule + 7},  // a whole chunk and both its seams
+      {3 * granule + 13, 1021},
+      {granule / 2 + 1, 4 * granule},  // all of them
+      {5 * granule - 1, 1},
+  };
+  std::uint64_t seed = 20;
+  for (const auto& [offset, size] : spans) {
+    const ByteVector bytes = pattern(size, seed++);
+    bench.write(address + offset, bytes);
+    std::copy(bytes.begin(), bytes.end(), expected.begin() + static_cast<std::ptrdiff_t>(offset));
+    CHECK(bench.read(address + offset, size) == bytes);
+    CHECK(bench.read(address, expected.size()) == expected);
+  }
+}
+
+void within_and_fill(Driver& driver) {
+  Bench bench(driver);
+  const Bytes granule = bench.granule;
+  const Addr address = bench.backed({granule, granule, granule});
+  ByteVector expected = pattern(3 * granule, 30);
+  bench.write(address, expected);
+  const auto at = [&](Bytes offset) {
+    return expected.begin() + static_cast<std::ptrdiff_t>(offset);
+  };
+
+  const Bytes size = granule + 5;  // from inside one chunk over the seam into the next
+  PENSTOCK_REQUIRE_OK(
+      driver.copy_within(address + 2 * granule - 9, address + 3, size, kDefaultStream));
+  const ByteVector moved(at(3), at(3 + size));
+  std::copy(moved.begin(), moved.end(), at(2 * granule - 9));
+
+  PENSTOCK_REQUIRE_OK(driver.fill(address + granule - 7, 0x3C, 15, kDefaultStream));
+  std::fill_n(at(granule - 7), 15, std::uint8_t{0x3C});
+  PENSTOCK_REQUIRE_OK(driver.fill(address + 1, 0, 1, kDefaultStream));
+  *at(1) = 0;
+  PENSTOCK_REQUIRE_OK(driver.synchronize(kDefaultStream));
+  CHECK(bench.read(address, expected.size()) == expected);
+
+  // End to end, where nothing overlaps, is allowed in both directions.
+  PENSTOCK_REQUIRE_OK(driver.copy_within(address + 100, address, 100, kDefaultStream));
+  PENSTOCK_REQUIRE_OK(driver.copy_within(address + 300, address + 400, 100, kDefaultStream));
+  PENSTOCK_REQUIRE_OK(driver.synchronize(kDefaultStream));
+  std::copy(at(0), at(100), at(100));
+  std::copy(at(400), at(500), at(300));
+  CHECK(bench.read(address, expected.size()) == expected);
+}
+
+void overlapping_copies(Driver& driver) {
+  Bench bench(driver);
+  const Addr address = bench.backed({bench.granule});
+  const ByteVector bytes = pattern(bench.granule, 31);
+  bench.write(address, bytes);
+  for (const auto& [to, from] : std::vector<std::pair<Bytes, Bytes>>{{0, 0}, {0, 99}, {99, 0}}) {
+    PENSTOCK_CHECK_CODE(driver.copy_within(address + to, address + from, 100, kDefaultStream),
+                        Code::kInvalidArgument);
+  }
+  PENSTOCK_REQUIRE_OK(driver.synchronize(kDefaultStream));
+  CHECK(bench.read(address, bytes.size()) == bytes);
+}
+
+void empty_copies(Driver& driver) {
+  Bench bench(driver);
+  const Addr address = bench.backed({bench.granule});
+  const ByteVector bytes = pattern(bench.granule, 32);
+  bench.write(address, bytes);
+  const Stream stream = bench.stream();
+  PENSTOCK_CHECK_OK(driver.copy_in(address, nullptr, 0, stream));
+  PENSTOCK_CHECK_OK(driver.copy_out(nullptr, address, 0, stream));
+  PENSTOCK_CHECK_OK(driver.copy_within(address, address, 0, stream));
+  PENSTOCK_CHECK_OK(driver.fill(address, 1, 0, stream));
+  PENSTOCK_CHECK_OK(driver.synchronize(stream));
+  CHECK(bench.read(address, bytes.size()) == bytes);
+}
+
+}  // namespace
+
+std::vector<Rule> rules_of_copies() {
+  return {
+      {"copies of odd sizes at odd offsets cross chunks", odd_copies},
+      {"copy_within and fill touch exactly their bytes", within_and_fill},
+      {"overlapping copies are refused", overlapping_copies},
+      {"copies of nothing are allowed", empty_copies},
+  };
+}
+
+}  // namespace penstock::driver::conformance
