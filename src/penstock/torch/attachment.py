@@ -235,6 +235,17 @@ class Attachment:
     def _make_room(self) -> None:
         """The blocks stand back to the least they can run in."""
         if self._room.cuda:
+            held, smallest = self._room.reserved(), self.pager.smallest()
+            if held + smallest > self.budget:
+                raise OutOfMemory(
+                    f"PyTorch holds {format_bytes(held)} already and the largest layer needs "
+                    f"{format_bytes(smallest)}, more than the budget of "
+                    f"{format_bytes(self.budget)}",
+                    remedy="free what is not needed (del, gc.collect()), or --gpu-memory "
+                    f"{-(-(held + smallest) // MIB)}MiB",
+                    needed_bytes=held + smallest,
+                    budget_bytes=self.budget,
+                )
             torch.cuda.synchronize(self.torch_device)
             self.hooks.arm()
             blocks = min(self.budget, self.pager.smallest() + self._look_ahead)
