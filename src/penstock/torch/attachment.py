@@ -168,6 +168,7 @@ class Attachment:
         self._handles: list[Any] = []
         self._largest_input = 0
         self._settled = False
+        self._passing = False
         self._reserved = 0
         self._link: tuple[float, float] | None = None
         self._pager: Pager | None = Pager(
@@ -317,8 +318,12 @@ class Attachment:
                 self._make_room()
         self.pager.iteration()
         self.hooks.pass_begins()
+        self._passing = True
 
     def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
+        if not self._passing:  # it was refused before it began
+            return
+        self._passing = False
         self.hooks.pass_ends()
         self.passes += 1
         settling = not self._settled or self.passes <= SETTLING_PASSES
