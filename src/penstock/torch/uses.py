@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 
 from penstock.native import Pager
@@ -56,10 +55,9 @@ class UseHooks:
         self._watch_handles: list[Any] = []
         self._running: list[tuple[nn.Module, int]] = []
         self._stack: list[nn.Module] = []
-        self._by_pointer = {
-            block.address: block for block in blocks if block.home is Home.PAGED
-        }
+        self._by_pointer = {block.address: block for block in blocks if block.home is Home.PAGED}
         self._watch: AccessWatch | None = None
+        self._in_pass = False
         self._found: list[tuple[nn.Module, Block]] = []
 
     def _define(self, blocks: list[Block]) -> int:
@@ -116,25 +114,34 @@ class UseHooks:
             ]
 
     def remove(self) -> None:
-        """Take every hook off."""
+        """Take every hook off, also in the middle of a pass that was interrupted."""
+        self._abandon()
         self.disarm()
         self._remove_watch()
 
     def pass_begins(self) -> None:
         """The root's forward starts."""
+        self._abandon()
         if self._watch is not None:
             self._watch.__enter__()
+            self._in_pass = True
 
     def pass_ends(self) -> None:
         """The root's forward is over, with or without an error."""
-        while self._running:  # left behind by an error inside a hook
-            self._pager.end(self._running.pop()[1], self._stream())
-        self._stack.clear()
+        self._abandon()
         if self._watch is not None:
-            self._watch.__exit__(None, None, None)
             self._learn()
             if not self._always_watch:
                 self._remove_watch()
+
+    def _abandon(self) -> None:
+        """End what still runs: after an error in a hook, or an interrupt, for which none runs."""
+        while self._running:
+            self._pager.end(self._running.pop()[1], self._stream())
+        self._stack.clear()
+        if self._watch is not None and self._in_pass:
+            self._watch.__exit__(None, None, None)
+        self._in_pass = False
 
     def _remove_watch(self) -> None:
         for handle in self._watch_handles:
