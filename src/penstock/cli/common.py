@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,14 @@ from penstock.errors import EnvironmentProblem, FailedError
 from .invocation import Invocation
 
 STDOUT = "-"
+
+
+class _OnStderr(logging.StreamHandler[Any]):
+    """Logs to what stderr is at that moment: the entry point may run more than once."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 @dataclass(frozen=True)
@@ -155,7 +164,7 @@ def _settings(flags: Mapping[str, Any]) -> Settings:
     level = getattr(logging, settings.log_level.upper())
     logger = logging.getLogger("penstock")
     if not logger.handlers:
-        handler = logging.StreamHandler()
+        handler = _OnStderr()
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
     logger.setLevel(min(level, logging.INFO) if settings.verbose else level)

@@ -80,8 +80,6 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
     from penstock.runner.session import run
 
     shown = output.json_file != STDOUT
-    if shown and request.prompt is not None:
-        click.echo(request.prompt, nl=False)
     result = run(request, progress=Progress(sys.stderr), on_text=_write if shown else _ignore)
     output.emit(result, lambda: print_run(result))
     _hold_check(result["check"])

@@ -120,6 +120,8 @@ def checked(request: Request) -> Request:
     ):
         if value is not None and value < lowest:
             raise UsageError(f"{flag} {value} makes no sense", remedy=f"{lowest} or more")
+    if request.seed >= 2**63:
+        raise UsageError(f"--seed {request.seed} makes no sense", remedy="less than 2**63")
     if not 0.0 <= request.temperature < float("inf"):
         raise UsageError(f"--temperature {request.temperature} makes no sense", remedy="0 or more")
     config = None if request.model is None else get_config(request.model)

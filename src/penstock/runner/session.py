@@ -34,7 +34,7 @@ def run(request: Request, *, progress: Progress, on_text: OnText) -> dict[str, A
     Args:
         request: A checked request.
         progress: Shows how far it is.
-        on_text: Given the continuation of a prompt, piece by piece.
+        on_text: Given the prompt and then its continuation, piece by piece.
 
     Returns:
         The result, as JSON gives it; see `result.document`.
@@ -73,6 +73,7 @@ class _Session:
     def _work(self, held: Held, watch: MemoryWatch) -> Outcome:
         outcome = Outcome()
         if self.request.prompt is not None:
+            self.on_text(self.request.prompt)
             outcome.written = write(
                 self.request, self.subject, held, self.device, watch=watch, on_text=self.on_text
             )
