@@ -12,11 +12,14 @@
 namespace penstock::policy {
 namespace {
 
-// The resident pages, the one to evict first on top of a heap.  Entries go stale when their page
-// is used again or evicted; a stale one is recognised by its stamp and dropped when it surfaces.
+// The resident pages in the order of eviction.  Entries go stale when their page is used again or
+// evicted; a stale one is recognised by its stamp and dropped when its turn comes.
 class Pool {
  public:
-  Pool(std::size_t pages, std::int32_t slots) : stamp_(pages, 0), free_(slots) {}
+  // With `in_turn` pages are released in the order of their priorities, and a queue does for a
+  // heap.
+  Pool(std::size_t pages, std::int32_t slots, bool in_turn)
+      : stamp_(pages, 0), free_(slots), in_turn_(in_turn) {}
 
   [[nodiscard]] bool resident(PageId page) const { return stamp_[index(page)] != 0; }
 
@@ -30,9 +33,7 @@ class Pool {
       return;
     }
     for (;;) {
-      const Entry victim = heap_.front();
-      std::pop_heap(heap_.begin(), heap_.end(), std::greater<>{});
-      heap_.pop_back();
+      const Entry victim = pop();
       if (stamp_[index(victim.page)] == victim.stamp) {
         stamp_[index(victim.page)] = 0;
         return;
@@ -42,9 +43,9 @@ class Pool {
 
   // The step is over: the page may be evicted again, lowest priority first.
   void release(PageId page, std::int64_t priority) {
-    if (heap_.size() > 2 * stamp_.size()) drop_stale();
-    heap_.push_back({priority, -page, page, stamp_[index(page)]});
-    std::push_heap(heap_.begin(), heap_.end(), std::greater<>{});
+    if (entries_.size() > 4 * stamp_.size()) drop_stale();
+    entries_.push_back({priority, -page, page, stamp_[index(page)]});
+    if (!in_turn_) std::push_heap(entries_.begin(), entries_.end(), std::greater<>{});
   }
 
  private:
@@ -58,15 +59,27 @@ class Pool {
 
   static std::size_t index(PageId page) { return static_cast<std::size_t>(page); }
 
+  Entry pop() {
+    if (in_turn_) return entries_[static_cast<std::size_t>(popped_++)];
+    std::pop_heap(entries_.begin(), entries_.end(), std::greater<>{});
+    const Entry last = entries_.back();
+    entries_.pop_back();
+    return last;
+  }
+
   void drop_stale() {
-    std::erase_if(heap_, [&](const Entry& e) { return stamp_[index(e.page)] != e.stamp; });
-    std::make_heap(heap_.begin(), heap_.end(), std::greater<>{});
+    entries_.erase(entries_.begin(), entries_.begin() + popped_);
+    popped_ = 0;
+    std::erase_if(entries_, [&](const Entry& e) { return stamp_[index(e.page)] != e.stamp; });
+    if (!in_turn_) std::make_heap(entries_.begin(), entries_.end(), std::greater<>{});
   }
 
   std::vector<std::int64_t> stamp_;  // by page: of its last protect(), 0 when not resident
   std::int64_t clock_ = 0;
   std::int32_t free_;
-  std::vector<Entry> heap_;
+  bool in_turn_;
+  std::vector<Entry> entries_;  // a heap, or a queue whose first `popped_` are gone
+  std::ptrdiff_t popped_ = 0;
 };
 
 // For every access in sequence order, how many steps later the page is used again.
@@ -91,7 +104,7 @@ class Replayer {
   Replayer(const Sequence& sequence, std::int32_t slots, Replacement replacement)
       : sequence_(sequence),
         replacement_(replacement),
-        pool_(sequence.page_bytes.size(), slots),
+        pool_(sequence.page_bytes.size(), slots, replacement == Replacement::kLru),
         arrival_(replacement == Replacement::kFifo ? sequence.page_bytes.size() : 0, 0) {
     if (replacement == Replacement::kBelady) distance_ = steps_to_next_use(sequence);
   }

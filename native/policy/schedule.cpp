@@ -4,6 +4,7 @@
 #include "policy/schedule.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -93,8 +94,10 @@ Status check_options(const Sequence& sequence, const ScheduleOptions& options) {
   return {};
 }
 
-std::int32_t less(std::int32_t look_ahead) {
-  return look_ahead > 4 ? look_ahead / 2 : look_ahead - 1;
+// One by one where the time model chooses among them all, else in halves.
+std::int32_t less(std::int32_t look_ahead, bool finely) {
+  if (look_ahead == 0) return -1;
+  return finely && look_ahead <= 4 ? look_ahead - 1 : look_ahead / 2;
 }
 
 }  // namespace
@@ -111,8 +114,8 @@ Result<Plan> schedule(const Sequence& sequence, const ScheduleOptions& options) 
   const Drafts drafts(sequence, options.slots, clocked.known);
   if (drafts.everything_fits()) return drafts.keep_everything();
   PENSTOCK_ASSIGN(const Traffic lru, replay(sequence, options.slots, Replacement::kLru, 2));
-  Choice choice(clocked, lru.bytes_in);
-  for (std::int32_t ahead = options.look_ahead; ahead >= 0; ahead = less(ahead)) {
+  Choice choice(clocked, options.may_exceed_lru ? std::numeric_limits<Bytes>::max() : lru.bytes_in);
+  for (std::int32_t ahead = options.look_ahead; ahead >= 0; ahead = less(ahead, clocked.known)) {
     choice.offer(drafts.of_pages(ahead));
     if (drafts.has_loops()) choice.offer(drafts.of_gaps(ahead));
     if (choice.allowed() && (!clocked.known || ahead <= 1)) break;

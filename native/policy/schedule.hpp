@@ -24,8 +24,15 @@ namespace penstock::policy {
 struct ScheduleOptions {
   std::int32_t slots = 0;       // the pool
   std::int32_t look_ahead = 4;  // slots wanted for copies in flight beyond the running step's own
-  bool may_turn = false;        // the caller carries out Plan::turn
-  Link link;  // with it and every compute_ms known, look_ahead is a most: the time model settles it
+
+  // The caller carries out Plan::turn.
+  bool may_turn = false;
+  // Take the plan that is modelled fastest even when it moves more than LRU would.  Where an
+  // iteration goes there and back LRU is as good as Belady, and leaves no slot for look-ahead: 818
+  // pages in 490 slots take 656 loads and 224 ms, or 664 and 205 ms with slots to copy ahead.
+  bool may_exceed_lru = false;
+  // With it and every compute_ms known, the time model settles the look-ahead, up to the above.
+  Link link = {};
 };
 
 struct Load {
@@ -59,10 +66,11 @@ std::int32_t smallest_pool(const Sequence& sequence);
 
 // kOutOfMemory when options.slots < smallest_pool(sequence), kInvalidArgument when the sequence is
 // not valid.  Guarantees: at every step the kept pages and the spans that cover it fit
-// options.slots; with may_turn, bytes_in <= LRU's at the same slots, for any sequence.  (LRU holds
-// the same pages at the end of every iteration, so one iteration of LRU is a fair measure.)
-// Without may_turn this holds as well unless the spans cannot be coloured, see Plan::turn; then the
-// plan gives up pages until they can.  The same input gives the same plan.
+// options.slots.  With may_turn and without may_exceed_lru, bytes_in <= LRU's at the same slots,
+// for any sequence.  (LRU holds the same pages at the end of every iteration, so one iteration of
+// LRU is a fair measure.)  Without may_turn this holds as well unless the spans cannot be coloured,
+// see Plan::turn: then one or another is split and loaded twice.  The same input gives the same
+// plan. Measured on one core: 0.5 ms for 818 pages in 130 steps, 12 ms for 20,000 in 2,000.
 Result<Plan> schedule(const Sequence& sequence, const ScheduleOptions& options);
 
 // kInternal, with what is wrong, unless the plan can be carried out: every use is covered by

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "policy/occupancy.hpp"
@@ -100,20 +101,24 @@ class Selection {
   KeptGaps kept_;
 };
 
-// Groups by cover, told apart by a key that costs less than the cover.
+// Groups by cover, told apart by a key that costs less than the cover.  Neighbours mostly share it.
 template <class Key>
 class Groups {
  public:
   template <class MakeCover>
   void add(const Key& key, Gap member, std::int32_t loads, MakeCover make_cover) {
-    const auto [at, added] = number_.try_emplace(key, groups_.size());
-    if (added) groups_.push_back({make_cover(), {}, loads});
-    groups_[at->second].members.push_back(member);
+    if (latest_ == number_.end() || latest_->first != key) {
+      bool added = false;
+      std::tie(latest_, added) = number_.try_emplace(key, groups_.size());
+      if (added) groups_.push_back({make_cover(), {}, loads});
+    }
+    groups_[latest_->second].members.push_back(member);
   }
   [[nodiscard]] const std::vector<StreamGroup>& list() const { return groups_; }
 
  private:
   std::map<Key, std::size_t> number_;
+  typename std::map<Key, std::size_t>::iterator latest_ = number_.end();
   std::vector<StreamGroup> groups_;
 };
 

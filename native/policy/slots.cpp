@@ -24,7 +24,8 @@ class Rounds {
 
   // Sets the slots, or says that rounds do not suit these loads.
   bool assign() {
-    std::int32_t own = 0;  // slots for spans that outlast a round
+    std::int32_t own = 0;   // slots for spans that outlast a round
+    std::int32_t step = 0;  // doubles, so that it settles in few passes
     while (own < slots_) {
       const bool settled = !set_apart(slots_ - own);
       const std::vector<Index> spans = where(true);
@@ -34,10 +35,11 @@ class Rounds {
       if (!used) return false;
       if (settled && *used <= own) {
         for (const Index i : spans) loads_[i].slot = slots_ - 1 - loads_[i].slot;
-        go_round(slots_ - own);
+        go_round(slots_ - *used);
         return true;
       }
-      own = std::max(own, *used);
+      own = std::max(own + step, *used);
+      step = std::max(1, 2 * step);
     }
     return false;
   }

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// The planner: what it promises for any sequence, and what it must reach for the shapes that
+// matter.
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "policy/residency.hpp"
+#include "policy/schedule.hpp"
+#include "policy/slots.hpp"
+#include "policy/spans.hpp"
+#include "policy_executor.hpp"
+#include "policy_sequences.hpp"
+
+namespace penstock::policy {
+namespace {
+
+using testing::any_sequence;
+using testing::Executor;
+using testing::gpt3_6b7;
+using testing::pick;
+using testing::Random;
+
+Plan plan_of(const Sequence& sequence, const ScheduleOptions& options) {
+  const Result<Plan> plan = schedule(sequence, options);
+  REQUIRE_MESSAGE(plan.ok(), plan.status().message());
+  const Status valid = check(sequence, options, plan.value());
+  REQUIRE_MESSAGE(valid.ok(), valid.message());
+  return plan.value();
+}
+
+Plan plan_of(const Sequence& sequence, std::int32_t slots, std::int32_t look_ahead = 4) {
+  ScheduleOptions options;
+  options.slots = slots;
+  options.look_ahead = look_ahead;
+  return plan_of(sequence, options);
+}
+
+bool same(const Plan& a, const Plan& b) {
+  const auto kept = [](const Kept& k) { return std::tuple(k.page, k.slot); };
+  const auto load = [](const Load& l) { return std::tuple(l.page, l.first, l.last, l.slot); };
+  return std::equal(a.kept.begin(), a.kept.end(), b.kept.begin(), b.kept.end(),
+                    [&](const Kept& x, const Kept& y) { return kept(x) == kept(y); }) &&
+         std::equal(a.loads.begin(), a.loads.end(), b.loads.begin(), b.loads.end(),
+                    [&](const Load& x, const Load& y) { return load(x) == load(y); }) &&
+         a.stream_slots == b.stream_slots && a.bytes_in == b.bytes_in && a.turn == b.turn;
+}
+
+ScheduleOptions random_options(Random& random, const Sequence& sequence) {
+  ScheduleOptions options;
+  options.slots = smallest_pool(sequence) + pick(random, 0, 12);
+  options.look_ahead = pick(random, 0, 9);
+  options.may_turn = random() % 2 == 0;
+  options.may_exceed_lru = random() % 4 == 0;
+  if (random() % 2 == 0) options.link = {pick(random, 1, 1000) * 1.0, 0};
+  return options;
+}
+
+TEST_CASE("Any sequence: the plan can be carried out, and is the same again") {
+  Random random(21);
+  for (int i = 0; i < 3000; ++i) {
+    const Sequence sequence = any_sequence(random);
+    const ScheduleOptions options = random_options(random, sequence);
+    CAPTURE(i);
+    const Plan plan = plan_of(sequence, options);
+    const std::string wrong = Executor(sequence, plan, options.slots).run(4);
+    REQUIRE_MESSAGE(wrong.empty(), wrong);
+    REQUIRE(same(plan, plan_of(sequence, options)));
+    if (!options.may_turn) REQUIRE(plan.turn.empty());
+  }
+}
+
+TEST_CASE("Any sequence: never more bytes than LRU, never fewer loads than Belady") {
+  Random random(22);
+  int better = 0;
+  int turned = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const Sequence sequence = any_sequence(random);
+    ScheduleOptions options = random_options(random, sequence);
+    options.may_turn = true;
+    options.may_exceed_lru = false;
+    const Plan plan = plan_of(sequence, options);
+    const auto lru = replay(sequence, options.slots, Replacement::kLru);
+    REQUIRE(lru.ok());
+    CAPTURE(i);
+    REQUIRE(plan.bytes_in <= lru.value().bytes_in);
+    better += plan.bytes_in < lru.value().bytes_in ? 1 : 0;
+    turned += plan.turn.empty() ? 0 : 1;
+    // Filling an empty pool comes on top of the steady state, once.
+    constexpr int kIterations = 10;
+    const auto min = replay_iterations(sequence, options.slots, Replacement::kBelady, kIterations);
+    REQUIRE(min.ok());
+    std::int64_t fewest = 0;
+    for (const Traffic& traffic : min.value()) fewest += traffic.loads;
+    REQUIRE(kIterations * std::ssize(plan.loads) + options.slots >= fewest);
+  }
+  CHECK(better > 1000);
+  CHECK(turned < 40);  // slots that keep their names nearly always suffice
+}
+
+TEST_CASE("Any sequence: slots that keep their names cost next to nothing") {
+  Random random(23);
+  double bytes = 0;
+  double lru_bytes = 0;
+  int worse = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const Sequence sequence = any_sequence(random);
+    const std::int32_t slots = smallest_pool(sequence) + pick(random, 0, 12);
+    const Plan plan = plan_of(sequence, slots);
+    const auto lru = replay(sequence, slots, Replacement::kLru);
+    REQUIRE(lru.ok());
+    bytes += static_cast<double>(plan.bytes_in);
+    lru_bytes += static_cast<double>(lru.value().bytes_in);
+    worse += plan.bytes_in > lru.value().bytes_in ? 1 : 0;
+  }
+  CHECK(worse <= 15);
+  CHECK(bytes < 0.95 * lru_bytes);
+}
+
+TEST_CASE("Spans that overlap in a ring and fill the pool need slots that turn") {
+  const Sequence ring{{1, 1, 1}, {{{0, 2}}, {{0, 1}}, {{1, 2}}}};
+  ScheduleOptions options;
+  options.slots = 2;
+  CHECK(replay(ring, 2, Replacement::kLru).value().loads == 3);
+  CHECK(plan_of(ring, options).loads.size() == 4);
+  options.may_turn = true;
+  const Plan plan = plan_of(ring, options);
+  CHECK(plan.loads.size() == 3);
+  CHECK(plan.turn == std::vector<SlotId>{1, 0});
+  CHECK(Executor(ring, plan, 2).run(5).empty());
+}
+
+TEST_CASE("Everything fits: all stay and nothing is loaded") {
+  Random random(24);
+  for (int i = 0; i < 200; ++i) {
+    const Sequence sequence = any_sequence(random);
+    const Plan plan = plan_of(sequence, static_cast<std::int32_t>(sequence.page_bytes.size()));
+    CHECK(plan.loads.empty());
+    CHECK(plan.bytes_in == 0);
+    CHECK(plan.stream_slots == 0);
+  }
+  CHECK(plan_of(gpt3_6b7(), 818).kept.size() == 818);
+  CHECK(plan_of(gpt3_6b7(), 100'000).kept.size() == 818);
+}
+
+TEST_CASE("The smallest pool still gives a plan") {
+  Random random(25);
+  for (int i = 0; i < 1000; ++i) {
+    const Sequence sequence = any_sequence(random);
+    const std::int32_t slots = smallest_pool(sequence);
+    CHECK(Executor(sequence, plan_of(sequence, slots), slots).run(3).empty());
+    if (slots == 0) continue;
+    ScheduleOptions options;
+    options.slots = slots - 1;
+    CHECK(schedule(sequence, options).status().code() == Code::kOutOfMemory);
+  }
+  CHECK(plan_of(gpt3_6b7(), 25).loads.size() == 818);
+}
+
+TEST_CASE("A sweep of a transformer: few slots are lost, and those in flight are far apart") {
+  for (const bool share : {false, true}) {
+    const Sequence sequence = gpt3_6b7(26, share);
+    const auto pages = std::ssize(sequence.page_bytes);
+    struct Expected {
+      std::int32_t slots, stream_slots;
+    };
+    for (const Expected& e :
+         {Expected{60, 13}, {105, 12}, {230, 10}, {490, 8}, {600, 6}, {700, 5}}) {
+      const Plan plan = plan_of(sequence, e.slots);
+      CAPTURE(e.slots);
+      CHECK(plan.stream_slots <= e.stream_slots);
+      CHECK(std::ssize(plan.loads) == pages - e.slots + plan.stream_slots);
+      CHECK(plan.bytes_in == plan.loads.size() * 16 * kMiB);
+      // Look-ahead: what is in flight beside the largest step; one less where k / S has a rest.
+      const std::int32_t largest =
+          most_overlapping(plan.loads, static_cast<StepId>(sequence.steps.size()));
+      CHECK(plan.stream_slots == largest + 4);
+      CHECK(least_distance(plan.loads) >= largest + 3);
+    }
+  }
+}
+
+TEST_CASE("Streamed pages are shared out over the steps, neighbours within a step") {
+  const Sequence sequence = gpt3_6b7();
+  const Plan plan = plan_of(sequence, 490);
+  std::vector<std::vector<PageId>> streamed(sequence.steps.size());
+  for (const Load& load : plan.loads) {
+    CHECK(load.first == load.last);
+    streamed[static_cast<std::size_t>(load.first)].push_back(load.page);
+  }
+  std::size_t so_far = 0;
+  std::size_t pages = 0;
+  for (std::size_t step = 0; step < streamed.size(); ++step) {
+    for (std::size_t i = 1; i < streamed[step].size(); ++i) {
+      CHECK(streamed[step][i] == streamed[step][i - 1] + 1);
+    }
+    CHECK(streamed[step].size() <= 3);
+    so_far += streamed[step].size();
+    pages += std::min<std::size_t>(sequence.steps[step].pages.size(), 8);
+    // In step with the sizes, but that the two large ends stream no more than the others.
+    const double expected = static_cast<double>(plan.loads.size() * pages) / (32 * 24 + 16);
+    CHECK(std::abs(static_cast<double>(so_far) - expected) <= 4);
+  }
+}
+
+TEST_CASE("Within 1 % of Belady on a sweep whose steps are small beside the budget") {
+  const Sequence sequence = testing::sweep(std::vector<int>(400, 10), 100);
+  for (const std::int32_t slots : {500, 1000, 2000, 3000}) {
+    const Plan plan = plan_of(sequence, slots);
+    const auto min = replay_iterations(sequence, slots, Replacement::kBelady, 12);
+    REQUIRE(min.ok());
+    double mean = 0;
+    for (std::size_t i = 4; i < 12; ++i) mean += static_cast<double>(min.value()[i].bytes_in) / 8;
+    CAPTURE(slots);
+    CHECK(static_cast<double>(plan.bytes_in) <= 1.01 * mean);
+  }
+}
+
+TEST_CASE("A tied embedding is one span around the end of the iteration") {
+  Sequence sequence = gpt3_6b7();
+  sequence.steps.back().pages = sequence.steps.front().pages;  // 793 pages are used
+  const Plan plan = plan_of(sequence, 28, 0);
+  std::size_t wrapping = 0;
+  for (const Load& load : plan.loads) {
+    if (load.page >= 25) continue;
+    CHECK(load.first == 129);
+    CHECK(load.last == 0);
+    ++wrapping;
+  }
+  CHECK(wrapping > 0);
+  CHECK(plan.loads.size() <= 793);
+  // With room for it the embedding stays: it would take its slots for two steps.
+  CHECK(plan_of(sequence, 40, 0).loads.size() <= 793 - 40 + 9);
+}
+
+TEST_CASE("Loops within the iteration keep their pages for the loop") {
+  // Twenty pages at a time, five times each, 400 pages in all: 20 slots bear the loops.
+  Sequence sequence = testing::sweep(std::vector<int>(400, 1), 1);
+  const std::vector<Step> once = sequence.steps;
+  sequence.steps.clear();
+  for (std::ptrdiff_t block = 0; block < 400; block += 20) {
+    for (int i = 0; i < 5; ++i) {
+      sequence.steps.insert(sequence.steps.end(), once.begin() + block, once.begin() + block + 20);
+    }
+  }
+  const Plan plan = plan_of(sequence, 100);
+  CHECK(plan.loads.size() <= 400 - 100 + 30);
+}
+
+TEST_CASE("A page that is used in every step stays") {
+  Sequence sequence = testing::sweep(std::vector<int>(50, 4), 1);
+  for (Step& step : sequence.steps) step.pages.push_back(200);
+  sequence.page_bytes.push_back(1);
+  const Plan plan = plan_of(sequence, 60);
+  CHECK(std::any_of(plan.kept.begin(), plan.kept.end(),
+                    [](const Kept& kept) { return kept.page == 200; }));
+}
+
+TEST_CASE("Known times: more pages stream where more time is to hide them behind") {
+  Sequence sequence = testing::sweep(std::vector<int>(100, 10), 1'000'000);
+  for (std::size_t i = 0; i < 100; ++i) sequence.steps[i].compute_ms = i < 50 ? 3 : 1;
+  ScheduleOptions options;
+  options.slots = 800;
+  options.link = {1e6, 0};
+  const Plan plan = plan_of(sequence, options);
+  const auto early = std::count_if(plan.loads.begin(), plan.loads.end(),
+                                   [](const Load& load) { return load.first < 50; });
+  CHECK(early > 0.7 * static_cast<double>(plan.loads.size()));
+}
+
+TEST_CASE("The smaller of equally good pages are moved") {
+  Sequence sequence = testing::sweep({4, 4, 4, 4}, 100);
+  for (const PageId page : {3, 7, 11, 15}) sequence.page_bytes[static_cast<std::size_t>(page)] = 10;
+  const Plan plan = plan_of(sequence, 14, 1);
+  CHECK(plan.bytes_in == 10 * plan.loads.size());
+}
+
+TEST_CASE("Degenerate input") {
+  ScheduleOptions none;
+  CHECK(plan_of({}, none).loads.empty());
+  CHECK(smallest_pool({}) == 0);
+  CHECK(plan_of({{5, 5}, {}}, none).kept.empty());
+  CHECK(plan_of({{}, {{}, {}}}, none).kept.empty());
+
+  const Sequence one{{5, 6}, {{{0, 1}}}};
+  CHECK(plan_of(one, 2).kept.size() == 2);
+  CHECK(schedule(one, {.slots = 1}).status().code() == Code::kOutOfMemory);
+  CHECK(schedule(one, none).status().code() == Code::kOutOfMemory);
+  CHECK(schedule(one, {.slots = -1}).status().code() == Code::kInvalidArgument);
+  CHECK(schedule(one, {.slots = 2, .look_ahead = -1}).status().code() == Code::kInvalidArgument);
+  CHECK(schedule(one, {.slots = 2, .link = {-1, 0}}).status().code() == Code::kInvalidArgument);
+
+  CHECK(schedule({{5}, {{{0, 0}}}}, {.slots = 4}).status().code() == Code::kInvalidArgument);
+  CHECK(schedule({{5}, {{{1}}}}, {.slots = 4}).status().code() == Code::kInvalidArgument);
+  CHECK(schedule({{5}, {{{-1}}}}, {.slots = 4}).status().code() == Code::kInvalidArgument);
+  CHECK(schedule({{5}, {{{0}, -1}}}, {.slots = 4}).status().code() == Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace penstock::policy
