@@ -46,6 +46,8 @@ _ERRORS: dict[int, type[PenstockError]] = {
 
 
 class DeviceOptions(Structure):
+    """penstock_device_options."""
+
     _fields_ = [
         ("struct_size", c_uint64),
         ("kind", c_int32),
@@ -61,6 +63,8 @@ class DeviceOptions(Structure):
 
 
 class DeviceInfo(Structure):
+    """penstock_device_info."""
+
     _fields_ = [
         ("struct_size", c_uint64),
         ("name", c_char * 128),
@@ -78,6 +82,8 @@ class DeviceInfo(Structure):
 
 
 class LiveCounts(Structure):
+    """penstock_live_counts."""
+
     _fields_ = [("struct_size", c_uint64)] + [
         (name, c_int64)
         for name in (
@@ -93,6 +99,8 @@ class LiveCounts(Structure):
 
 
 class PagerOptions(Structure):
+    """penstock_pager_options."""
+
     _fields_ = [
         ("struct_size", c_uint64),
         ("budget", c_uint64),
@@ -107,6 +115,8 @@ class PagerOptions(Structure):
 
 
 class Range(Structure):
+    """penstock_range: address, bytes and the host copy of a new range."""
+
     _fields_ = [
         ("struct_size", c_uint64),
         ("id", c_int64),
@@ -117,6 +127,8 @@ class Range(Structure):
 
 
 class Piece(Structure):
+    """penstock_piece."""
+
     _fields_ = [
         ("address", c_uint64),
         ("bytes", c_uint64),
@@ -125,17 +137,42 @@ class Piece(Structure):
     ]
 
 
-_STAT_COUNTS = (
-    "bytes_in bytes_out page_uses page_hits prefetched_pages demanded_pages "
-    "iterations plans mismatches map_calls unmap_calls copies "
-    "budget device_bytes peak_device_bytes pinned_bytes host_bytes paged_bytes "
-    "pages slots kept_pages streamed_pages stream_slots planned_bytes_in "
-    "iteration_bytes_in iteration_bytes_out iteration_page_uses iteration_page_loads "
-    "profiled_iterations"
-).split()
+_STAT_COUNTS = [
+    "bytes_in",
+    "bytes_out",
+    "page_uses",
+    "page_hits",
+    "prefetched_pages",
+    "demanded_pages",
+    "iterations",
+    "plans",
+    "mismatches",
+    "map_calls",
+    "unmap_calls",
+    "copies",
+    "budget",
+    "device_bytes",
+    "peak_device_bytes",
+    "pinned_bytes",
+    "host_bytes",
+    "paged_bytes",
+    "pages",
+    "slots",
+    "kept_pages",
+    "streamed_pages",
+    "stream_slots",
+    "planned_bytes_in",
+    "iteration_bytes_in",
+    "iteration_bytes_out",
+    "iteration_page_uses",
+    "iteration_page_loads",
+    "profiled_iterations",
+]
 
 
 class PagerStats(Structure):
+    """penstock_pager_stats."""
+
     _fields_ = (
         [("struct_size", c_uint64)]
         + [(name, c_uint64) for name in _STAT_COUNTS]
@@ -343,9 +380,7 @@ class Pager:
             flags: 0 for a paged range, PINNED or ON_HOST.
         """
         made = Range(sizeof(Range))
-        check(
-            self._lib.penstock_range_create(self.handle, size, flags, byref(made))
-        )
+        check(self._lib.penstock_range_create(self.handle, size, flags, byref(made)))
         return made
 
     def define_use(self, pieces: Sequence[tuple[int, int, bool]]) -> int:

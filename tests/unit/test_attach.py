@@ -32,9 +32,7 @@ def page(model, device, *, chunks=8, **more):
     """Attach with a budget of `chunks` chunks (of 64 KiB emulated, 2 MiB on CUDA)."""
     if device == "emulated":
         more.setdefault("emulated", {"granularity": GRANULE, "capacity": 256 * MIB})
-        return attach(
-            model, device=device, gpu_memory=chunks * GRANULE, chunk_size=GRANULE, **more
-        )
+        return attach(model, device=device, gpu_memory=chunks * GRANULE, chunk_size=GRANULE, **more)
     more.pop("emulated", None)
     # Room for activations and cuBLAS's workspace, which count on a real device.
     return attach(model, device=device, gpu_memory=chunks * 2 * MIB + 64 * MIB, **more)
@@ -270,9 +268,9 @@ def test_refusals_leave_the_model_as_it_was():
         page(model, "emulated", safety="none")
     with pytest.raises(UsageError, match="device"):
         attach(model, device="tpu")
+    with torch.device("meta"):
+        empty = Stack()
     with pytest.raises(UsageError, match="meta"):
-        with torch.device("meta"):
-            empty = Stack()
         page(empty, "emulated")
     assert torch.equal(model.layers[0].weight, weight)
     assert attachments() == []
@@ -317,7 +315,8 @@ def test_nothing_is_left_behind():
     device.close = lambda: (left.update(device.live()), close())
     assert device.live()["chunks"] > 0
     attached.detach()
-    assert left and set(left.values()) == {0}
+    assert left
+    assert set(left.values()) == {0}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -18,9 +18,7 @@ def _the(attachment: Attachment | None) -> Attachment:
         return attachment
     live = attachments()
     if len(live) != 1:
-        raise UsageError(
-            f"{len(live)} models are attached", remedy="name the attachment you mean"
-        )
+        raise UsageError(f"{len(live)} models are attached", remedy="name the attachment you mean")
     return live[0]
 
 

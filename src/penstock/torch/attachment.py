@@ -154,16 +154,15 @@ class Attachment:
             raise UsageError("the model has no parameters or buffers to page")
         self.weight_bytes = sum(block.nbytes for block in blocks)
         free, total = device.memory()
-        self.budget = (
-            int(free * 0.9) if gpu_memory is None else parse_size(gpu_memory, total=total)
-        )
+        self.budget = int(free * 0.9) if gpu_memory is None else parse_size(gpu_memory, total=total)
         if self.weight_bytes > FITS_SHARE * self.budget:
             leave_tables_on_host(blocks)
         self._check_sizes(blocks, free, host_memory)
         granularity = device.info()["granularity"]
         chunk = parse_size(chunk_size) if chunk_size is not None else self._chunk_size()
         self._chunk = -(-chunk // granularity) * granularity
-        self._look_ahead = parse_size(look_ahead) if look_ahead is not None else LOOK_AHEAD_CHUNKS * self._chunk
+        ahead = LOOK_AHEAD_CHUNKS * self._chunk
+        self._look_ahead = ahead if look_ahead is None else parse_size(look_ahead)
         self._room = Room(device, torch_device, self.budget)
         self._handles: list[Any] = []
         self._largest_input = 0

@@ -26,7 +26,7 @@ _FLAGS = {Home.PAGED: 0, Home.PINNED: PINNED, Home.HOST: ON_HOST}
 
 def like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
     """A view of the flat bytes where `tensor` lies in its own storage."""
-    return view_as(flat, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset())
+    return view_as(flat, tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
 
 
 class BlockStore:

@@ -16,8 +16,8 @@ def summarize(attachment: Attachment) -> dict[str, Any]:
 
     Returns:
         Everything of Pager.stats(), and: weight_bytes, gpu_memory_bytes, passes, hit_ratio (share
-        of the page uses of the last pass that needed no copy), compute_ms (the profiled pass less its stalls),
-        link_gb_per_s and link_out_gb_per_s (page-locked copies, measured), ideal_ms =
+        of the page uses of the last pass that needed no copy), compute_ms (the profiled pass less
+        its stalls), link_gb_per_s and link_out_gb_per_s (page-locked copies, measured), ideal_ms =
         max(compute, (M - S) / link) for one pass with M the bytes of all weights and S the room
         that blocks have, floor_ms the same with M only what the pass must have in device memory
         (tables left on the host do not count), largest_stall_module.
@@ -64,7 +64,7 @@ def explain(stats: dict[str, Any]) -> str:
     ]
     if stats["profiled_ms"] > 0:
         busy = per_pass / 1e6 / stats["profiled_ms"]
-        parts.append(f"{busy:.1f} GB/s achieved in a profiled pass of {stats['profiled_ms']:.1f} ms")
+        parts.append(f"{busy:.1f} GB/s achieved in a pass of {stats['profiled_ms']:.1f} ms")
         parts.append(f"{stats['stall_ms']:.1f} ms of it waiting for pages")
         if stats["largest_stall_ms"] > 0:
             where = stats["largest_stall_module"] or "the root"
