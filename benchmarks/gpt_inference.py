@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -207,8 +208,15 @@ def main() -> None:
             show(rows[-1])
             del model
     if args.output is not None:
-        work = {k: str(v) for k, v in vars(args).items() if k != "output"}
-        write_result(args.output, {"work": work, "where": provenance(), "rows": rows})
+        shape = f"{args.model}, {args.dtype}, {args.batch} x {args.seq_len} tokens"
+        document = {
+            "title": f"Forward pass: {shape}",
+            "command": " ".join(["python", *sys.argv]),
+            "work": {k: str(v) for k, v in vars(args).items() if k != "output"},
+            "where": provenance(),
+            "rows": rows,
+        }
+        write_result(args.output, document)
 
 
 if __name__ == "__main__":
