@@ -58,8 +58,21 @@ $(STAMPS)/dev: pyproject.toml | $(STAMPS)/package
 	$(PIP) install --quiet 'penstock[test,dev]'
 	@touch $@
 
+# Text under a budget below the weights of the checkpoint that is included (10 MiB), then a larger
+# shape. On a GPU the workspace of the matrix products alone exceeds that checkpoint, so there only
+# the larger shape is beyond its budget. A recipe is expanded when it runs: torch is there by then.
+ON_GPU = $(shell [ $(DEVICE) != emulated ] && \
+  $(BIN)/python -c 'import torch; raise SystemExit(not torch.cuda.is_available())' \
+  2>/dev/null && echo yes)
+TEXT_BUDGET = $(if $(ON_GPU),512MiB,7MiB)
+SHAPE = $(if $(ON_GPU),--model gpt2_xl --dtype float16 --gpu-memory 2GiB,\
+  --model gpt2_small --seq-len 64 --steps 5 --gpu-memory 450MiB)
+
 run: $(STAMPS)/package $(STAMPS)/run
-	$(BIN)/penstock gpt --device $(DEVICE)
+	PENSTOCK_EMULATED_GRANULARITY=64KiB $(BIN)/penstock gpt --device $(DEVICE) --check \
+	  --prompt 'The function returns' --generate 120 --gpu-memory $(TEXT_BUDGET)
+	@echo
+	$(BIN)/penstock gpt --device $(DEVICE) $(SHAPE)
 
 test: test-native test-python
 

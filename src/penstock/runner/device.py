@@ -124,9 +124,10 @@ def emulated_options(settings: Settings) -> dict[str, int]:
 class MemoryWatch:
     """The most device memory that a run took, by the driver's own free-memory figure.
 
-    Counted from the moment it is made. During `watching()` the driver is asked every 2 ms, from a
-    thread; around timed steps, which a thread would disturb, `look()` asks once. Free memory only
-    ever falls within a step: PyTorch's allocator keeps what it took, and so does the pager.
+    Counted from the moment it is made: without the context, with all that PyTorch holds. During
+    `watching()` the driver is asked every 2 ms, from a thread; around timed steps, which a thread
+    would disturb, `look()` asks once. Free memory only falls within a step: PyTorch's allocator
+    keeps what it took, and so does the pager.
 
     Args:
         device: The device; on the emulated GPU there is nothing to ask, and `peak` is None.
@@ -137,7 +138,11 @@ class MemoryWatch:
         if device.is_cuda:
             torch.zeros(1, device=device.torch_device)  # the context comes first
             torch.cuda.empty_cache()
-        self._at_start = self._lowest = device.free_bytes()
+        self._lowest = device.free_bytes()
+        self._at_start = None
+        if self._lowest is not None:
+            # What PyTorch still holds, such as the workspace of an earlier run, is part of ours.
+            self._at_start = self._lowest + torch.cuda.memory_reserved(device.torch_device)
 
     @property
     def peak(self) -> int | None:
