@@ -219,8 +219,8 @@ def test_the_self_test_notices_wrong_bytes(monkeypatch):
     ranges = []
     create = native.Pager.create_range
 
-    def remember(self, size, *, pinned=False):
-        ranges.append(create(self, size, pinned=pinned))
+    def remember(self, size):
+        ranges.append(create(self, size))
         return ranges[-1]
 
     def spoil(pager, use):
