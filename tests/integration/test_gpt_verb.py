@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -106,6 +107,11 @@ def test_json_has_the_promised_keys_first_and_in_order(capsys):
     assert len(result["step_ms"]) == len(result["bytes_in"]) == len(result["bytes_out"]) == 2
     assert 0 < result["peak_device_bytes"] <= 400 << 10
     assert 0 < result["hit_ratio"] < 1
+    assert result["tokens_per_second"] == pytest.approx(16 / sum(result["step_ms"]) * 1e3)
+    assert result["ratio_to_ideal"] * result["ideal_ms"] == pytest.approx(
+        statistics.median(result["step_ms"])
+    )
+    assert result["link_gb_per_s"] == result["counters"]["link_gb_per_s"] > 0
     assert result["check"] is None
     assert (result["dtype"], result["batch"], result["seq_len"]) == ("float32", 1, 8)
     assert (result["steps"], result["warmups"], result["seed"]) == (2, 1, 0)

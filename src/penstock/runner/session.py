@@ -34,7 +34,8 @@ def run(request: Request, *, progress: Progress, on_text: OnText) -> dict[str, A
     Args:
         request: A checked request.
         progress: Shows how far it is.
-        on_text: Given the prompt and then its continuation, piece by piece.
+        on_text: Given the prompt and then its continuation, piece by
+            piece, to the end of a line.
 
     Returns:
         The result, as JSON gives it; see `result.document`.
@@ -77,6 +78,7 @@ class _Session:
             outcome.written = write(
                 self.request, self.subject, held, self.device, watch=watch, on_text=self.on_text
             )
+            self.on_text("\n")  # a bar drawn behind the last word would wipe its line
         if self.request.timed_steps:
             outcome.steps, outcome.logits = self._time(held, watch)
         outcome.stats = held.stats()

@@ -25,7 +25,7 @@ def print_run(result: Mapping[str, Any]) -> None:
 def lines(result: Mapping[str, Any]) -> Iterator[str]:
     """The lines of the text."""
     if result["text"] is not None:
-        yield "\n"  # the end of the continuation's last line, and an empty one
+        yield ""  # the continuation stands above
     where = result["device_name"]
     yield f"{result['model']}, {_work(result)}, {result['dtype']}, {result['memory']} on {where}"
     yield ""
