@@ -12,6 +12,8 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 DEVICE ?= auto
 PYTEST_FLAGS ?=
+# Below the weights of the checkpoint that comes with Penstock.
+RUN_TEXT_MEMORY ?= 8MiB
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
