@@ -87,19 +87,21 @@ Status CudaMemory::unmap(Addr address, Bytes size) {
 
 Status CudaMemory::set_access(Addr address, Bytes size) {
   const AccessDescriptor access{device_.device_location(), kAccessReadWrite};
-  Error error = kSuccess;
+  Error error = kNotReady;
   auto pause = std::chrono::microseconds(50);
-  for (int attempt = 1; attempt <= kSetAccessTries; ++attempt, pause *= 2) {
-    {
-      const std::lock_guard lock(mutex_);
-      PENSTOCK_TRY(ledger_.check_mapped("set_access", address, size));
-      const CudaScope scope(device_);
-      error = symbols_.mem_set_access(address, size, &access, 1);
+  for (int attempt = 0; error == kNotReady && attempt < kSetAccessTries; ++attempt) {
+    if (attempt > 0) {
+      std::this_thread::sleep_for(pause);
+      pause *= 2;
     }
-    if (error != kNotReady) break;
-    std::this_thread::sleep_for(pause);
+    const std::lock_guard lock(mutex_);
+    PENSTOCK_TRY(ledger_.check_mapped("set_access", address, size));
+    const CudaScope scope(device_);
+    error = symbols_.mem_set_access(address, size, &access, 1);
   }
-  return device_.check(error, "cuMemSetAccess", size);
+  Status status = device_.check(error, "cuMemSetAccess", size);
+  if (error == kNotReady) return {Code::kDriver, status.message()};  // here it is a failure
+  return status;
 }
 
 void CudaMemory::count_live(LiveCounts& counts) const {

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+// A libcuda.so.1 over the emulated GPU, so that the CUDA driver and its conformance run where there
+// is no card: every entry point of cuda_symbols.def, the strictness of the real one (a context must
+// be current, versions are asked for explicitly), and no timing.  It tests our side of the calls;
+// what NVIDIA's side does, only a card can say.  Thread rule: any thread.
+#include "emulated_cuda.hpp"
+
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "driver/cuda_abi.hpp"
+#include "driver/host_driver.hpp"
+
+namespace penstock::driver::cuda {
+namespace {
+
+constexpr Error kDeinitialized{static_cast<Error>(4)};
+constexpr Error kInvalidContext{static_cast<Error>(201)};
+constexpr Error kUnknown{static_cast<Error>(999)};
+
+HostDriver& gpu() {
+  // Never destroyed: work may still be in it when the process ends.
+  static HostDriver* const driver =
+      open_host_driver({.capacity = 2 * kGiB, .seed = 11, .max_delay_us = 100}).value().release();
+  return *driver;
+}
+
+// Without a destructor, since a driver may still be closing when the thread's objects have gone.
+struct ContextStack {
+  ContextPtr contexts[16];
+  int depth;
+};
+thread_local ContextStack stack_of_thread{};
+thread_local int capture_mode_of_thread = 0;  // global, as in the real one
+
+ContextPtr primary_context() {
+  static int nothing;
+  return reinterpret_cast<ContextPtr>(&nothing);
+}
+
+ContextPtr top_context() {
+  const ContextStack& stack = stack_of_thread;
+  return stack.depth == 0 ? nullptr : stack.contexts[stack.depth - 1];
+}
+
+void push_context(ContextPtr context) {
+  stack_of_thread.contexts[stack_of_thread.depth++] = context;
+}
+
+EmulatedCuda& control() {
+  static EmulatedCuda* const dials = [] {
+    auto* made = new EmulatedCuda;
+    made->current = [] { return static_cast<void*>(top_context()); };
+    made->depth = [] { return stack_of_thread.depth; };
+    made->capture_mode = [] { return capture_mode_of_thread; };
+    made->push = [](void* context) { push_context(static_cast<ContextPtr>(context)); };
+    made->pop = [] { --stack_of_thread.depth; };
+    made->live = [] { return gpu().live(); };
+    return made;
+  }();
+  return *dials;
+}
+
+Error alive() { return control().shut_down ? kDeinitialized : kSuccess; }
+
+Error in_context() {
+  if (control().shut_down) return kDeinitialized;
+  const bool current = control().contexts > 0 && top_context() == primary_context();
+  return current ? kSuccess : kInvalidContext;
+}
+
+Error error_of(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk:
+      return kSuccess;
+    case Code::kInvalidArgument:
+      return kInvalidValue;
+    case Code::kOutOfMemory:
+    case Code::kHostOutOfMemory:
+      return kOutOfMemory;
+    case Code::kNotReady:
+      return kNotReady;
+    case Code::kUnsupported:
+      return kNotSupported;
+    default:
+      return kUnknown;
+  }
+}
+
+template <class Value, class Out>
+Error hand_over(Result<Value> result, Out* out) {
+  if (result.ok()) *out = (Out)result.value();  // ids, addresses and pointers are one size
+  return error_of(result.status());
+}
+
+Stream stream_of(StreamPtr stream) { return Stream{reinterpret_cast<std::uint64_t>(stream)}; }
+Event event_of(EventPtr event) { return Event{reinterpret_cast<std::uint64_t>(event)}; }
+Place place_of(Location where) {
+  return where.type == kLocationDevice ? Place::kDevice : Place::kHost;
+}
+
+#define NEEDS(state)                                                     \
+  do {                                                                   \
+    if (const Error error_ = (state); error_ != kSuccess) return error_; \
+  } while (false)
+
+// One function for each line of cuda_symbols.def, which checks its type below.
+struct Calls {
+  static Error init(unsigned flags) {
+    NEEDS(alive());
+    return flags == 0 ? static_cast<Error>(control().init_error.load()) : kInvalidValue;
+  }
+  static Error driver_get_version(int* version) {
+    *version = control().version;
+    return kSuccess;
+  }
+  static Error get_error_name(Error error, const char** name) {
+    *name = error == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : error == kNotReady  ? "CUDA_ERROR_NOT_READY"
+                                  : "CUDA_ERROR_OF_THE_EMULATION";
+    return kSuccess;
+  }
+  static Error get_error_string(Error, const char** meaning) {
+    *meaning = "told by the emulation";
+    return kSuccess;
+  }
+
+  static Error device_get(Device* device, int ordinal) {
+    *device = ordinal;
+    return ordinal == 0 ? kSuccess : kInvalidValue;
+  }
+  static Error device_get_count(int* count) {
+    *count = 1;
+    return alive();
+  }
+  static Error device_get_name(char* name, int length, Device) {
+    std::strncpy(name, "emulated GPU behind libcuda", static_cast<std::size_t>(length) - 1);
+    return kSuccess;
+  }
+  static Error device_get_attribute(int* value, Attribute which, Device) {
+    switch (which) {
+      case kComputeCapabilityMajor:
+        *value = 9;
+        return kSuccess;
+      case kComputeCapabilityMinor:
+      case kGpuDirectRdmaWithVirtualMemory:
+        *value = 0;
+        return kSuccess;
+      case kHostNumaId:
+        *value = -1;  // no NUMA, as in a small virtual machine
+        return kSuccess;
+      case kManagedMemory:
+      case kConcurrentManagedAccess:
+      case kVirtualMemoryManagement:
+      case kHostNumaVirtualMemoryManagement:
+        *value = 1;
+        return kSuccess;
+    }
+    return kInvalidValue;
+  }
+  static Error device_total_mem(std::size_t* total, Device) {
+    *total = gpu().info().total;
+    return kSuccess;
+  }
+  static Error primary_context_retain(ContextPtr* context, Device) {
+    NEEDS(alive());
+    ++control().contexts;
+    *context = primary_context();
+    return kSuccess;
+  }
+  static Error primary_context_release(Device) {
+    NEEDS(alive());
+    --control().contexts;
+    return kSuccess;
+  }
+
+  static Error context_get_current(ContextPtr* context) {
+    *context = top_context();
+    return alive();
+  }
+  static Error context_push_current(ContextPtr context) {
+    NEEDS(alive());
+    push_context(context);
+    return kSuccess;
+  }
+  static Error context_pop_current(ContextPtr* context) {
+    if (stack_of_thread.depth == 0) return kInvalidContext;
+    *context = top_context();
+    --stack_of_thread.depth;
+    return kSuccess;
+  }
+  static Error context_synchronize() { return in_context(); }
+  static Error exchange_capture_mode(int* mode) {
+    NEEDS(alive());
+    std::swap(*mode, capture_mode_of_thread);
+    return kSuccess;
+  }
+
+  static Error mem_get_info(std::size_t* free, std::size_t* total) {
+    NEEDS(in_context());
+    const auto info = gpu().memory_info();
+    *free = info.value().free;
+    *total = info.value().total;
+    return kSuccess;
+  }
+  static Error mem_get_granularity(std::size_t* granularity, const AllocationProperties* properties,
+                                   int option) {
+    NEEDS(in_context());
+    NEEDS(check(*properties));
+    if (option != kGranularityMinimum) return kInvalidValue;
+    *granularity = gpu().info().granularity;
+    return kSuccess;
+  }
+  static Error mem_address_reserve(DevicePtr* address, std::size_t size, std::size_t alignment,
+                                   DevicePtr hint, unsigned long long flags) {
+    NEEDS(in_context());
+    if (alignment != gpu().info().granularity || hint != 0 || flags != 0) return kInvalidValue;
+    return hand_over(gpu().reserve(size), address);
+  }
+  static Error mem_address_free(DevicePtr address, std::size_t size) {
+    NEEDS(in_context());
+    return error_of(gpu().unreserve(address, size));
+  }
+  static Error mem_create(AllocationHandle* handle, std::size_t size,
+                          const AllocationProperties* properties, unsigned long long flags) {
+    NEEDS(in_context());
+    NEEDS(check(*properties));
+    if (flags != 0) return kInvalidValue;
+    return hand_over(gpu().create_chunk(size, place_of(properties->location)), handle);
+  }
+  static Error mem_release(AllocationHandle handle) {
+    NEEDS(in_context());
+    return error_of(gpu().release_chunk(Chunk{handle}));
+  }
+  static Error mem_map(DevicePtr address, std::size_t size, std::size_t offset,
+                       AllocationHandle handle, unsigned long long flags) {
+    NEEDS(in_context());
+    if (offset != 0 || flags != 0) return kInvalidValue;
+    return error_of(gpu().map(address, size, Chunk{handle}));
+  }
+  static Error mem_unmap(DevicePtr address, std::size_t size) {
+    NEEDS(in_context());
+    return error_of(gpu().unmap(address, size));
+  }
+  static Error mem_set_access(DevicePtr address, std::size_t size, const AccessDescriptor* access,
+                              std::size_t count) {
+    NEEDS(in_context());
+    if (control().not_ready > 0) {
+      --control().not_ready;
+      return kNotReady;
+    }
+    const bool expected = count == 1 && access->flags == kAccessReadWrite &&
+                          access->location.type == kLocationDevice && access->location.id == 0;
+    return expected ? error_of(gpu().set_access(address, size)) : kInvalidValue;
+  }
+
+  static Error mem_host_alloc(void** pointer, std::size_t size, unsigned flags) {
+    NEEDS(in_context());
+    if (flags != kHostAllocPortable) return kInvalidValue;
+    return hand_over(gpu().host_alloc(size), pointer);
+  }
+  static Error mem_free_host(void* pointer) {
+    NEEDS(in_context());
+    return error_of(gpu().host_free(pointer));
+  }
+  static Error mem_alloc_managed(DevicePtr* address, std::size_t size, unsigned flags) {
+    NEEDS(in_context());
+    if (flags != kAttachGlobal) return kInvalidValue;
+    return hand_over(gpu().managed_alloc(size), address);
+  }
+  static Error mem_free(DevicePtr address) {
+    NEEDS(in_context());
+    return error_of(gpu().managed_free(address));
+  }
+  static Error mem_advise(DevicePtr address, std::size_t size, Advice advice, Location location) {
+    NEEDS(in_context());
+    const bool device = place_of(location) == Place::kDevice;
+    switch (advice) {
+      case kSetReadMostly:
+        return error_of(gpu().managed_advise(address, size, driver::Advice::kReadMostly));
+      case kUnsetReadMostly:
+        return error_of(gpu().managed_advise(address, size, driver::Advice::kUnsetReadMostly));
+      case kSetPreferredLocation:
+        return error_of(gpu().managed_advise(
+            address, size, device ? driver::Advice::kPreferDevice : driver::Advice::kPreferHost));
+      case kUnsetPreferredLocation:
+        return error_of(gpu().managed_advise(address, size, driver::Advice::kUnsetPreferred));
+    }
+    return kInvalidValue;
+  }
+  static Error mem_prefetch_async(DevicePtr address, std::size_t size, Location location,
+                                  unsigned flags, StreamPtr stream) {
+    NEEDS(in_context());
+    if (flags != 0) return kInvalidValue;
+    return error_of(gpu().managed_prefetch(address, size, place_of(location), stream_of(stream)));
+  }
+
+  static Error memcpy_htod_async(DevicePtr to, const void* from, std::size_t size,
+                                 StreamPtr stream) {
+    NEEDS(in_context());
+    return error_of(gpu().copy_in(to, from, size, stream_of(stream)));
+  }
+  static Error memcpy_dtoh_async(void* to, DevicePtr from, std::size_t size, StreamPtr stream) {
+    NEEDS(in_context());
+    return error_of(gpu().copy_out(to, from, size, stream_of(stream)));
+  }
+  static Error memcpy_dtod_async(DevicePtr to, DevicePtr from, std::size_t size, StreamPtr stream) {
+    NEEDS(in_context());
+    return error_of(gpu().copy_within(to, from, size, stream_of(stream)));
+  }
+  static Error memset_d8_async(DevicePtr to, unsigned char value, std::size_t size,
+                               StreamPtr stream) {
+    NEEDS(in_context());
+    return error_of(gpu().fill(to, value, size, stream_of(stream)));
+  }
+
+  static Error stream_create(StreamPtr* stream, unsigned flags) {
+    NEEDS(in_context());
+    if (flags != kStreamNonBlocking) return kInvalidValue;
+    return hand_over(gpu().create_stream(), stream);
+  }
+  static Error stream_destroy(StreamPtr stream) {
+    NEEDS(in_context());
+    return error_of(gpu().destroy_stream(stream_of(stream)));
+  }
+  static Error stream_synchronize(StreamPtr stream) {
+    NEEDS(in_context());
+    return error_of(gpu().synchronize(stream_of(stream)));
+  }
+  static Error stream_wait_event(StreamPtr stream, EventPtr event, unsigned flags) {
+    NEEDS(in_context());
+    if (flags != 0) return kInvalidValue;
+    return error_of(gpu().wait(stream_of(stream), event_of(event)));
+  }
+
+  static Error event_create(EventPtr* event, unsigned flags) {
+    NEEDS(in_context());
+    if (flags != kEventDefault && flags != kEventDisableTiming) return kInvalidValue;
+    return hand_over(gpu().create_event(flags == kEventDefault), event);
+  }
+  static Error event_destroy(EventPtr event) {
+    NEEDS(in_context());
+    return error_of(gpu().destroy_event(event_of(event)));
+  }
+  static Error event_record(EventPtr event, StreamPtr stream) {
+    NEEDS(in_context());
+    return error_of(gpu().record(event_of(event), stream_of(stream)));
+  }
+  static Error event_query(EventPtr event) {
+    NEEDS(in_context());
+    return error_of(gpu().query(event_of(event)));
+  }
+  static Error event_synchronize(EventPtr event) {
+    NEEDS(in_context());
+    return error_of(gpu().synchronize(event_of(event)));
+  }
+  static Error event_elapsed_time(float* milliseconds, EventPtr from, EventPtr to) {
+    NEEDS(in_context());
+    const Error error = hand_over(gpu().elapsed_ms(event_of(from), event_of(to)), milliseconds);
+    return error == kInvalidValue ? kInvalidHandle : error;
+  }
+
+ private:
+  static Error check(const AllocationProperties& properties) {
+    const bool device = properties.location.type == kLocationDevice;
+    const bool host = properties.location.type == kLocationHostNuma;
+    const bool expected = properties.type == kAllocationPinned && (device || host) &&
+                          properties.location.id == 0 && properties.requested_handle_types == 0 &&
+                          properties.win32_metadata == nullptr;
+    return expected ? kSuccess : kInvalidValue;
+  }
+};
+
+struct EntryPoint {
+  const char* name;
+  int version;
+  void* function;
+};
+
+const EntryPoint kEntryPoints[] = {
+#define PENSTOCK_CUDA(member, name, version, exported, parameters) \
+  {name, version, reinterpret_cast<void*>(static_cast<Error(*) parameters>(&Calls::member))},
+#include "driver/cuda_symbols.def"
+#undef PENSTOCK_CUDA
+};
+
+}  // namespace
+}  // namespace penstock::driver::cuda
+
+extern "C" {
+
+penstock::driver::cuda::EmulatedCuda* penstock_emulated_cuda() {
+  return &penstock::driver::cuda::control();
+}
+
+__attribute__((visibility("default"))) int cuGetProcAddress_v2(const char* symbol, void** function,
+                                                               int version, std::uint64_t flags,
+                                                               int* status) {
+  using namespace penstock::driver::cuda;
+  *function = nullptr;
+  *status = 1;  // not found
+  if (flags != kProcAddressLegacyStream || version > control().version) return kInvalidValue;
+  for (const EntryPoint& entry : kEntryPoints) {
+    if (std::strcmp(entry.name, symbol) != 0) continue;
+    *status = version >= entry.version ? 0 : 2;  // found, or in a later version only
+    if (*status == 0) *function = entry.function;
+  }
+  return kSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The knobs and dials of the emulated libcuda.so.1 (emulated_cuda.cpp), for the tests of the CUDA
+// driver: what the library shall answer, and what has been done to it.
+#pragma once
+
+#include <atomic>
+
+#include "driver/driver.hpp"
+
+namespace penstock::driver::cuda {
+
+struct EmulatedCuda {
+  std::atomic<int> version{13000};
+  std::atomic<int> init_error{0};
+  std::atomic<int> not_ready{0};       // so many calls of cuMemSetAccess answer NOT_READY
+  std::atomic<bool> shut_down{false};  // every call answers DEINITIALIZED, as at process exit
+  std::atomic<int> contexts{0};        // retained and not released
+
+  // Of the calling thread: the context on top, its number of contexts, its capture mode.
+  void* (*current)() = nullptr;
+  int (*depth)() = nullptr;
+  int (*capture_mode)() = nullptr;
+  void (*push)(void* context) = nullptr;
+  void (*pop)() = nullptr;
+  LiveCounts (*live)() = nullptr;  // of the GPU behind it
+};
+
+}  // namespace penstock::driver::cuda
+
+// The library's only exported symbol beside cuGetProcAddress_v2.
+extern "C" __attribute__((visibility("default"))) penstock::driver::cuda::EmulatedCuda*
+penstock_emulated_cuda();

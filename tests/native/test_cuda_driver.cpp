@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA driver's own promises, against the emulated libcuda.so.1 of emulated_cuda.cpp: which
+// drivers it refuses, whose context it uses, how it fails and how it ends.  Where another
+// libcuda.so.1 or none is found these tests say that they have tested nothing.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "conformance_bench.hpp"
+#include "emulated_cuda.hpp"
+
+namespace penstock::driver {
+namespace {
+
+using conformance::Bench;
+using cuda::EmulatedCuda;
+
+EmulatedCuda* emulation() {
+  static EmulatedCuda* const dials = []() -> EmulatedCuda* {
+    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return nullptr;
+    void* found = dlsym(library, "penstock_emulated_cuda");
+    return found == nullptr ? nullptr : reinterpret_cast<EmulatedCuda* (*)()>(found)();
+  }();
+  if (dials == nullptr) MESSAGE("no emulated libcuda.so.1: nothing tested");
+  return dials;
+}
+
+std::unique_ptr<Driver> open() {
+  auto driver = open_cuda_driver(0);
+  PENSTOCK_REQUIRE_OK(driver.status());
+  return std::move(driver).value();
+}
+
+bool says(const Status& status, const std::string& words) {
+  return status.message().find(words) != std::string::npos;
+}
+
+TEST_CASE("CUDA: a driver that is too old is refused, with both versions") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  cuda->version = 11080;
+  const Status refused = open_cuda_driver(0).status();
+  cuda->version = 12020;
+  const Status oldest = open_cuda_driver(0).status();
+  cuda->version = 13000;
+  PENSTOCK_CHECK_CODE(refused, Code::kUnsupported);
+  CHECK(says(refused, "11.8"));
+  CHECK(says(refused, "12.2"));
+  PENSTOCK_CHECK_OK(oldest);
+}
+
+TEST_CASE("CUDA: a driver without a GPU says what to look at") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  const int before = cuda->contexts;
+  for (const int error : {100, 34, 999}) {
+    cuda->init_error = error;
+    const Status refused = open_cuda_driver(0).status();
+    cuda->init_error = 0;
+    PENSTOCK_CHECK_CODE(refused, Code::kNoDevice);
+  }
+  CHECK(cuda->contexts.load() == before);
+}
+
+TEST_CASE("CUDA: describes the device") {
+  if (emulation() == nullptr) return;
+  const auto driver = open();
+  const DeviceInfo& info = driver->info();
+  CHECK(info.name == "emulated GPU behind libcuda");
+  CHECK(info.compute_capability == 90);
+  CHECK(info.driver_version == 13000);
+  CHECK(info.total == 2 * kGiB);
+  CHECK(info.granularity == 2 * kMiB);
+  CHECK(info.virtual_memory);
+  CHECK(info.host_chunks);
+  CHECK(info.managed);
+  CHECK(info.concurrent_managed);
+  CHECK_FALSE(info.emulated);
+}
+
+TEST_CASE("CUDA: the primary context is retained as long as the driver lives") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  const int before = cuda->contexts;
+  {
+    const auto first = open();
+    const auto second = open();
+    CHECK(cuda->contexts.load() == before + 2);
+  }
+  CHECK(cuda->contexts.load() == before);
+}
+
+TEST_CASE("CUDA: a thread's own context and capture mode are as they were after every call") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  const auto driver = open();
+  CHECK(cuda->depth() == 0);
+  int other = 0;
+  cuda->push(&other);
+  {
+    Bench bench(*driver);
+    bench.write(bench.backed({2 * kMiB}), conformance::pattern(2 * kMiB, 1));
+    PENSTOCK_CHECK_OK(driver->synchronize(bench.stream()));
+    PENSTOCK_CHECK_CODE(driver->create_chunk(4 * kGiB, Place::kDevice).status(),
+                        Code::kOutOfMemory);
+    CHECK(cuda->current() == &other);
+    CHECK(cuda->depth() == 1);
+    CHECK(cuda->capture_mode() == 0);
+  }
+  CHECK(cuda->current() == &other);
+  cuda->pop();
+  Status elsewhere(Code::kInternal, "not called");
+  std::thread([&] { elsewhere = driver->memory_info().status(); }).join();
+  PENSTOCK_CHECK_OK(elsewhere);
+}
+
+TEST_CASE("CUDA: set_access tries again while the driver is not ready") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  const auto driver = open();
+  Bench bench(*driver);
+  const Addr address = bench.backed({2 * kMiB});
+  cuda->not_ready = 5;
+  PENSTOCK_CHECK_OK(driver->set_access(address, 2 * kMiB));
+  CHECK(cuda->not_ready.load() == 0);
+  cuda->not_ready = 1000000;
+  const Status refused = driver->set_access(address, 2 * kMiB);
+  cuda->not_ready = 0;
+  PENSTOCK_CHECK_CODE(refused, Code::kDriver);  // kNotReady would not be taken for a failure
+  CHECK(says(refused, "cuMemSetAccess of 2 MiB: CUDA_ERROR_NOT_READY"));
+}
+
+TEST_CASE("CUDA: out of memory names the call, the size and what is left") {
+  if (emulation() == nullptr) return;
+  const auto driver = open();
+  Bench bench(*driver);
+  bench.chunk(kGiB);
+  const Status refused = driver->create_chunk(2 * kGiB, Place::kDevice).status();
+  PENSTOCK_CHECK_CODE(refused, Code::kOutOfMemory);
+  CHECK(says(refused, "cuMemCreate of 2 GiB: CUDA_ERROR_OUT_OF_MEMORY"));
+  CHECK(says(refused, std::to_string(kGiB) + " of " + std::to_string(2 * kGiB) + " bytes free"));
+}
+
+// One of everything, none of it taken away.
+void leave_everything(Driver& driver) {
+  const Addr address = driver.reserve(4 * kMiB).value();
+  const Chunk chunk = driver.create_chunk(2 * kMiB, Place::kDevice).value();
+  const Chunk released = driver.create_chunk(2 * kMiB, Place::kHost).value();
+  PENSTOCK_REQUIRE_OK(driver.map(address, 2 * kMiB, chunk));
+  PENSTOCK_REQUIRE_OK(driver.map(address + 2 * kMiB, 2 * kMiB, released));
+  PENSTOCK_REQUIRE_OK(driver.set_access(address, 4 * kMiB));
+  PENSTOCK_REQUIRE_OK(driver.release_chunk(released));
+  CHECK(driver.host_alloc(1000).ok());
+  CHECK(driver.managed_alloc(1000).ok());
+  const Stream stream = driver.create_stream().value();
+  const Event event = driver.create_event(false).value();
+  for (int round = 0; round < 20; ++round) {
+    PENSTOCK_REQUIRE_OK(driver.fill(address, 1, 4 * kMiB, stream));
+  }
+  PENSTOCK_REQUIRE_OK(driver.record(event, stream));
+}
+
+TEST_CASE("CUDA: goes with everything in it, after the work in its streams") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  {
+    const auto driver = open();
+    leave_everything(*driver);
+  }
+  CHECK(conformance::operator==(cuda->live(), LiveCounts{}));
+}
+
+TEST_CASE("CUDA: a forked child may destroy it without calling the driver") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  auto driver = open();
+  Bench bench(*driver);
+  const Addr address = bench.backed({2 * kMiB});
+  const auto bytes = conformance::pattern(2 * kMiB, 2);
+  bench.write(address, bytes);
+  const Stream stream = bench.stream();
+  const int contexts = cuda->contexts;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    driver.reset();
+    _exit(cuda->contexts == contexts ? 0 : 1);
+  }
+  REQUIRE(child > 0);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  PENSTOCK_CHECK_OK(driver->synchronize(stream));
+  CHECK(bench.read(address, bytes.size()) == bytes);
+}
+
+// Last: what it leaves behind stays in the emulation, as it would in a driver that is going down.
+TEST_CASE("CUDA: ending after the driver has shut down is quiet") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  auto driver = open();
+  leave_everything(*driver);
+  cuda->shut_down = true;
+  const Status refused = driver->memory_info().status();
+  driver.reset();
+  cuda->shut_down = false;
+  --cuda->contexts;
+  PENSTOCK_CHECK_CODE(refused, Code::kDriver);
+  CHECK(cuda->depth() == 0);
+}
+
+}  // namespace
+}  // namespace penstock::driver
