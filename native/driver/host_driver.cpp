@@ -73,6 +73,7 @@ class EmulatedGpu final : public HostDriver {
   Status launch(Stream stream, std::function<void()> work) override;
   std::int64_t calls() const override { return fault_.calls(); }
   ManagedCounters managed_counters() const override;
+  Bytes managed_resident(Addr address, Bytes size) const override;
 
  private:
   Status check_host_room(const char* call, Bytes size) const;
@@ -234,6 +235,11 @@ Status EmulatedGpu::managed_prefetch(Addr address, Bytes size, Place to, Stream 
 ManagedCounters EmulatedGpu::managed_counters() const {
   const std::lock_guard lock(memory_mutex_);
   return managed_.counters();
+}
+
+Bytes EmulatedGpu::managed_resident(Addr address, Bytes size) const {
+  const std::lock_guard lock(memory_mutex_);
+  return managed_.resident(address, size);
 }
 
 Result<Stream> EmulatedGpu::create_stream() {

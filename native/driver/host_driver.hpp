@@ -38,6 +38,8 @@ class HostDriver : public Driver {
   virtual Status launch(Stream stream, std::function<void()> work) = 0;
   virtual std::int64_t calls() const = 0;  // so far, of those that fail_at_call counts
   virtual ManagedCounters managed_counters() const = 0;
+  // How much of a span of managed memory is on the device now.
+  virtual Bytes managed_resident(Addr address, Bytes size) const = 0;
 };
 
 Result<std::unique_ptr<HostDriver>> open_host_driver(const HostDriverOptions& options);

@@ -71,6 +71,14 @@ void HostManaged::for_each(Addr address, Bytes size, const std::function<void(Gr
   for (Bytes index = first; index < last; ++index) action(allocation->granules[index]);
 }
 
+Bytes HostManaged::resident(Addr address, Bytes size) const {
+  Bytes total = 0;
+  const_cast<HostManaged*>(this)->for_each(address, size, [&](const Granule& granule) {
+    if (granule.on_device) total += granule_;
+  });
+  return total;
+}
+
 Status HostManaged::advise(Addr address, Bytes size, Advice advice) {
   PENSTOCK_TRY(check("managed_advise", address, size));
   for_each(address, size, [&](Granule& granule) {

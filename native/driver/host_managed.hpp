@@ -39,6 +39,7 @@ class HostManaged {
   void prefetch(Addr address, Bytes size, Place to, Bytes room);
   void evict_down_to(Bytes room);
 
+  Bytes resident(Addr address, Bytes size) const;  // of the granules that the span touches
   const ManagedCounters& counters() const { return counters_; }
   std::int64_t size() const { return static_cast<std::int64_t>(allocations_.size()); }
 

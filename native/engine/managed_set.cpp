@@ -291,16 +291,15 @@ bool ManagedSet::load(GroupId id, std::int64_t until, bool demanded) {
 void ManagedSet::load_ahead() {
   const std::vector<UseId>& order = cursor_.order();
   const auto steps = static_cast<std::int64_t>(order.size());
+  // A steady pass has one job for each group ahead and one for the running use.
+  const auto most_queued = 2 * static_cast<std::size_t>(look_ahead_ + 1);
   std::int32_t left = look_ahead_;
   for (std::int64_t ahead = 0; ahead < steps && left > 0; ++ahead) {
     const GroupId id = order[static_cast<std::size_t>((cursor_.begun() + ahead) % steps)];
     const Group& group = at(id);
     const bool whole = group.resident == group.span.bytes;
     if (group.active > 0 || (whole && group.kept == group.span.bytes)) continue;
-    if (!whole &&
-        (mover_.queued() > static_cast<std::size_t>(look_ahead_) || !load(id, ahead, false))) {
-      return;
-    }
+    if (!whole && (mover_.queued() >= most_queued || !load(id, ahead, false))) return;
     --left;
   }
 }
