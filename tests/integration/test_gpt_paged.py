@@ -11,6 +11,7 @@ import re
 import pytest
 import torch
 
+import penstock.torch
 from penstock import attachments
 from penstock.config import Settings
 from penstock.errors import OutOfMemory
@@ -128,6 +129,22 @@ def test_strict_safety_chunk_size_and_look_ahead_change_no_bit():
     )
     assert other["output_sha256"] == plain["output_sha256"]
     assert other["counters"]["pages"] < plain["counters"]["pages"]
+
+
+def test_every_option_reaches_the_attachment(monkeypatch):
+    real, asked = penstock.torch.attach, {}
+
+    def attach(model, **arguments):
+        asked.update(arguments)
+        return real(model, **arguments)
+
+    monkeypatch.setattr("penstock.torch.attach", attach)
+    options = {"gpu_memory": "400KiB", "chunk_size": "32KiB", "look_ahead": "48KiB"}
+    tiny(**options, safety="strict", host_memory="50MiB", emulated_seed=3, steps=1)
+    emulated = asked.pop("emulated")
+    assert asked.pop("load") is not None
+    assert asked == {**options, "safety": "strict", "host_memory": 50 << 20, "device": "emulated"}
+    assert emulated == {"granularity": 16384, "capacity": 8 << 20, "seed": 3, "max_delay_us": 0}
 
 
 def test_the_seed_decides_weights_and_inputs():

@@ -22,6 +22,7 @@ import transformers
 from penstock import attachments
 from penstock.cli.main import main
 from penstock.models.checkpoint import shipped_checkpoint
+from penstock.models.gpt import GPT
 from penstock.models.tokenizer import open_tokenizer
 from penstock.runner import modes, steps
 from penstock.runner.show import EMULATED
@@ -264,6 +265,20 @@ def test_greedy_text_is_that_of_transformers(checkpoint, capsys):
     assert result["check"]["equal"]
     assert result["check"]["outputs"] == len(result["step_ms"])
     assert result["seq_len"] is None
+
+
+def test_earlier_tokens_are_not_computed_again(checkpoint, capsys, monkeypatch):
+    forward, lengths = GPT.forward, []
+
+    def counting(self, idx_BT, cache=None):
+        lengths.append(idx_BT.shape[1])
+        return forward(self, idx_BT, cache)
+
+    monkeypatch.setattr(GPT, "forward", counting)
+    words = ["--prompt", "some text to", "--generate", "4"]
+    gpt_json(capsys, *ON_EMULATED, "--weights", checkpoint[0], *words)
+    prompt = len(open_tokenizer(checkpoint[0]).encode("some text to"))
+    assert lengths == [prompt, 1, 1, 1]
 
 
 def test_text_comes_before_the_figures_and_with_timed_steps_too(checkpoint, capsys):
