@@ -97,20 +97,20 @@ test-tsan: $(STAMPS)/venv
 	$(FIXED_LAYOUT) ctest --preset tsan
 
 lint: $(STAMPS)/package $(STAMPS)/dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
 	git ls-files 'native/*.[ch]pp' 'native/*.h' 'tests/native/*.[ch]pp' | \
-	  xargs $(BIN)/clang-format --dry-run --Werror
-	$(BIN)/mypy
+	  xargs clang-format --dry-run --Werror
+	$(BIN)/python -m mypy
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_text.py
 	$(BIN)/python tools/check_symbols.py
 
 format: $(STAMPS)/package $(STAMPS)/dev
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
 	git ls-files 'native/*.[ch]pp' 'native/*.h' 'tests/native/*.[ch]pp' | \
-	  xargs $(BIN)/clang-format -i
+	  xargs clang-format -i
 
 docs: $(STAMPS)/package $(STAMPS)/run
 	$(BIN)/python tools/generate_docs.py

@@ -37,6 +37,9 @@ has_torch "$python" && options+=(--system-site-packages)
   fail "could not make a virtual environment in $folder" "apt-get install python3-venv"
 inside=$folder/bin/python
 
+# What borrows must not shadow: the setuptools that comes with an environment is older than torch's.
+[[ ${#options[@]} -eq 0 ]] || "$inside" -m pip uninstall --quiet --yes setuptools 2>/dev/null || true
+
 # A virtual environment made from another one does not see that one's packages, only its base's.
 if [[ ${#options[@]} -gt 0 ]] && ! has_torch "$inside"; then
   "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
