@@ -2,15 +2,12 @@
 #include "engine/pager.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
+#include "driver/text.hpp"
+
 namespace penstock::engine {
-namespace {
-
-std::string mib(Bytes bytes) { return std::to_string(divide_up(bytes, kMiB)) + " MiB"; }
-
-}  // namespace
+using driver::size_text;
 
 Pager::Pager(driver::Driver& driver, const PagerOptions& options)
     : driver_(driver),
@@ -27,9 +24,9 @@ Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const Pager
   settled.chunk_bytes = align_up(std::max<Bytes>(options.chunk_bytes, 1), granularity);
   settled.max_copy_bytes = std::max(options.max_copy_bytes, settled.chunk_bytes);
   if (settled.budget < settled.chunk_bytes) {
-    return Status(Code::kOutOfMemory, "a budget of " + mib(settled.budget) +
+    return Status(Code::kOutOfMemory, "a budget of " + size_text(settled.budget) +
                                           " does not hold one chunk of " +
-                                          mib(settled.chunk_bytes));
+                                          size_text(settled.chunk_bytes));
   }
   std::unique_ptr<Pager> pager(new Pager(driver, settled));
   PENSTOCK_TRY(pager->residents_.start());
@@ -53,9 +50,9 @@ Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
   const std::lock_guard lock(mutex_);
   if (kind == RangeKind::kPinned &&
       pool_.held() + align_up(bytes, driver_.info().granularity) > pool_.budget()) {
-    return Status(Code::kOutOfMemory, "a pinned range of " + mib(bytes) + " beside " +
-                                          mib(pool_.held()) + " exceeds the budget of " +
-                                          mib(pool_.budget()));
+    return Status(Code::kOutOfMemory, "a pinned range of " + size_text(bytes) + " beside " +
+                                          size_text(pool_.held()) + " exceeds the budget of " +
+                                          size_text(pool_.budget()));
   }
   PENSTOCK_ASSIGN(const std::int32_t index, table_.create(bytes, kind));
   // Page numbers and the room for slots have changed: what was planned no longer holds.
@@ -68,54 +65,6 @@ Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
 Range Pager::range(std::int32_t index) {
   const std::lock_guard lock(mutex_);
   return table_.range(index);
-}
-
-SlotId Pager::slots_for(Bytes budget) const {
-  const Bytes pinned = table_.pinned_bytes();
-  const Bytes room = budget > pinned ? (budget - pinned) / pool_.chunk_bytes() : 0;
-  return static_cast<SlotId>(std::min<Bytes>(room, static_cast<Bytes>(table_.pages())));
-}
-
-SlotId Pager::largest_use() const {
-  std::size_t largest = 0;
-  for (const Use& use : uses_) largest = std::max(largest, use.pages.size());
-  if (cursor_.planned()) {
-    largest = std::max(largest, static_cast<std::size_t>(policy::smallest_pool(sequence_)));
-  }
-  return static_cast<SlotId>(largest);
-}
-
-Bytes Pager::smallest() {
-  const std::lock_guard lock(mutex_);
-  const auto slots = std::max<SlotId>(largest_use(), 1);
-  return table_.pinned_bytes() + static_cast<Bytes>(slots) * pool_.chunk_bytes();
-}
-
-// Bring the number of slots to what the budget allows, giving back the emptiest and least needed.
-Status Pager::fit_slots() {
-  const SlotId wanted = slots_for(pool_.budget());
-  if (residents_.slots() < wanted) residents_.add_slots(wanted - residents_.slots());
-  while (residents_.slots() > wanted) {
-    SlotId victim = kNoSlot;
-    std::int64_t best = -1;
-    for (SlotId id = 0; id < residents_.slots(); ++id) {
-      const Slot& slot = residents_.slot(id);
-      std::int64_t score = kForEver;
-      if (slot.page != kNoPage) {
-        if (table_.page(slot.page).active > 0) continue;
-        score = slot.release == kForEver ? 0 : 1 + cursor_.distance(slot.page) / 2;
-      }
-      if (score > best) {
-        best = score;
-        victim = id;
-      }
-    }
-    if (victim == kNoSlot) {
-      return Status(Code::kOutOfMemory, "every page is in use: the budget cannot shrink now");
-    }
-    PENSTOCK_TRY(residents_.remove_slot(victim));
-  }
-  return {};
 }
 
 Result<UseId> Pager::define_use(const std::vector<Piece>& pieces) {
@@ -176,9 +125,10 @@ Result<SlotId> Pager::choose_slot(PageId page) {
   }
   if (best != kNoSlot) return best;
   return Status(Code::kOutOfMemory, "the uses that run together need more than the budget of " +
-                                        mib(pool_.budget()) + " (" + mib(table_.pinned_bytes()) +
-                                        " of it pinned, " + std::to_string(residents_.slots()) +
-                                        " chunks of " + mib(pool_.chunk_bytes()) + ")");
+                                        size_text(pool_.budget()) + " (" +
+                                        size_text(table_.pinned_bytes()) + " of it pinned, " +
+                                        std::to_string(residents_.slots()) + " chunks of " +
+                                        size_text(pool_.chunk_bytes()) + ")");
 }
 
 Status Pager::demand(PageId page) {
@@ -266,47 +216,6 @@ Status Pager::end(UseId id, driver::Stream stream) {
   return issue_loads();
 }
 
-// Issue the plan's next loads for as long as their slots are free, neighbours in one copy.
-Status Pager::issue_loads() {
-  std::vector<SlotId> run;
-  std::vector<std::int64_t> stays;
-  while (auto next = cursor_.peek()) {
-    Page& page = table_.page(next->page);
-    if (next->last < cursor_.begun() && page.active == 0) {
-      cursor_.pop();  // its time has passed: the program skipped it, or demanded it already
-      continue;
-    }
-    if (page.slot != kNoSlot) {
-      Slot& slot = residents_.slot(page.slot);
-      slot.release = std::max(slot.release, next->last);
-      cursor_.pop();
-      continue;
-    }
-    const PageId first = next->page;
-    run.clear();
-    stays.clear();
-    Bytes bytes = 0;
-    while (next && next->page == first + static_cast<PageId>(run.size()) &&
-           table_.page(next->page).slot == kNoSlot && table_.page(next->page).range == page.range &&
-           is_free(next->slot) && std::find(run.begin(), run.end(), next->slot) == run.end() &&
-           (run.empty() || residents_.freed_together(run.front(), next->slot)) &&
-           bytes + table_.page(next->page).bytes <= options_.max_copy_bytes) {
-      run.push_back(next->slot);
-      stays.push_back(next->last);
-      bytes += table_.page(next->page).bytes;
-      next = cursor_.peek_after(static_cast<std::int64_t>(run.size()));
-    }
-    if (run.empty()) return {};
-    PENSTOCK_TRY(residents_.place(first, run));
-    for (std::size_t i = 0; i < run.size(); ++i) {
-      residents_.slot(run[i]).release = stays[i];
-      cursor_.pop();
-    }
-    counters_.prefetched_pages += run.size();
-  }
-  return {};
-}
-
 Status Pager::iteration() {
   const std::lock_guard lock(mutex_);
   if (!recorder_.empty()) {
@@ -330,146 +239,6 @@ Status Pager::iteration() {
   }
   cursor_.start_iteration();
   return issue_loads();
-}
-
-Status Pager::make_plan() {
-  policy::ScheduleOptions options;
-  options.slots = residents_.slots();
-  options.look_ahead =
-      static_cast<std::int32_t>(divide_up(options_.look_ahead_bytes, pool_.chunk_bytes()));
-  PENSTOCK_ASSIGN(policy::Plan plan, policy::schedule(sequence_, options));
-  ++counters_.plans;
-  return adopt(std::move(plan));
-}
-
-// The plan's slot numbers are names: give each the slot that already holds one of its pages, so
-// that adopting a plan moves as little as possible.
-void Pager::relabel(policy::Plan& plan) {
-  const auto count = static_cast<std::size_t>(residents_.slots());
-  std::vector<SlotId> actual(count, kNoSlot);
-  std::vector<bool> taken(count, false);
-  const auto claim = [&](SlotId name, PageId page) {
-    const Page& here = table_.page(page);
-    for (const SlotId slot : {here.slot, here.mapped}) {
-      if (slot == kNoSlot || taken[static_cast<std::size_t>(slot)]) continue;
-      if (actual[static_cast<std::size_t>(name)] != kNoSlot) return;
-      actual[static_cast<std::size_t>(name)] = slot;
-      taken[static_cast<std::size_t>(slot)] = true;
-    }
-  };
-  for (const policy::Kept& kept : plan.kept) claim(kept.slot, kept.page);
-  for (const policy::Load& load : plan.loads) claim(load.slot, load.page);
-  std::size_t spare = 0;
-  for (SlotId& slot : actual) {
-    if (slot != kNoSlot) continue;
-    while (taken[spare]) ++spare;
-    slot = static_cast<SlotId>(spare);
-    taken[spare] = true;
-  }
-  for (policy::Kept& kept : plan.kept) kept.slot = actual[static_cast<std::size_t>(kept.slot)];
-  for (policy::Load& load : plan.loads) load.slot = actual[static_cast<std::size_t>(load.slot)];
-}
-
-Status Pager::adopt(policy::Plan plan) {
-  relabel(plan);
-  for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).release = -1;
-  std::vector<UseId> order = cursor_.order();
-  cursor_.adopt(std::move(plan), std::move(order), sequence_);
-  // Bring in what is to stay, unless something in use is in its place: then its next use will.
-  std::vector<policy::Kept> kept = cursor_.plan().kept;
-  std::sort(kept.begin(), kept.end(),
-            [](const policy::Kept& a, const policy::Kept& b) { return a.page < b.page; });
-  std::vector<SlotId> run;
-  for (std::size_t i = 0; i < kept.size();) {
-    const PageId first = kept[i].page;
-    run.clear();
-    Bytes bytes = 0;
-    while (i < kept.size() && kept[i].page == first + static_cast<PageId>(run.size())) {
-      const Page& page = table_.page(kept[i].page);
-      const Slot& slot = residents_.slot(kept[i].slot);
-      const bool occupied = slot.page != kNoPage && table_.page(slot.page).active > 0;
-      if (page.slot != kNoSlot || occupied || page.range != table_.page(first).range ||
-          bytes + page.bytes > options_.max_copy_bytes) {
-        break;
-      }
-      bytes += page.bytes;
-      run.push_back(kept[i++].slot);
-    }
-    if (run.empty()) {
-      ++i;
-      continue;
-    }
-    PENSTOCK_TRY(residents_.place(first, run));
-    counters_.prefetched_pages += run.size();
-  }
-  for (const policy::Kept& stay : cursor_.plan().kept) {
-    const SlotId slot = table_.page(stay.page).slot;
-    if (slot != kNoSlot) residents_.slot(slot).release = kForEver;
-  }
-  return {};
-}
-
-Status Pager::copy_pinned(const Range& range, Addr address, Bytes bytes, bool in) {
-  std::byte* host = range.host + (address - range.address);
-  PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
-  Status status;
-  for (auto& [other, line] : timelines_) {
-    if (status.ok()) status = line->synchronize(line->latest());
-  }
-  if (status.ok()) {
-    status = in ? driver_.copy_in(address, host, bytes, stream)
-                : driver_.copy_out(host, address, bytes, stream);
-  }
-  if (status.ok()) status = driver_.synchronize(stream);
-  (void)driver_.destroy_stream(stream);
-  if (status.ok()) (in ? counters_.bytes_in : counters_.bytes_out) += bytes;
-  return status;
-}
-
-Status Pager::fetch(Addr address, Bytes bytes) {
-  const std::lock_guard lock(mutex_);
-  const Range* range = table_.find(address, bytes);
-  if (range == nullptr) return Status(Code::kInvalidArgument, "fetch outside every range");
-  if (range->kind == RangeKind::kOnHost) return {};
-  if (range->kind == RangeKind::kPinned) return copy_pinned(*range, address, bytes, true);
-  const auto [first, last] = table_.pages_of(*range, address, bytes);
-  for (PageId id = first; id <= last; ++id) {
-    if (table_.page(id).slot == kNoSlot) PENSTOCK_TRY(demand(id));
-  }
-  for (PageId id = first; id <= last; ++id) PENSTOCK_TRY(residents_.synchronize_page(id));
-  return {};
-}
-
-Status Pager::flush(Addr address, Bytes bytes) {
-  const std::lock_guard lock(mutex_);
-  const Range* range = table_.find(address, bytes);
-  if (range == nullptr) return Status(Code::kInvalidArgument, "flush outside every range");
-  if (range->kind == RangeKind::kOnHost) return {};
-  if (range->kind == RangeKind::kPinned) return copy_pinned(*range, address, bytes, false);
-  const auto [first, last] = table_.pages_of(*range, address, bytes);
-  for (PageId id = first; id <= last; ++id) {
-    if (table_.page(id).dirty) PENSTOCK_TRY(residents_.write_back(id));
-  }
-  for (PageId id = first; id <= last; ++id) PENSTOCK_TRY(residents_.synchronize_page(id));
-  return {};
-}
-
-Status Pager::resize(Bytes budget) {
-  const std::lock_guard lock(mutex_);
-  if (slots_for(budget) < std::min<SlotId>(largest_use(), table_.pages())) {
-    return Status(
-        Code::kOutOfMemory,
-        "a budget of " + mib(budget) + " is below the smallest that works, " +
-            mib(table_.pinned_bytes() + static_cast<Bytes>(largest_use()) * pool_.chunk_bytes()));
-  }
-  pool_.set_budget(budget);
-  const SlotId before = residents_.slots();
-  PENSTOCK_TRY(fit_slots());
-  if (residents_.slots() != before && cursor_.planned()) {
-    PENSTOCK_TRY(make_plan());
-    return issue_loads();
-  }
-  return {};
 }
 
 PagerStats Pager::stats() {

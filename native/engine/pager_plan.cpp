@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pager's plan: making one, moving over to it with as few copies as can be, and issuing its
+// loads.  The lock is held throughout.
+#include <algorithm>
+#include <string>
+
+#include "engine/pager.hpp"
+
+namespace penstock::engine {
+
+Status Pager::make_plan() {
+  policy::ScheduleOptions options;
+  options.slots = residents_.slots();
+  options.look_ahead =
+      static_cast<std::int32_t>(divide_up(options_.look_ahead_bytes, pool_.chunk_bytes()));
+  PENSTOCK_ASSIGN(policy::Plan plan, policy::schedule(sequence_, options));
+  ++counters_.plans;
+  return adopt(std::move(plan));
+}
+
+// The plan's slot numbers are names: give each the slot that already holds one of its pages, so
+// that adopting a plan moves as little as possible.
+void Pager::relabel(policy::Plan& plan) {
+  const auto count = static_cast<std::size_t>(residents_.slots());
+  std::vector<SlotId> actual(count, kNoSlot);
+  std::vector<bool> taken(count, false);
+  const auto claim = [&](SlotId name, PageId page) {
+    const Page& here = table_.page(page);
+    for (const SlotId slot : {here.slot, here.mapped}) {
+      if (slot == kNoSlot || taken[static_cast<std::size_t>(slot)]) continue;
+      if (actual[static_cast<std::size_t>(name)] != kNoSlot) return;
+      actual[static_cast<std::size_t>(name)] = slot;
+      taken[static_cast<std::size_t>(slot)] = true;
+    }
+  };
+  for (const policy::Kept& kept : plan.kept) claim(kept.slot, kept.page);
+  for (const policy::Load& load : plan.loads) claim(load.slot, load.page);
+  std::size_t spare = 0;
+  for (SlotId& slot : actual) {
+    if (slot != kNoSlot) continue;
+    while (taken[spare]) ++spare;
+    slot = static_cast<SlotId>(spare);
+    taken[spare] = true;
+  }
+  for (policy::Kept& kept : plan.kept) kept.slot = actual[static_cast<std::size_t>(kept.slot)];
+  for (policy::Load& load : plan.loads) load.slot = actual[static_cast<std::size_t>(load.slot)];
+}
+
+Status Pager::adopt(policy::Plan plan) {
+  relabel(plan);
+  for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).release = -1;
+  std::vector<UseId> order = cursor_.order();
+  cursor_.adopt(std::move(plan), std::move(order), sequence_);
+  // Bring in what is to stay, unless something in use is in its place: then its next use will.
+  std::vector<policy::Kept> kept = cursor_.plan().kept;
+  std::sort(kept.begin(), kept.end(),
+            [](const policy::Kept& a, const policy::Kept& b) { return a.page < b.page; });
+  std::vector<SlotId> run;
+  for (std::size_t i = 0; i < kept.size();) {
+    const PageId first = kept[i].page;
+    run.clear();
+    Bytes bytes = 0;
+    while (i < kept.size() && kept[i].page == first + static_cast<PageId>(run.size())) {
+      const Page& page = table_.page(kept[i].page);
+      const Slot& slot = residents_.slot(kept[i].slot);
+      const bool occupied = slot.page != kNoPage && table_.page(slot.page).active > 0;
+      if (page.slot != kNoSlot || occupied || page.range != table_.page(first).range ||
+          bytes + page.bytes > options_.max_copy_bytes) {
+        break;
+      }
+      bytes += page.bytes;
+      run.push_back(kept[i++].slot);
+    }
+    if (run.empty()) {
+      ++i;
+      continue;
+    }
+    PENSTOCK_TRY(residents_.place(first, run));
+    counters_.prefetched_pages += run.size();
+  }
+  for (const policy::Kept& stay : cursor_.plan().kept) {
+    const SlotId slot = table_.page(stay.page).slot;
+    if (slot != kNoSlot) residents_.slot(slot).release = kForEver;
+  }
+  return {};
+}
+
+// Issue the plan's next loads for as long as their slots are free, neighbours in one copy.
+Status Pager::issue_loads() {
+  std::vector<SlotId> run;
+  std::vector<std::int64_t> stays;
+  while (auto next = cursor_.peek()) {
+    Page& page = table_.page(next->page);
+    if (next->last < cursor_.begun() && page.active == 0) {
+      cursor_.pop();  // its time has passed: the program skipped it, or demanded it already
+      continue;
+    }
+    if (page.slot != kNoSlot) {
+      Slot& slot = residents_.slot(page.slot);
+      slot.release = std::max(slot.release, next->last);
+      cursor_.pop();
+      continue;
+    }
+    const PageId first = next->page;
+    run.clear();
+    stays.clear();
+    Bytes bytes = 0;
+    while (next && next->page == first + static_cast<PageId>(run.size()) &&
+           table_.page(next->page).slot == kNoSlot && table_.page(next->page).range == page.range &&
+           is_free(next->slot) && std::find(run.begin(), run.end(), next->slot) == run.end() &&
+           (run.empty() || residents_.freed_together(run.front(), next->slot)) &&
+           bytes + table_.page(next->page).bytes <= options_.max_copy_bytes) {
+      run.push_back(next->slot);
+      stays.push_back(next->last);
+      bytes += table_.page(next->page).bytes;
+      next = cursor_.peek_after(static_cast<std::int64_t>(run.size()));
+    }
+    if (run.empty()) return {};
+    PENSTOCK_TRY(residents_.place(first, run));
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      residents_.slot(run[i]).release = stays[i];
+      cursor_.pop();
+    }
+    counters_.prefetched_pages += run.size();
+  }
+  return {};
+}
+
+}  // namespace penstock::engine
