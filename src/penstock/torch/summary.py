@@ -3,15 +3,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from penstock.native import Pager
 from penstock.units import format_bytes
 
-if TYPE_CHECKING:
-    from .attachment import Attachment
+from .uses import UseHooks
 
 
-def summarize(attachment: Attachment) -> dict[str, Any]:
+class Attached(Protocol):
+    """What a summary reads of an attachment."""
+
+    weight_bytes: int
+    budget: int
+    passes: int
+    hooks: UseHooks
+
+    @property
+    def pager(self) -> Pager:
+        """The pager."""
+
+    def link(self) -> tuple[float, float]:
+        """Link speed in and out, GB/s."""
+
+
+def summarize(attachment: Attached) -> dict[str, Any]:
     """The pager's counters, and what they mean.
 
     Returns:
@@ -74,7 +90,7 @@ def explain(stats: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def memory_summary(attachment: Attachment) -> str:
+def memory_summary(attachment: Attached) -> str:
     """A few lines on where the memory is."""
     stats = attachment.pager.stats()
     rows = [
