@@ -72,6 +72,7 @@ enum Advice : int {
   kUnsetReadMostly = 2,
   kSetPreferredLocation = 3,
   kUnsetPreferredLocation = 4,
+  kSetAccessedBy = 5,
 };
 
 inline constexpr unsigned kHostAllocPortable = 1;

@@ -190,6 +190,9 @@ Status CudaDriver::managed_advise(Addr address, Bytes size, driver::Advice advic
     case driver::Advice::kUnsetPreferred:
       native_advice = kUnsetPreferredLocation;
       break;
+    case driver::Advice::kMapOnDevice:
+      native_advice = kSetAccessedBy;
+      break;
   }
   return call("cuMemAdvise", size, symbols_.mem_advise, address, size, native_advice, location);
 }

@@ -60,6 +60,7 @@ enum class Advice {
   kPreferDevice,
   kPreferHost,
   kUnsetPreferred,
+  kMapOnDevice,  // keep it mapped for the device wherever it lies: an access does not fault
 };
 
 // What is alive right now, for leak checks; the CUDA driver counts its own calls.

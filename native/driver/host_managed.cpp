@@ -103,6 +103,8 @@ void HostManaged::apply(Granule& granule, Advice advice) {
     case Advice::kUnsetPreferred:
       granule.prefer_device = false;
       break;
+    case Advice::kMapOnDevice:  // everything is mapped here
+      break;
   }
 }
 

@@ -37,24 +37,27 @@ Status check_options(const driver::DeviceInfo& device, const ManagedSetOptions& 
 
 Result<std::unique_ptr<ManagedSet>> ManagedSet::create(driver::Driver& driver,
                                                        const ManagedSetOptions& options,
-                                                       const std::vector<Bytes>& sizes) {
+                                                       const std::vector<GroupSpec>& groups) {
   PENSTOCK_TRY(check_options(driver.info(), options));
   std::unique_ptr<ManagedSet> set(new ManagedSet(driver, options));
   // Until an iteration has been seen, take the order of creation for the order of use.
-  std::vector<UseId> order(sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  for (std::size_t id = 0; id < sizes.size(); ++id) {
-    if (sizes[id] == 0) return Status(Code::kInvalidArgument, "a managed group of 0 bytes");
-    const Bytes size = align_up(sizes[id], driver.info().granularity);
-    set->sequence_.page_bytes.push_back(size);
-    set->sequence_.steps.push_back({{order[id]}, 0});
-    set->total_ += size;
+  std::vector<UseId> order;
+  for (UseId id = 0; static_cast<std::size_t>(id) < groups.size(); ++id) {
+    const auto& [bytes, on_host] = groups[static_cast<std::size_t>(id)];
+    if (bytes == 0) return Status(Code::kInvalidArgument, "a managed group of 0 bytes");
+    const Bytes size = align_up(bytes, driver.info().granularity);
+    (on_host ? set->host_only_ : set->total_) += size;
+    set->sequence_.page_bytes.push_back(on_host ? 0 : size);
+    if (on_host) continue;
+    set->sequence_.steps.push_back({{id}, 0});
+    order.push_back(id);
   }
   PENSTOCK_ASSIGN(const driver::MemoryInfo memory, driver.memory_info());
   set->free_at_start_ = memory.free;
   PENSTOCK_TRY(set->check_oversubscription("managed memory", set->total_));
   PENSTOCK_TRY(set->check_budget(options.budget));
-  PENSTOCK_TRY(set->allocate(set->sequence_.page_bytes));
+  set->groups_.reserve(groups.size());
+  for (const GroupSpec& spec : groups) PENSTOCK_TRY(set->allocate(spec));
   if (options.on_demand) return set;
   set->cursor_.adopt({}, std::move(order), set->sequence_);
   PENSTOCK_TRY(set->make_plan());
@@ -79,23 +82,29 @@ Status ManagedSet::check_budget(Bytes budget) const {
                                   " for the groups that are on the device together"};
 }
 
-Status ManagedSet::allocate(const std::vector<Bytes>& sizes) {
-  groups_.reserve(sizes.size());
-  for (const Bytes size : sizes) {
-    PENSTOCK_ASSIGN(const Addr address, driver_.managed_alloc(size));
-    Group& group = groups_.emplace_back();
-    group.span = {address, size};
-    uses_.push_back({{static_cast<PageId>(groups_.size() - 1)}, {}});
-    if (options_.on_demand) {
-      if (!options_.mover.read_mostly) continue;
-      PENSTOCK_TRY(driver_.managed_advise(address, size, driver::Advice::kReadMostly));
-      continue;
-    }
-    // Where duplicates collapse to, and what a stray access maps instead of migrating.
-    PENSTOCK_TRY(driver_.managed_advise(address, size, driver::Advice::kPreferHost));
-    PENSTOCK_ASSIGN(group.arrived, driver_.create_event(false));
-  }
+Status ManagedSet::allocate(const GroupSpec& spec) {
+  const Bytes size = align_up(spec.bytes, driver_.info().granularity);
+  PENSTOCK_ASSIGN(const Addr address, driver_.managed_alloc(size));
+  Group& group = groups_.emplace_back();
+  group.span = {address, size};
+  group.on_host = spec.on_host;
+  uses_.push_back({{static_cast<PageId>(groups_.size() - 1)}, {}});
+  PENSTOCK_TRY(advise(group));
+  if (options_.on_demand || group.on_host) return {};
+  PENSTOCK_ASSIGN(group.arrived, driver_.create_event(false));
   return {};
+}
+
+Status ManagedSet::advise(const Group& group) {
+  using driver::Advice;
+  const auto& [address, size] = group.span;
+  if (options_.on_demand && !group.on_host) {
+    return options_.mover.read_mostly ? driver_.managed_advise(address, size, Advice::kReadMostly)
+                                      : Status{};
+  }
+  // Where duplicates collapse to, and what a stray access maps instead of migrating.
+  PENSTOCK_TRY(driver_.managed_advise(address, size, Advice::kPreferHost));
+  return group.on_host ? driver_.managed_advise(address, size, Advice::kMapOnDevice) : Status{};
 }
 
 ManagedSet::~ManagedSet() {
@@ -122,8 +131,12 @@ Result<Span> ManagedSet::group(GroupId id) const {
 
 Status ManagedSet::check_use(GroupId id) const {
   PENSTOCK_TRY(group(id).status());
-  if (!options_.on_demand) return {};
-  return {Code::kInvalidArgument, "managed memory that the driver pages on demand has no uses"};
+  if (options_.on_demand) {
+    return {Code::kInvalidArgument, "managed memory that the driver pages on demand has no uses"};
+  }
+  if (!groups_[static_cast<std::size_t>(id)].on_host) return {};
+  return {Code::kInvalidArgument,
+          "group " + std::to_string(id) + " stays on the host and has no uses"};
 }
 
 Status ManagedSet::begin(GroupId id, driver::Stream stream) {
@@ -395,10 +408,11 @@ ManagedSetStats ManagedSet::stats() {
   stats.profile = stalls_.summary();
   stats.budget = options_.budget;
   stats.total = total_;
+  stats.host_only = host_only_;
   stats.groups = groups_.size();
   for (const Group& group : groups_) {
     stats.kept += group.kept;
-    stats.kept_groups += group.kept == group.span.bytes ? 1 : 0;
+    stats.kept_groups += !group.on_host && group.kept == group.span.bytes ? 1 : 0;
   }
   stats.look_ahead = look_ahead_;
   stats.planned_bytes_in = planned_bytes_in_;

@@ -27,6 +27,11 @@ namespace penstock::engine {
 
 using GroupId = UseId;
 
+struct GroupSpec {
+  Bytes bytes = 0;
+  bool on_host = false;  // never on the device, which reads it over the link: it has no uses
+};
+
 struct ManagedSetOptions {
   Bytes budget = 0;
   std::int32_t look_ahead = 2;  // groups on their way beyond the running one; 0 = none
@@ -46,7 +51,8 @@ struct ManagedSetStats {
   std::uint64_t plans = 0;
   std::uint64_t mismatches = 0;
   Bytes budget = 0;
-  Bytes total = 0;  // of all groups
+  Bytes total = 0;      // of the groups that come and go
+  Bytes host_only = 0;  // of those that stay on the host
   Bytes kept = 0;
   Bytes planned_bytes_in = 0;
   std::uint64_t groups = 0;
@@ -61,14 +67,14 @@ struct ManagedSetStats {
 
 class ManagedSet {
  public:
-  // One allocation for each size (rounded up to the granularity), on the host, for the caller to
-  // fill before the first begin().  kOutOfMemory when the budget, or the sum of the sizes, exceeds
-  // the device's free memory and oversubscription is not allowed, or when the budget does not hold
-  // the two largest groups; kUnsupported without concurrent managed access.  Leaves nothing behind
-  // when it fails.
+  // One allocation for each group (rounded up to the granularity), on the host, for the caller to
+  // fill before the first begin() or iteration().  kOutOfMemory when the budget, or the sum of the
+  // sizes, exceeds the device's free memory and oversubscription is not allowed, or when the budget
+  // does not hold the two largest groups; kUnsupported without concurrent managed access.  Leaves
+  // nothing behind when it fails.
   static Result<std::unique_ptr<ManagedSet>> create(driver::Driver& driver,
                                                     const ManagedSetOptions& options,
-                                                    const std::vector<Bytes>& sizes);
+                                                    const std::vector<GroupSpec>& groups);
   ~ManagedSet();
   ManagedSet(const ManagedSet&) = delete;
   ManagedSet& operator=(const ManagedSet&) = delete;
@@ -90,6 +96,7 @@ class ManagedSet {
  private:
   struct Group {
     Span span;
+    bool on_host = false;
     Bytes resident = 0;  // a prefix: what is on the device once all jobs are done
     Bytes kept = 0;      // of it, what stays
     std::int32_t active = 0;
@@ -112,7 +119,8 @@ class ManagedSet {
         mover_(driver, options.mover) {}
   Status check_oversubscription(const char* what, Bytes bytes) const;
   Status check_budget(Bytes budget) const;
-  Status allocate(const std::vector<Bytes>& sizes);
+  Status allocate(const GroupSpec& spec);
+  Status advise(const Group& group);
   Status check_use(GroupId id) const;
   Group& at(GroupId id) { return groups_[static_cast<std::size_t>(id)]; }
   Status enter(std::unique_lock<std::mutex>& lock, GroupId id, driver::Stream stream);
@@ -135,6 +143,7 @@ class ManagedSet {
   std::vector<Use> uses_;  // use g is group g
   Bytes free_at_start_ = 0;
   Bytes total_ = 0;
+  Bytes host_only_ = 0;
   Bytes committed_ = 0;
   std::int32_t look_ahead_ = 0;
   Bytes planned_bytes_in_ = 0;

@@ -286,6 +286,9 @@ struct Calls {
             address, size, device ? driver::Advice::kPreferDevice : driver::Advice::kPreferHost));
       case kUnsetPreferredLocation:
         return error_of(gpu().managed_advise(address, size, driver::Advice::kUnsetPreferred));
+      case kSetAccessedBy:
+        return device ? error_of(gpu().managed_advise(address, size, driver::Advice::kMapOnDevice))
+                      : kInvalidValue;
     }
     return kInvalidValue;
   }

@@ -67,9 +67,9 @@ struct Findings {
 
 class SetBench {
  public:
-  SetBench(HostDriver& host, std::vector<Bytes> sizes, ManagedSetOptions options)
-      : host_(host), sizes_(std::move(sizes)), budget_(options.budget) {
-    auto made = ManagedSet::create(host, options, sizes_);
+  SetBench(HostDriver& host, std::vector<GroupSpec> groups, ManagedSetOptions options)
+      : host_(host), groups_(std::move(groups)), budget_(options.budget) {
+    auto made = ManagedSet::create(host, options, groups_);
     PENSTOCK_REQUIRE_OK(made.status());
     set = std::move(made).value();
     for (GroupId id = 0; id < count(); ++id) fill(*set, id);
@@ -80,7 +80,7 @@ class SetBench {
     for (const Stream stream : streams_) (void)host_.destroy_stream(stream);
   }
 
-  [[nodiscard]] GroupId count() const { return static_cast<GroupId>(sizes_.size()); }
+  [[nodiscard]] GroupId count() const { return static_cast<GroupId>(groups_.size()); }
   Stream new_stream() {
     auto made = host_.create_stream();
     PENSTOCK_REQUIRE_OK(made.status());
@@ -121,7 +121,7 @@ class SetBench {
     return {};
   }
   [[nodiscard]] std::vector<GroupId> in_order() const {
-    std::vector<GroupId> order(sizes_.size());
+    std::vector<GroupId> order(groups_.size());
     std::iota(order.begin(), order.end(), 0);
     return order;
   }
@@ -139,7 +139,7 @@ class SetBench {
 
  private:
   HostDriver& host_;
-  std::vector<Bytes> sizes_;
+  std::vector<GroupSpec> groups_;
   std::atomic<Bytes> budget_;
   std::vector<Stream> streams_;
 };

@@ -72,9 +72,9 @@ void managed_advice(Driver& driver) {
   const Stream stream = bench.stream();
   const ByteVector bytes = pattern(size, 61);
   std::memcpy(host_view(address), bytes.data(), size);
-  for (const Advice advice :
-       {Advice::kPreferDevice, Advice::kReadMostly, Advice::kUnsetPreferred,
-        Advice::kUnsetReadMostly, Advice::kPreferHost, Advice::kUnsetPreferred}) {
+  for (const Advice advice : {Advice::kPreferDevice, Advice::kReadMostly, Advice::kUnsetPreferred,
+                              Advice::kUnsetReadMostly, Advice::kPreferHost, Advice::kMapOnDevice,
+                              Advice::kUnsetPreferred}) {
     PENSTOCK_CHECK_OK(driver.managed_advise(address, size, advice));
     PENSTOCK_CHECK_OK(driver.managed_prefetch(address, size, Place::kDevice, stream));
     PENSTOCK_CHECK_OK(driver.managed_prefetch(address, size / 2, Place::kHost, stream));

@@ -9,7 +9,7 @@ using driver::conformance::operator==;
 
 namespace {
 
-const std::vector<Bytes> kGroups(6, 4 * kGrain);
+const std::vector<GroupSpec> kGroups(6, {4 * kGrain});
 
 // A program in steps, stopped before step `stop`, in the middle of uses as it comes.
 Status run(SetBench& bench, int stop) {

@@ -12,12 +12,15 @@ using driver::conformance::operator==;
 
 namespace {
 
-const std::vector<Bytes> kModel = {9 * kGrain, 8 * kGrain, 8 * kGrain, 8 * kGrain, 8 * kGrain,
-                                   8 * kGrain, 8 * kGrain, 8 * kGrain, 1,          7 * kGrain};
+const std::vector<GroupSpec> kModel = {{9 * kGrain}, {8 * kGrain}, {8 * kGrain}, {8 * kGrain},
+                                       {8 * kGrain}, {8 * kGrain}, {8 * kGrain}, {8 * kGrain},
+                                       {1},          {7 * kGrain}};
 
-Bytes rounded(const std::vector<Bytes>& sizes) {
+std::vector<GroupSpec> equal(std::size_t groups) { return {groups, {8 * kGrain}}; }
+
+Bytes rounded(const std::vector<GroupSpec>& groups) {
   Bytes total = 0;
-  for (const Bytes size : sizes) total += align_up(size, kGrain);
+  for (const GroupSpec& group : groups) total += align_up(group.bytes, kGrain);
   return total;
 }
 
@@ -165,7 +168,7 @@ TEST_CASE("managed set: uses nest, and together must fit") {
 
 TEST_CASE("managed set: looking ahead never sends out what is needed sooner") {
   auto host = open();
-  SetBench bench(*host, std::vector<Bytes>(6, 8 * kGrain), options(24 * kGrain, 2));
+  SetBench bench(*host, equal(6), options(24 * kGrain, 2));
   for (int pass = 0; pass < 3; ++pass) PENSTOCK_REQUIRE_OK(bench.pass(bench.in_order()));
   PENSTOCK_REQUIRE_OK(bench.set->iteration());
   // Two of three places are taken by uses that run on; the third is for group 4, not for group 5.
@@ -203,7 +206,7 @@ TEST_CASE("managed set: the launching thread does not wait for what leaves or ar
   auto host = open();
   Gate gate(false);
   ManagedSetOptions chosen = options(3 * 8 * kGrain, 1);
-  SetBench bench(*host, std::vector<Bytes>(6, 8 * kGrain), chosen);
+  SetBench bench(*host, equal(6), chosen);
   PENSTOCK_REQUIRE_OK(bench.pass(bench.in_order()));
   PENSTOCK_REQUIRE_OK(host->synchronize(bench.compute));
   PENSTOCK_REQUIRE_OK(bench.set->iteration());
@@ -230,7 +233,7 @@ TEST_CASE("managed set: prefetches in flight keep to their bound") {
     ManagedSetOptions chosen = options(48 * kGrain, 4);
     chosen.mover.max_in_flight = bound;
     chosen.mover.streams = 5;
-    auto made = ManagedSet::create(held, chosen, std::vector<Bytes>(6, 8 * kGrain));
+    auto made = ManagedSet::create(held, chosen, equal(6));
     PENSTOCK_REQUIRE_OK(made.status());
     PENSTOCK_REQUIRE_OK(made.value()->iteration());  // four groups are wanted at once
     const Bytes expected = bound == 0 ? 32 * kGrain : std::max(bound, 8 * kGrain);
@@ -266,16 +269,16 @@ TEST_CASE("managed set: a smaller budget takes effect at once, a larger one is m
 
 TEST_CASE("managed set: refusals name numbers and leave nothing behind") {
   auto host = open({.capacity = 64 * kGrain});
-  const auto refused = [&](const ManagedSetOptions& chosen, const std::vector<Bytes>& sizes,
+  const auto refused = [&](const ManagedSetOptions& chosen, const std::vector<GroupSpec>& groups,
                            Code code) {
-    PENSTOCK_CHECK_CODE(ManagedSet::create(*host, chosen, sizes).status(), code);
+    PENSTOCK_CHECK_CODE(ManagedSet::create(*host, chosen, groups).status(), code);
     CHECK(host->live() == driver::LiveCounts{});
   };
-  const std::vector<Bytes> fits(4, 8 * kGrain);
+  const std::vector<GroupSpec> fits = equal(4);
   refused(options(15 * kGrain), fits, Code::kOutOfMemory);  // below the two largest
   refused(options(65 * kGrain), fits, Code::kOutOfMemory);  // beyond the card
-  refused(options(20 * kGrain), std::vector<Bytes>(9, 8 * kGrain), Code::kOutOfMemory);
-  refused(options(20 * kGrain), {8 * kGrain, 0}, Code::kInvalidArgument);
+  refused(options(20 * kGrain), equal(9), Code::kOutOfMemory);
+  refused(options(20 * kGrain), {{8 * kGrain}, {0}}, Code::kInvalidArgument);
   refused(options(20 * kGrain, -1), fits, Code::kInvalidArgument);
   ManagedSetOptions chosen = options(20 * kGrain);
   chosen.mover.read_mostly = false;
@@ -285,11 +288,11 @@ TEST_CASE("managed set: refusals name numbers and leave nothing behind") {
   refused(chosen, fits, Code::kInvalidArgument);
   chosen = options(65 * kGrain);
   chosen.on_demand = true;
-  refused(chosen, std::vector<Bytes>(9, 8 * kGrain), Code::kOutOfMemory);
+  refused(chosen, equal(9), Code::kOutOfMemory);
 
   chosen = options(20 * kGrain);
   chosen.allow_oversubscription = true;
-  SetBench bench(*host, std::vector<Bytes>(9, 8 * kGrain), chosen);
+  SetBench bench(*host, equal(9), chosen);
   for (int pass = 0; pass < 3; ++pass) PENSTOCK_REQUIRE_OK(bench.pass(bench.in_order()));
   bench.check_findings();
   PENSTOCK_CHECK_CODE(bench.set->begin(9, bench.compute), Code::kInvalidArgument);
@@ -298,11 +301,33 @@ TEST_CASE("managed set: refusals name numbers and leave nothing behind") {
   PENSTOCK_CHECK_CODE(bench.set->group(9).status(), Code::kInvalidArgument);
 }
 
+TEST_CASE("managed set: a group that stays on the host takes no part in anything") {
+  auto host = open({.capacity = 64 * kGrain});
+  std::vector<GroupSpec> groups = equal(6);
+  groups[2] = {100 * kGrain, true};  // more than the card has
+  SetBench bench(*host, groups, options(20 * kGrain));
+  for (int pass = 0; pass < 4; ++pass) PENSTOCK_REQUIRE_OK(bench.pass({0, 1, 3, 4, 5}));
+  bench.check_findings();
+  const ManagedSetStats stats = bench.set->stats();
+  CHECK(stats.mismatches == 0);
+  CHECK(stats.total == 40 * kGrain);
+  CHECK(stats.host_only == 100 * kGrain);
+  CHECK(stats.moved.peak <= 20 * kGrain);
+  CHECK(bench.set->smallest() == 16 * kGrain);
+  const Span span = bench.set->group(2).value();
+  CHECK(host->managed_resident(span.address, span.bytes) == 0);
+  PENSTOCK_CHECK_CODE(bench.set->begin(2, bench.compute), Code::kInvalidArgument);
+  PENSTOCK_CHECK_CODE(bench.set->end(2, bench.compute), Code::kInvalidArgument);
+  PENSTOCK_CHECK_OK(bench.set->resize(40 * kGrain));
+  for (int pass = 0; pass < 2; ++pass) PENSTOCK_REQUIRE_OK(bench.pass({0, 1, 3, 4, 5}));
+  CHECK(bench.set->stats().kept_groups == 5);
+}
+
 TEST_CASE("managed set: on demand it allocates, advises and keeps out of the way") {
   auto host = open({.capacity = 64 * kGrain});
   ManagedSetOptions chosen = options(kGrain);
   chosen.on_demand = true;
-  SetBench bench(*host, std::vector<Bytes>(4, 8 * kGrain), chosen);
+  SetBench bench(*host, equal(4), chosen);
   CHECK(host->live().managed_allocations == 4);
   CHECK(host->live().events == 0);
   PENSTOCK_CHECK_CODE(bench.set->begin(0, bench.compute), Code::kInvalidArgument);

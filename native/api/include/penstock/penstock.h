@@ -180,6 +180,80 @@ typedef struct {
 PENSTOCK_API penstock_status penstock_pager_get_stats(penstock_pager* pager,
                                                       penstock_pager_stats* stats);
 
+/* ---- Managed memory ----------------------------------------------------------------------- */
+
+/* How a group leaves the device.  COLLAPSE drops the device's duplicate of a ReadMostly span and
+ * copies nothing; TO_HOST prefetches to the host. */
+enum { PENSTOCK_EVICT_COLLAPSE = 0, PENSTOCK_EVICT_TO_HOST = 1 };
+
+typedef struct {
+  uint64_t struct_size;
+  uint64_t budget;              /* bytes of device memory for groups */
+  uint64_t max_in_flight_bytes; /* of prefetches; 0 = no bound beside the budget */
+  int32_t look_ahead;           /* groups on their way beyond the one in use */
+  int32_t streams;              /* that prefetches take in turn; 0 = the default stream */
+  int32_t eviction;
+  int32_t read_mostly;          /* booleans; COLLAPSE needs it */
+  int32_t on_demand;            /* the driver pages by faults: groups have no uses */
+  int32_t allow_oversubscription;
+  int32_t profile_every;        /* time the stalls of every Nth iteration; 0 = never */
+  int32_t reserved;
+} penstock_managed_options;
+
+typedef struct {
+  uint64_t bytes;
+  uint64_t address; /* set by penstock_managed_create(); the host and the device use it alike */
+  uint32_t flags;   /* 0, or PENSTOCK_ON_HOST: never on the device, without uses */
+  uint32_t reserved;
+} penstock_managed_group;
+
+/* Allocate groups of managed memory, which the caller fills before the first use or iteration.
+ * kOutOfMemory, and nothing left behind, when the groups or the budget exceed the device's free
+ * memory (some drivers hang the GPU when managed memory is oversubscribed) and that is not allowed,
+ * or when the budget does not hold the two largest groups. */
+PENSTOCK_API penstock_status penstock_managed_create(penstock_device* device,
+                                                     const penstock_managed_options* options,
+                                                     penstock_managed_group* groups, int32_t count,
+                                                     penstock_managed** managed);
+/* Waits for all work that it knows of; frees the groups. */
+PENSTOCK_API void penstock_managed_destroy(penstock_managed* managed);
+/* Begin: the group is resident for work given to `stream` from here on (the stream waits; the
+ * caller only where its prefetch has not been issued yet).  End: all work that reads it has been
+ * given to `stream`.  Uses may nest.  A group that is read without a use is slow, not fatal. */
+PENSTOCK_API penstock_status penstock_managed_begin(penstock_managed* managed, int32_t group,
+                                                    uint64_t stream);
+PENSTOCK_API penstock_status penstock_managed_end(penstock_managed* managed, int32_t group,
+                                                  uint64_t stream);
+/* The uses since the last call were one iteration: learn it, plan the next. */
+PENSTOCK_API penstock_status penstock_managed_iteration(penstock_managed* managed);
+/* Change the budget; waits until what no longer fits is gone. */
+PENSTOCK_API penstock_status penstock_managed_resize(penstock_managed* managed, uint64_t budget);
+/* The smallest budget for the groups, and for the uses seen so far. */
+PENSTOCK_API uint64_t penstock_managed_smallest(penstock_managed* managed);
+
+typedef struct {
+  uint64_t struct_size;
+  uint64_t bytes_in, bytes_out;         /* since creation; a collapse copies nothing out */
+  uint64_t evicted_bytes, prefetches, evictions;
+  uint64_t group_uses;
+  uint64_t group_hits;                  /* resident, or on its way, when the use began */
+  uint64_t stalls;                      /* not arrived when the use began */
+  uint64_t iterations, plans, mismatches;
+  uint64_t budget, device_bytes, peak_device_bytes;
+  uint64_t managed_bytes, host_only_bytes;
+  uint64_t groups, kept_groups, kept_bytes;
+  uint64_t planned_bytes_in;
+  uint64_t iteration_bytes_in, iteration_bytes_out; /* of the last whole iteration */
+  uint64_t iteration_group_uses, iteration_group_hits, iteration_stalls;
+  uint64_t profiled_iterations;
+  double profiled_ms, stall_ms, largest_stall_ms;   /* of the last profiled iteration */
+  int32_t largest_stall_group;
+  int32_t look_ahead;                   /* what the budget allows of the one asked for */
+} penstock_managed_stats;
+
+PENSTOCK_API penstock_status penstock_managed_get_stats(penstock_managed* managed,
+                                                        penstock_managed_stats* stats);
+
 #ifdef __cplusplus
 }
 #endif
