@@ -143,7 +143,7 @@ def test_every_option_reaches_the_attachment(monkeypatch):
     tiny(**options, safety="strict", host_memory="50MiB", emulated_seed=3, steps=1)
     emulated = asked.pop("emulated")
     assert asked.pop("load") is not None
-    assert asked == {**options, "safety": "strict", "host_memory": 50 << 20, "device": "emulated"}
+    assert asked == {**options, "safety": "strict", "host_memory": "50MiB", "device": "emulated"}
     assert emulated == {"granularity": 16384, "capacity": 8 << 20, "seed": 3, "max_delay_us": 0}
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from penstock.config import Settings
+from penstock.config import Settings, emulated_options
 from penstock.errors import EnvironmentProblem
 from penstock.native import CUDA, EMULATED, Device
-from penstock.units import MIB, parse_size
+from penstock.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,18 +107,6 @@ def choose_device(settings: Settings) -> RunDevice:
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return RunDevice(f"cuda:{index}", device, torch.cuda.get_device_name(device), {})
-
-
-def emulated_options(settings: Settings) -> dict[str, int]:
-    """Options of the emulated GPU, as `penstock.attach` takes them; what is auto is left out."""
-    options = {"seed": settings.emulated_seed, "max_delay_us": settings.emulated_delay_us}
-    for key, text in (
-        ("capacity", settings.emulated_capacity),
-        ("granularity", settings.emulated_granularity),
-    ):
-        if text != "auto":
-            options[key] = parse_size(text, name=f"emulated.{key}")
-    return options
 
 
 class MemoryWatch:

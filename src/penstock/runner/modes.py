@@ -87,13 +87,13 @@ def _paged(request: Request, subject: Subject, device: RunDevice, load: Loader) 
     settings = request.settings
     attachment = attach(
         subject.on_meta(),
-        gpu_memory=_unless_auto(settings.gpu_memory),
+        gpu_memory=settings.gpu_memory,
         device=device.name,
         load=load,
-        chunk_size=_unless_auto(settings.chunk_size),
-        look_ahead=_unless_auto(settings.look_ahead),
+        chunk_size=settings.chunk_size,
+        look_ahead=settings.look_ahead,
         safety=settings.safety,
-        host_memory=_host_limit(request),
+        host_memory=settings.host_memory,
         emulated=device.emulated,
     )
     try:

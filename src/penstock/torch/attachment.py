@@ -19,8 +19,9 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from penstock import config
 from penstock.errors import OutOfMemory, UsageError
-from penstock.host import check_host_memory
+from penstock.host import check_host_memory, memory_sizes
 from penstock.native import CUDA, EMULATED, Device, Pager
 from penstock.units import MIB, format_bytes, parse_size
 
@@ -44,17 +45,18 @@ def attach(
     model: nn.Module,
     *,
     gpu_memory: int | str | None = None,
-    device: str | torch.device = "auto",
+    device: str | torch.device | None = None,
     load: Loader | None = None,
     chunk_size: int | str | None = None,
     look_ahead: int | str | None = None,
-    safety: str = "normal",
+    safety: str | None = None,
     host_memory: int | str | None = None,
     emulated: dict[str, int] | None = None,
 ) -> Attachment:
     """Page a model's parameters and buffers, so that it runs in less device memory than it weighs.
 
-    Inference only: run the model under torch.no_grad() or torch.inference_mode().
+    Inference only: run the model under torch.no_grad() or torch.inference_mode(). What is left out
+    is decided by PENSTOCK_* variables, then by penstock.toml, then by the default named here.
 
     Args:
         model: Any module; on the CPU, on the device, or on "meta" (then `load` fills it).
@@ -79,24 +81,36 @@ def attach(
     """
     if any(attachment.model is model for attachment in _live):
         raise UsageError("the model is attached already", remedy="detach it first")
-    if safety not in ("normal", "strict"):
-        raise UsageError(f"safety '{safety}' is unknown", remedy="normal or strict")
-    opened, torch_device = open_device(device, emulated or {})
+    arguments = {
+        "gpu_memory": gpu_memory,
+        "device": device,
+        "chunk_size": chunk_size,
+        "look_ahead": look_ahead,
+        "safety": safety,
+        "host_memory": host_memory,
+    }
+    settings = config.load(arguments=arguments)
+    options = config.emulated_options(settings) if emulated is None else emulated
+    opened, torch_device = open_device(settings.device, options)
     try:
         return Attachment(
             model,
             opened,
             torch_device,
-            gpu_memory=gpu_memory,
+            gpu_memory=_unless_auto(settings.gpu_memory),
             load=load,
-            chunk_size=chunk_size,
-            look_ahead=look_ahead,
-            safety=safety,
-            host_memory=host_memory,
+            chunk_size=_unless_auto(settings.chunk_size),
+            look_ahead=_unless_auto(settings.look_ahead),
+            safety=settings.safety,
+            host_memory=_unless_auto(settings.host_memory),
         )
     except BaseException:
         opened.close()
         raise
+
+
+def _unless_auto(text: str) -> str | None:
+    return None if text == "auto" else text
 
 
 def attachments() -> list[Attachment]:
@@ -216,7 +230,8 @@ class Attachment:
                 budget_bytes=self.budget,
             )
         on_host = sum(b.nbytes for b in blocks if b.slots[0].tensor.device.type == "cpu")
-        limit = None if host is None else parse_size(host)
+        sizes = memory_sizes()
+        limit = None if host is None else parse_size(host, total=sizes[0] if sizes else None)
         check_host_memory(self.weight_bytes, movable=on_host, limit=limit)
 
     def _start_small(self) -> None:
