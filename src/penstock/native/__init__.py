@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libpenstock.so by ctypes: devices, pagers and managed memory as Python objects.
+
+Invariant: every failing call becomes one PenstockError with the library's own line; a closed
+object refuses further use. ctypes drops the interpreter lock during a call, and the library locks
+for itself, so objects may be used from any thread.
+"""
+
+from __future__ import annotations
+
+from .device import CUDA, EMULATED, Device
+from .library import check, library, library_path
+from .managed import EVICTION, ManagedSet
+from .pager import ON_HOST, PINNED, SAFETY, Pager
+from .structs import Range
+
+__all__ = [
+    "CUDA",
+    "EMULATED",
+    "EVICTION",
+    "ON_HOST",
+    "PINNED",
+    "SAFETY",
+    "Device",
+    "ManagedSet",
+    "Pager",
+    "Range",
+    "check",
+    "library",
+    "library_path",
+]

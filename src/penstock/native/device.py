@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GPU, real or emulated."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_double, c_uint64, c_void_p, sizeof
+from typing import Any
+
+from penstock.errors import UsageError
+
+from .library import check, library
+from .structs import DeviceInfo, DeviceOptions, LiveCounts, as_dict
+
+CUDA, EMULATED = 0, 1
+
+
+class Device:
+    """One GPU, real or emulated.
+
+    Args:
+        kind: CUDA or EMULATED.
+        ordinal: The CUDA device number.
+        options: Fields of penstock_device_options for the emulated GPU: capacity,
+            host_capacity, granularity (bytes), seed, max_delay_us, fail_at_call.
+
+    Raises:
+        EnvironmentProblem: If there is no driver or no such device.
+    """
+
+    def __init__(self, kind: int = CUDA, ordinal: int = 0, **options: int) -> None:
+        self._lib = library()
+        self._handle: c_void_p | None = None
+        wanted = DeviceOptions(sizeof(DeviceOptions), kind=kind, ordinal=ordinal, **options)
+        handle = c_void_p()
+        check(self._lib.penstock_open(byref(wanted), byref(handle)))
+        self._handle = handle
+
+    @property
+    def handle(self) -> c_void_p:
+        """The penstock_device pointer."""
+        if self._handle is None:
+            raise UsageError("the device has been closed")
+        return self._handle
+
+    def info(self) -> dict[str, Any]:
+        """What the device is: name, total and granularity (bytes), driver_version, features."""
+        info = DeviceInfo(sizeof(DeviceInfo))
+        check(self._lib.penstock_get_info(self.handle, byref(info)))
+        result = as_dict(info)
+        result["name"] = info.name.decode(errors="replace")
+        for name in ("virtual_memory", "host_chunks", "managed", "concurrent_managed", "emulated"):
+            result[name] = bool(result[name])
+        return result
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total device memory, in bytes, as the driver tells it."""
+        free, total = c_uint64(), c_uint64()
+        check(self._lib.penstock_memory(self.handle, byref(free), byref(total)))
+        return free.value, total.value
+
+    def live(self) -> dict[str, int]:
+        """How many driver objects are alive: ranges, chunks, mappings, streams, ..."""
+        counts = LiveCounts(sizeof(LiveCounts))
+        check(self._lib.penstock_live(self.handle, byref(counts)))
+        return as_dict(counts)
+
+    def driver_calls(self) -> int:
+        """Calls so far that fail_at_call counts (the emulated GPU only)."""
+        return int(self._lib.penstock_driver_calls(self.handle))
+
+    def measure_link(self, size: int = 256 << 20, repeats: int = 3) -> tuple[float, float]:
+        """Page-locked copy speed in and out, decimal GB/s, best of `repeats` copies of `size`."""
+        speed_in, speed_out = c_double(), c_double()
+        check(
+            self._lib.penstock_measure_link(
+                self.handle, size, repeats, byref(speed_in), byref(speed_out)
+            )
+        )
+        return speed_in.value, speed_out.value
+
+    def close(self) -> None:
+        """Give the device back; pagers on it must be closed before. Harmless when repeated."""
+        if self._handle is not None:
+            self._lib.penstock_close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

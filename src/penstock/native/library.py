@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libpenstock.so: where it lies, its signatures, its failures as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_int64,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
+
+from .structs import (
+    DeviceInfo,
+    DeviceOptions,
+    LiveCounts,
+    ManagedGroup,
+    ManagedOptions,
+    ManagedStats,
+    PagerOptions,
+    PagerStats,
+    Piece,
+    Range,
+)
+
+_ERRORS: dict[int, type[PenstockError]] = {
+    1: UsageError,
+    2: OutOfMemory,
+    3: OutOfMemory,
+    4: EnvironmentProblem,
+    5: EnvironmentProblem,
+}
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "penstock_version": (c_char_p, []),
+    "penstock_last_error": (c_char_p, []),
+    "penstock_open": (c_int32, [POINTER(DeviceOptions), POINTER(c_void_p)]),
+    "penstock_close": (None, [c_void_p]),
+    "penstock_get_info": (c_int32, [c_void_p, POINTER(DeviceInfo)]),
+    "penstock_memory": (c_int32, [c_void_p, POINTER(c_uint64), POINTER(c_uint64)]),
+    "penstock_live": (c_int32, [c_void_p, POINTER(LiveCounts)]),
+    "penstock_driver_calls": (c_int64, [c_void_p]),
+    "penstock_measure_link": (
+        c_int32,
+        [c_void_p, c_uint64, c_int32, POINTER(c_double), POINTER(c_double)],
+    ),
+    "penstock_pager_create": (c_int32, [c_void_p, POINTER(PagerOptions), POINTER(c_void_p)]),
+    "penstock_pager_destroy": (None, [c_void_p]),
+    "penstock_range_create": (c_int32, [c_void_p, c_uint64, c_uint32, POINTER(Range)]),
+    "penstock_use_define": (c_int32, [c_void_p, POINTER(Piece), c_int32, POINTER(c_int32)]),
+    "penstock_use_begin": (c_int32, [c_void_p, c_int32, c_uint64]),
+    "penstock_use_end": (c_int32, [c_void_p, c_int32, c_uint64]),
+    "penstock_iteration": (c_int32, [c_void_p]),
+    "penstock_fetch": (c_int32, [c_void_p, c_uint64, c_uint64]),
+    "penstock_flush": (c_int32, [c_void_p, c_uint64, c_uint64]),
+    "penstock_pager_resize": (c_int32, [c_void_p, c_uint64]),
+    "penstock_pager_smallest": (c_uint64, [c_void_p]),
+    "penstock_pager_get_stats": (c_int32, [c_void_p, POINTER(PagerStats)]),
+    "penstock_managed_create": (
+        c_int32,
+        [c_void_p, POINTER(ManagedOptions), POINTER(ManagedGroup), c_int32, POINTER(c_void_p)],
+    ),
+    "penstock_managed_destroy": (None, [c_void_p]),
+    "penstock_managed_begin": (c_int32, [c_void_p, c_int32, c_uint64]),
+    "penstock_managed_end": (c_int32, [c_void_p, c_int32, c_uint64]),
+    "penstock_managed_iteration": (c_int32, [c_void_p]),
+    "penstock_managed_resize": (c_int32, [c_void_p, c_uint64]),
+    "penstock_managed_smallest": (c_uint64, [c_void_p]),
+    "penstock_managed_get_stats": (c_int32, [c_void_p, POINTER(ManagedStats)]),
+}
+
+
+def library_path() -> Path:
+    """Where libpenstock.so lies: in the package, or where PENSTOCK_LIBRARY points."""
+    named = os.environ.get("PENSTOCK_LIBRARY")
+    return Path(named) if named else Path(__file__).parent.parent / "lib" / "libpenstock.so"
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """The loaded library with its signatures set.
+
+    Raises:
+        EnvironmentProblem: If it is not there or cannot be loaded.
+    """
+    path = library_path()
+    try:
+        lib = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"the native library does not load: {error}",
+            remedy="reinstall penstock (pip install --force-reinstall penstock)",
+        ) from error
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(lib, name)
+        function.restype = result
+        function.argtypes = arguments
+    return lib
+
+
+def check(status: int) -> None:
+    """Raise what a penstock_status stands for; 0 is silent."""
+    if status == 0:
+        return
+    text = library().penstock_last_error().decode(errors="replace")
+    raise _ERRORS.get(status, FailedError)(text)

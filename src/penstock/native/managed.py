@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Managed memory of a device, group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import byref, c_void_p, sizeof
+from typing import Any
+
+from penstock.errors import UsageError
+
+from .device import Device
+from .library import check, library
+from .structs import ManagedGroup, ManagedOptions, ManagedStats, as_dict
+
+EVICTION = {"collapse": 0, "to_host": 1}
+
+
+class ManagedSet:
+    """Groups of managed memory on a device; see penstock.h for what each call does.
+
+    Args:
+        device: The open device; it must outlive the set.
+        groups: (bytes, flags) of each group; flags are 0 or ON_HOST.
+        budget: Bytes of device memory for the groups.
+        look_ahead: Groups on their way beyond the one in use.
+        streams: Streams that prefetches take in turn; 0 = the default stream.
+        max_in_flight: Bytes of prefetches at a time; 0 = no bound beside the budget.
+        eviction: "collapse" or "to_host".
+        read_mostly: Keep the host's copy while a group is on the device.
+        on_demand: Leave the paging to the driver: groups have no uses.
+        allow_oversubscription: Whether groups and budget may exceed the device's free memory.
+        profile_every: Time the stalls of every Nth iteration; 0 = never.
+
+    Attributes:
+        device: The first argument.
+        addresses: Of each group, for the host and the device alike.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        groups: Sequence[tuple[int, int]],
+        *,
+        budget: int,
+        look_ahead: int = 2,
+        streams: int = 3,
+        max_in_flight: int = 0,
+        eviction: str = "collapse",
+        read_mostly: bool = True,
+        on_demand: bool = False,
+        allow_oversubscription: bool = False,
+        profile_every: int = 8,
+    ) -> None:
+        self._lib = library()
+        self._handle: c_void_p | None = None
+        self.device = device
+        options = ManagedOptions(
+            sizeof(ManagedOptions),
+            budget,
+            max_in_flight,
+            look_ahead,
+            streams,
+            EVICTION[eviction],
+            read_mostly,
+            on_demand,
+            allow_oversubscription,
+            profile_every,
+        )
+        array = (ManagedGroup * len(groups))(*[ManagedGroup(n, 0, flags) for n, flags in groups])
+        handle = c_void_p()
+        check(
+            self._lib.penstock_managed_create(
+                device.handle, byref(options), array, len(groups), byref(handle)
+            )
+        )
+        self._handle = handle
+        self.addresses = [int(group.address) for group in array]
+
+    @property
+    def handle(self) -> c_void_p:
+        """The penstock_managed pointer."""
+        if self._handle is None:
+            raise UsageError("the managed memory has been freed")
+        return self._handle
+
+    def begin(self, group: int, stream: int = 0) -> None:
+        """The group is needed by what `stream` is given from here on."""
+        check(self._lib.penstock_managed_begin(self.handle, group, stream))
+
+    def end(self, group: int, stream: int = 0) -> None:
+        """`stream` has been given all that reads the group."""
+        check(self._lib.penstock_managed_end(self.handle, group, stream))
+
+    def iteration(self) -> None:
+        """The uses since the last call were one iteration."""
+        check(self._lib.penstock_managed_iteration(self.handle))
+
+    def resize(self, budget: int) -> None:
+        """Change the budget (bytes)."""
+        check(self._lib.penstock_managed_resize(self.handle, budget))
+
+    def smallest(self) -> int:
+        """The smallest budget, in bytes, for the groups and the uses seen so far."""
+        return int(self._lib.penstock_managed_smallest(self.handle))
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes; see penstock_managed_stats."""
+        stats = ManagedStats(sizeof(ManagedStats))
+        check(self._lib.penstock_managed_get_stats(self.handle, byref(stats)))
+        return as_dict(stats)
+
+    def close(self) -> None:
+        """Wait for its work and free all it holds. Harmless when repeated."""
+        if self._handle is not None:
+            self._lib.penstock_managed_destroy(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> ManagedSet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

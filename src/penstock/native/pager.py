@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pager of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import byref, c_int32, c_void_p, sizeof
+from typing import Any
+
+from penstock.errors import UsageError
+
+from .device import Device
+from .library import check, library
+from .structs import PagerOptions, PagerStats, Piece, Range, as_dict
+
+SAFETY = {"normal": 0, "strict": 1}
+PINNED, ON_HOST = 1, 2  # flags of a range
+
+
+class Pager:
+    """A pager on a device; see penstock.h for what each call does.
+
+    Args:
+        device: The open device; it must outlive the pager.
+        budget: Bytes of device memory for chunks.
+        chunk_bytes: The unit of paging.
+        look_ahead_bytes: Wanted in flight beyond the running use.
+        max_copy_bytes: Neighbouring pages go in one copy up to this size.
+        safety: "normal" or "strict".
+        profile_every: Time the stalls of every Nth iteration; 0 = never.
+        copy_streams: Copies in that may be under way at once; 0 = the library's default.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        *,
+        budget: int,
+        chunk_bytes: int,
+        look_ahead_bytes: int,
+        max_copy_bytes: int,
+        safety: str = "normal",
+        profile_every: int = 8,
+        copy_streams: int = 0,
+    ) -> None:
+        self._lib = library()
+        self._handle: c_void_p | None = None
+        self.device = device
+        options = PagerOptions(
+            sizeof(PagerOptions),
+            budget,
+            chunk_bytes,
+            look_ahead_bytes,
+            max_copy_bytes,
+            SAFETY[safety],
+            profile_every,
+            copy_streams,
+        )
+        handle = c_void_p()
+        check(self._lib.penstock_pager_create(device.handle, byref(options), byref(handle)))
+        self._handle = handle
+
+    @property
+    def handle(self) -> c_void_p:
+        """The penstock_pager pointer."""
+        if self._handle is None:
+            raise UsageError("the pager has been closed")
+        return self._handle
+
+    def create_range(self, size: int, flags: int = 0) -> Range:
+        """Reserve `size` bytes of device addresses with a page-locked host copy.
+
+        Args:
+            size: Bytes.
+            flags: 0 for a paged range, PINNED or ON_HOST.
+        """
+        made = Range(sizeof(Range))
+        check(self._lib.penstock_range_create(self.handle, size, flags, byref(made)))
+        return made
+
+    def define_use(self, pieces: Sequence[tuple[int, int, bool]]) -> int:
+        """Declare a use of (address, bytes, written) pieces; returns its number."""
+        array = (Piece * len(pieces))(*[Piece(a, n, int(w), 0) for a, n, w in pieces])
+        use = c_int32()
+        check(self._lib.penstock_use_define(self.handle, array, len(pieces), byref(use)))
+        return use.value
+
+    def begin(self, use: int, stream: int = 0) -> None:
+        """The use begins: its pages are resident for what `stream` is given from here on."""
+        check(self._lib.penstock_use_begin(self.handle, use, stream))
+
+    def end(self, use: int, stream: int = 0) -> None:
+        """The use ends: `stream` has been given all that touches its pages."""
+        check(self._lib.penstock_use_end(self.handle, use, stream))
+
+    def iteration(self) -> None:
+        """The uses since the last call were one iteration."""
+        check(self._lib.penstock_iteration(self.handle))
+
+    def fetch(self, address: int, size: int) -> None:
+        """Bring a piece in and wait for it."""
+        check(self._lib.penstock_fetch(self.handle, address, size))
+
+    def flush(self, address: int, size: int) -> None:
+        """Copy what was written in a piece back to the host and wait."""
+        check(self._lib.penstock_flush(self.handle, address, size))
+
+    def resize(self, budget: int) -> None:
+        """Change the budget (bytes)."""
+        check(self._lib.penstock_pager_resize(self.handle, budget))
+
+    def smallest(self) -> int:
+        """The smallest budget, in bytes, that the declared uses can run in."""
+        return int(self._lib.penstock_pager_smallest(self.handle))
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes; see penstock_pager_stats."""
+        stats = PagerStats(sizeof(PagerStats))
+        check(self._lib.penstock_pager_get_stats(self.handle, byref(stats)))
+        return as_dict(stats)
+
+    def close(self) -> None:
+        """Wait for its work and free all it holds. Harmless when repeated."""
+        if self._handle is not None:
+            self._lib.penstock_pager_destroy(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Pager:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
