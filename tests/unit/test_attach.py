@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from penstock.errors import OutOfMemory, UsageError  # noqa: E402
+from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
 from penstock.torch import attach, attachments, memory_summary, stats  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
@@ -334,3 +334,45 @@ def test_the_driver_confirms_the_budget():
             model(x)
             assert before - torch.cuda.mem_get_info()[0] <= budget
         assert attached.stats()["streamed_pages"] > 0
+
+
+def test_a_failure_at_any_driver_call_is_clean(monkeypatch):
+    """Attach, three passes, detach, with each driver call failing in turn."""
+    from penstock.native import Device
+
+    left = []
+    close = Device.close
+
+    def watched(self):
+        if self._handle is not None:
+            left.append(self.live())
+        close(self)
+
+    monkeypatch.setattr(Device, "close", watched)
+    torch.manual_seed(3)
+    x = torch.randn(1, 128)
+
+    def run(fail_at_call):
+        model = Stack(layers=4, width=128).eval()
+        emulated = {"granularity": GRANULE, "fail_at_call": fail_at_call}
+        attached = page(model, "emulated", chunks=4, emulated=emulated)
+        try:
+            with torch.no_grad():
+                for _ in range(3):
+                    model(x)
+            return attached.device.driver_calls()
+        finally:
+            attached.detach()
+
+    calls = run(0)
+    assert calls > 60
+    failed = 0
+    for call in range(1, calls + 1):
+        try:
+            run(call)
+        except PenstockError as error:
+            failed += 1
+            assert str(error)
+    assert failed > calls // 2
+    assert len(left) == calls + 1
+    assert all(set(counts.values()) == {0} for counts in left)
