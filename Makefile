@@ -49,15 +49,15 @@ $(STAMPS)/package: $(STAMPS)/venv $(NATIVE) $(PACKAGE)
 
 # The package is there by now, so pip adds what its extras name and nothing else.
 $(STAMPS)/run: pyproject.toml | $(STAMPS)/package
-	$(PIP) install --quiet 'penstock[torch,hf]'
+	$(PIP) install --quiet --no-compile 'penstock[torch,hf]'
 	@touch $@
 
 $(STAMPS)/test: pyproject.toml | $(STAMPS)/package
-	$(PIP) install --quiet 'penstock[test]'
+	$(PIP) install --quiet --no-compile 'penstock[test]'
 	@touch $@
 
 $(STAMPS)/dev: pyproject.toml | $(STAMPS)/package
-	$(PIP) install --quiet 'penstock[test,dev]'
+	$(PIP) install --quiet --no-compile 'penstock[test,dev]'
 	@touch $@
 
 # Text under a budget below the weights of the checkpoint that is included (10 MiB), then a larger

@@ -53,4 +53,5 @@ needs=("scikit-build-core>=0.11")
 command -v cmake >/dev/null || needs+=("cmake>=3.22")
 command -v ninja >/dev/null || needs+=("ninja>=1.10")
 pip install --quiet "${needs[@]}"
-has_torch "$inside" || pip install "$torch" numpy
+# Compiling every module of torch takes longer than installing it; imports compile what they need.
+has_torch "$inside" || pip install --no-compile "$torch" numpy
