@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write docs/benchmarks.md from the result files: figures in the docs come from nowhere else.
 
-    python benchmarks/table.py [--check]
+python benchmarks/table.py [--check]
 """
 
 from __future__ import annotations
