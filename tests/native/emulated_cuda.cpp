@@ -275,6 +275,8 @@ struct Calls {
   }
   static Error mem_advise(DevicePtr address, std::size_t size, Advice advice, Location location) {
     NEEDS(in_context());
+    control().advice = advice;
+    control().advice_location = location.type;
     const bool device = place_of(location) == Place::kDevice;
     switch (advice) {
       case kSetReadMostly:
@@ -310,7 +312,9 @@ struct Calls {
   }
   static Error memcpy_dtod_async(DevicePtr to, DevicePtr from, std::size_t size, StreamPtr stream) {
     NEEDS(in_context());
-    return error_of(gpu().copy_within(to, from, size, stream_of(stream)));
+    return error_of(gpu().launch(stream_of(stream), [=] {  // overlapping or not
+      std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size);
+    }));
   }
   static Error memset_d8_async(DevicePtr to, unsigned char value, std::size_t size,
                                StreamPtr stream) {

@@ -15,6 +15,8 @@ struct EmulatedCuda {
   std::atomic<int> not_ready{0};       // so many calls of cuMemSetAccess answer NOT_READY
   std::atomic<bool> shut_down{false};  // every call answers DEINITIALIZED, as at process exit
   std::atomic<int> contexts{0};        // retained and not released
+  std::atomic<int> advice{0};          // of the last cuMemAdvise, and the kind of its location
+  std::atomic<int> advice_location{0};
 
   // Of the calling thread: the context on top, its number of contexts, its capture mode.
   void* (*current)() = nullptr;

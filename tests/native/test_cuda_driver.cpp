@@ -146,6 +146,24 @@ TEST_CASE("CUDA: out of memory names the call, the size and what is left") {
   CHECK(says(refused, std::to_string(kGiB) + " of " + std::to_string(2 * kGiB) + " bytes free"));
 }
 
+TEST_CASE("CUDA: every advice is the one of the CUDA driver, about the place it names") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  const auto driver = open();
+  Bench bench(*driver);
+  const Addr address = bench.managed(2 * kMiB);
+  const auto passes_as = [&](Advice advice, int code) {
+    PENSTOCK_CHECK_OK(driver->managed_advise(address, 2 * kMiB, advice));
+    CHECK(cuda->advice.load() == code);
+    return cuda->advice_location.load();
+  };
+  passes_as(Advice::kReadMostly, 1);
+  passes_as(Advice::kUnsetReadMostly, 2);
+  CHECK(passes_as(Advice::kPreferDevice, 3) == 1);
+  CHECK(passes_as(Advice::kPreferHost, 3) == 2);
+  passes_as(Advice::kUnsetPreferred, 4);
+}
+
 // One of everything, none of it taken away.
 void leave_everything(Driver& driver) {
   const Addr address = driver.reserve(4 * kMiB).value();

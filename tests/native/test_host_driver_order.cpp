@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the random delays are for: work that no event orders really comes out of order, so that a
 // test with a missing event fails, and work that events order never does.
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -42,6 +43,27 @@ std::vector<int> turns(HostDriver& driver, bool with_events) {
   for (const Stream stream : streams) PENSTOCK_REQUIRE_OK(driver.synchronize(stream));
   const std::lock_guard lock(mutex);
   return order;
+}
+
+// Of a stream with this much work: 20 pieces at up to 2 ms each, 20 ms on average.
+std::chrono::steady_clock::duration time_for_work(std::uint32_t max_delay_us) {
+  auto driver = open_host_driver({.seed = 1, .max_delay_us = max_delay_us});
+  PENSTOCK_REQUIRE_OK(driver.status());
+  Bench bench(*driver.value());
+  const Stream stream = bench.stream();
+  const auto begin = std::chrono::steady_clock::now();
+  for (int piece = 0; piece < 20; ++piece) {
+    PENSTOCK_REQUIRE_OK(driver.value()->launch(stream, [] {}));
+  }
+  PENSTOCK_REQUIRE_OK(driver.value()->synchronize(stream));
+  return std::chrono::steady_clock::now() - begin;
+}
+
+TEST_CASE("emulated GPU: work is delayed when asked for") {
+  CHECK(time_for_work(2000) > std::chrono::milliseconds(8));
+  auto shortest = time_for_work(0);
+  for (int attempt = 0; attempt < 9; ++attempt) shortest = std::min(shortest, time_for_work(0));
+  CHECK(shortest < std::chrono::milliseconds(8));  // of ten, on a machine that does other things
 }
 
 TEST_CASE("emulated GPU: streams overtake each other unless events order them") {
