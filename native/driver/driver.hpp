@@ -8,13 +8,19 @@
 //    or is mapped but has no access set, is fatal to the toucher (a GPU fault; SIGSEGV here).
 //  * map() backs exactly one whole chunk; unmap() takes whole mappings, several at once if they
 //    are adjacent.  The same chunk may be mapped at several addresses at the same time.
+//  * set_access() takes whole mappings as well; a new mapping has no access until it is called.
 //  * unmap() does not wait for work in flight: the caller orders it by events.  (Measured on an
-//    H200: cuMemUnmap returns in 25-95 us while an unrelated kernel runs.)
+//    H200: cuMemUnmap returns in 25-95 us while an unrelated kernel runs.)  Do the same for
+//    host_free() and managed_free().
 //  * A chunk released while still mapped lives until its last mapping goes.
 //  * wait() takes the event as it was last recorded when wait() is called; recording it anew later
 //    does not move that wait.  An event never recorded counts as complete.
 //  * kDefaultStream is the legacy default stream on CUDA and the calling thread itself on the
 //    emulated GPU: work given to it is done when the call returns.
+//  * Copies and fills may have any size and offset, cross mappings, and be of nothing.  The two
+//    sides of copy_within() may not overlap.
+//  * What makes no sense is kInvalidArgument and changes nothing.  A stream or event that does
+//    not exist is found out by the emulated GPU only.
 //  * Every function may be called from any thread.
 #pragma once
 
@@ -38,8 +44,8 @@ enum class Place { kDevice, kHost };
 struct DeviceInfo {
   std::string name;
   int ordinal = 0;
-  int driver_version = 0;     // as the driver tells it, e.g. 13000; 0 when emulated
-  int compute_capability = 0; // 90 for 9.0; 0 when emulated
+  int driver_version = 0;      // as the driver tells it, e.g. 13000; 0 when emulated
+  int compute_capability = 0;  // 90 for 9.0; 0 when emulated
   Bytes total = 0;
   Bytes granularity = 0;  // of chunks, ranges and mappings; a power of two
   bool virtual_memory = false;
@@ -66,7 +72,7 @@ enum class Advice {
 // What is alive right now, for leak checks; the CUDA driver counts its own calls.
 struct LiveCounts {
   std::int64_t ranges = 0;
-  std::int64_t chunks = 0;
+  std::int64_t chunks = 0;  // held; one that is released but mapped shows in mappings alone
   std::int64_t mappings = 0;
   std::int64_t host_allocations = 0;
   std::int64_t managed_allocations = 0;
