@@ -8,12 +8,13 @@ from typing import Any
 from penstock.errors import UsageError
 
 from . import summary as _summary
-from .attachment import Attachment, attach, attachments
+from .attached import Attached, attachments
+from .attachment import Attachment, attach
 
 __all__ = ["Attachment", "attach", "attachments", "memory_summary", "stats"]
 
 
-def _the(attachment: Attachment | None) -> Attachment:
+def _the(attachment: Attached[Any] | None) -> Attached[Any]:
     if attachment is not None:
         return attachment
     live = attachments()
@@ -22,11 +23,11 @@ def _the(attachment: Attachment | None) -> Attachment:
     return live[0]
 
 
-def stats(attachment: Attachment | None = None) -> dict[str, Any]:
+def stats(attachment: Attached[Any] | None = None) -> dict[str, Any]:
     """Counters of the one attached model, or of the attachment given."""
     return _summary.summarize(_the(attachment))
 
 
-def memory_summary(attachment: Attachment | None = None) -> str:
+def memory_summary(attachment: Attached[Any] | None = None) -> str:
     """Where the memory of the one attached model is, or of the attachment given."""
     return _summary.memory_summary(_the(attachment))

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from penstock.native import Pager
 from penstock.units import format_bytes
 
-from .uses import UseHooks
+from .contracts import Hooks, Memory
 
 
 class Attached(Protocol):
@@ -17,10 +16,10 @@ class Attached(Protocol):
     weight_bytes: int
     budget: int
     passes: int
-    hooks: UseHooks
+    hooks: Hooks
 
     @property
-    def pager(self) -> Pager:
+    def pager(self) -> Memory:
         """The pager."""
 
     def link(self) -> tuple[float, float]:

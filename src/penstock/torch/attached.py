@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every attached model has in common, however its blocks come and go.
+
+A budget that blocks and activations share, hooks on the root, refusals, state_dict, and an
+ordinary model back. What pages the blocks is for the subclasses to say.
+
+Thread rule: one thread at a time runs the model, as with any nn.Module in inference.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from penstock.errors import OutOfMemory, UsageError
+from penstock.host import check_host_memory, memory_sizes
+from penstock.native import CUDA, EMULATED, Device
+from penstock.units import MIB, format_bytes, parse_size
+
+from .contracts import Hooks, Memory
+from .layout import Block, collect_blocks, leave_tables_on_host
+from .room import Room
+from .store import BlockStore, Loader
+from .summary import explain, summarize
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_live: weakref.WeakSet[Attached[Any]] = weakref.WeakSet()
+
+SETTLING_PASSES = 4  # the first passes may still load kernels and grow workspaces
+FITS_SHARE = 0.9  # of the budget: a model up to this is taken to fit beside its activations
+
+
+def attachments() -> list[Attached[Any]]:
+    """The models attached now."""
+    return list(_live)
+
+
+def open_device(
+    device: str | torch.device, emulated: dict[str, int]
+) -> tuple[Device, torch.device]:
+    """The Penstock device and the torch device that `device` means."""
+    name = str(device)
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "emulated"
+    if name == "emulated":
+        return Device(EMULATED, **emulated), torch.device("cpu")
+    kind, _, index = name.partition(":")
+    if kind != "cuda" or not (index.isdigit() or not index):
+        raise UsageError(f"device '{name}' is unknown", remedy="auto, cuda, cuda:N or emulated")
+    opened = Device(CUDA, int(index or 0))
+    torch_device = torch.device("cuda", int(index or 0))
+    torch.zeros(1, device=torch_device)  # the context, before memory is counted
+    return opened, torch_device
+
+
+def refuse_attached(model: nn.Module) -> None:
+    """Refuse a model that is attached already."""
+    if any(attached.model is model for attached in _live):
+        raise UsageError("the model is attached already", remedy="detach it first")
+
+
+def unless_auto(text: str) -> str | None:
+    """A setting, or None where it says "auto"."""
+    return None if text == "auto" else text
+
+
+MemoryT = TypeVar("MemoryT", bound=Memory)
+
+
+class Attached(ABC, Generic[MemoryT]):
+    """A model whose blocks Penstock keeps within a budget.
+
+    Attributes:
+        model: The attached module.
+        budget: Bytes of device memory it may take.
+        weight_bytes: Bytes of its parameters and buffers.
+        passes: Forward passes so far.
+        store: Where its tensors are.
+        hooks: What declares uses.
+    """
+
+    hooks: Hooks
+    store: BlockStore
+    # Set by _place(): the unit of the budget, and what is wanted in flight beside the running use.
+    _grain: int
+    _look_ahead: int
+
+    def __init__(
+        self,
+        model: nn.Module,
+        device: Device,
+        torch_device: torch.device,
+        *,
+        gpu_memory: int | str | None,
+        load: Loader | None,
+        host_memory: int | str | None,
+    ) -> None:
+        self.model = model
+        self.device = device
+        self.torch_device = torch_device
+        self.passes = 0
+        blocks = collect_blocks(model)
+        if not blocks:
+            raise UsageError("the model has no parameters or buffers to page")
+        self.weight_bytes = sum(block.nbytes for block in blocks)
+        free, total = device.memory()
+        self.budget = int(free * 0.9) if gpu_memory is None else parse_size(gpu_memory, total=total)
+        if self._tables_may_stay() and self.weight_bytes > FITS_SHARE * self.budget:
+            leave_tables_on_host(blocks)
+        self._check_budget(free)
+        self._check_host(blocks, host_memory)
+        self._room = Room(device, torch_device, self.budget)
+        self._handles: list[Any] = []
+        self._largest_input = 0
+        self._settled = False
+        self._passing = False
+        self._reserved = 0
+        self._link: tuple[float, float] | None = None
+        self._pager: MemoryT | None = None
+        self._pager, self.store = self._place(blocks)
+        try:
+            self.store.move_in(load)
+            self.hooks = self._make_hooks(blocks)
+            self._start_small()
+        except BaseException:
+            self.store.move_out()
+            self._close()
+            raise
+        self._hook()
+        _live.add(self)
+
+    @abstractmethod
+    def _place(self, blocks: list[Block]) -> tuple[MemoryT, BlockStore]:
+        """What pages the blocks, and the store that will move the model into it."""
+
+    @abstractmethod
+    def _make_hooks(self, blocks: list[Block]) -> Hooks:
+        """The hooks, once the blocks have been placed."""
+
+    @abstractmethod
+    def _whole(self, stats: dict[str, Any]) -> int:
+        """The bytes of device memory that everything would take."""
+
+    def _tables_may_stay(self) -> bool:
+        """Whether embedding tables may stay on the host."""
+        return True
+
+    @property
+    def pager(self) -> MemoryT:
+        """The pager; refuses after detach()."""
+        if self._pager is None:
+            raise UsageError("the model has been detached")
+        return self._pager
+
+    # ---- Sizes -----------------------------------------------------------------------------
+
+    def _check_budget(self, free: int) -> None:
+        if self.budget > free:
+            raise OutOfMemory(
+                f"a budget of {format_bytes(self.budget)} exceeds the {format_bytes(free)} that "
+                "are free on the device",
+                remedy=f"--gpu-memory {free // MIB}MiB or less",
+                budget_bytes=self.budget,
+            )
+
+    def _check_host(self, blocks: list[Block], host: int | str | None) -> None:
+        on_host = sum(b.nbytes for b in blocks if b.slots[0].tensor.device.type == "cpu")
+        sizes = memory_sizes()
+        limit = None if host is None else parse_size(host, total=sizes[0] if sizes else None)
+        check_host_memory(self.weight_bytes, movable=on_host, limit=limit)
+
+    def _start_small(self) -> None:
+        """Before the first pass nobody knows what activations take: give them the most."""
+        smallest = self.pager.smallest()
+        if smallest > self.budget:
+            raise OutOfMemory(
+                f"a budget of {format_bytes(self.budget)} is below the smallest that works, "
+                f"{format_bytes(smallest)} for the largest layer",
+                remedy=f"--gpu-memory {-(-smallest // MIB)}MiB",
+                needed_bytes=smallest,
+                budget_bytes=self.budget,
+            )
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """The blocks stand back to the least they can run in."""
+        if self._room.cuda:
+            held, smallest = self._room.reserved(), self.pager.smallest()
+            if held + smallest > self.budget:
+                raise OutOfMemory(
+                    f"PyTorch holds {format_bytes(held)} already and the largest layer needs "
+                    f"{format_bytes(smallest)}, more than the budget of "
+                    f"{format_bytes(self.budget)}",
+                    remedy="free what is not needed (del, gc.collect()), or --gpu-memory "
+                    f"{-(-(held + smallest) // MIB)}MiB",
+                    needed_bytes=held + smallest,
+                    budget_bytes=self.budget,
+                )
+            torch.cuda.synchronize(self.torch_device)
+            self.hooks.arm()
+            blocks = min(self.budget, self.pager.smallest() + self._look_ahead)
+            self.pager.resize(blocks)
+            self._room.limit_torch(blocks)
+
+    def _settle(self) -> None:
+        """After a pass: give the blocks what everything else left of the budget."""
+        if not self._room.cuda:
+            self._settled = True
+            return
+        torch.cuda.synchronize(self.torch_device)
+        stats = self.pager.stats()
+        room = self._room.for_blocks(stats["device_bytes"])
+        wanted = min(room, self._whole(stats))
+        smallest = self.pager.smallest()
+        if wanted < smallest:
+            others = self.budget - room
+            raise OutOfMemory(
+                f"activations and workspace take {format_bytes(others)} of the budget of "
+                f"{format_bytes(self.budget)}; the largest layer needs {format_bytes(smallest)}",
+                remedy=f"--gpu-memory {-(-(others + smallest) // MIB)}MiB, or a smaller batch",
+                needed_bytes=others + smallest,
+                budget_bytes=self.budget,
+            )
+        self.hooks.arm()
+        if abs(wanted - stats["budget"]) >= self._grain or wanted < stats["budget"]:
+            self.pager.resize(wanted)
+            self._room.limit_torch(wanted)
+        self._settled = True
+        self._reserved = self._room.reserved()
+
+    def _stand_down(self) -> None:
+        """Where everything stays, no use need be declared: the model runs as an ordinary one."""
+        stats = self.pager.stats()
+        if stats["kept_pages"] == stats["pages"] and self._settled and not self.hooks.watching:
+            self.store.fetch()
+            self.hooks.disarm()
+
+    # ---- A pass ----------------------------------------------------------------------------
+
+    def _stream(self) -> int:
+        if self.torch_device.type != "cuda":
+            return 0
+        return torch._C._cuda_getCurrentRawStream(self.torch_device.index)
+
+    def _hook(self) -> None:
+        model = self.model
+        self._handles.append(model.register_forward_pre_hook(self._begins, with_kwargs=True))
+        self.hooks.arm()
+        self.hooks.start_watch()
+        self._handles += [
+            model.register_forward_hook(self._ends, always_call=True),
+            # The registry sets an attribute on the hook, which a bound method refuses.
+            model.register_state_dict_post_hook(lambda *state: self._state_dict(*state)),
+            model.register_load_state_dict_pre_hook(self._refuse_load),
+        ]
+
+    def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if torch.is_grad_enabled():
+            self._refuse_grad(tensors)
+        size = sum(tensor.numel() for tensor in tensors)
+        if size > self._largest_input:
+            self._largest_input = size
+            if self._settled:
+                # Larger than ever: activations may grow.
+                self._settled = False
+                self._make_room()
+        self.pager.iteration()
+        self.hooks.pass_begins()
+        self._passing = True
+
+    def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
+        if not self._passing:  # it was refused before it began
+            return
+        self._passing = False
+        self.hooks.pass_ends()
+        self.passes += 1
+        settling = not self._settled or self.passes <= SETTLING_PASSES
+        if settling or self._room.reserved() != self._reserved:
+            self.pager.iteration()
+            self._settle()
+            self._stand_down()
+
+    def _refuse_grad(self, tensors: list[torch.Tensor]) -> None:
+        if any(p.requires_grad for p in self.model.parameters()) or any(
+            tensor.requires_grad for tensor in tensors
+        ):
+            raise UsageError(
+                "an attached model does inference only: backward would read blocks that have "
+                "left the device",
+                remedy="run it under torch.no_grad() or torch.inference_mode()",
+            )
+
+    # ---- The rest of an ordinary module's life ---------------------------------------------
+
+    def _state_dict(self, module: nn.Module, state: Any, prefix: str, metadata: Any) -> None:
+        """state_dict() of an attached model: tensors on the host, with the current content."""
+        self.store.flush()
+        for name, tensor in self.store.host_tensors().items():
+            if prefix + name in state:
+                state[prefix + name] = tensor.clone()
+
+    def _refuse_load(self, *_: Any) -> None:
+        raise UsageError(
+            "an attached model cannot load a state_dict", remedy="detach(), load, attach() again"
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes of the pager, and what they amount to; see summary.summarize."""
+        return summarize(self)
+
+    def explain(self) -> str:
+        """One line: why the last passes were as fast or slow as they were."""
+        return explain(summarize(self))
+
+    def link(self) -> tuple[float, float]:
+        """Page-locked copy speed in and out, decimal GB/s, measured once in this process."""
+        if self._link is None:
+            size = min(64 * MIB, max(self.device.memory()[0] // 2, 2 * MIB))
+            self._link = self.device.measure_link(size, 5)
+        return self._link
+
+    def detach(self) -> nn.Module:
+        """Give an ordinary model back, on the CPU, with the current content; free all the rest."""
+        if self._pager is not None:
+            for handle in self._handles:
+                handle.remove()
+            self.hooks.remove()
+            self.store.flush()
+            self.store.move_out()
+            self._close()
+        return self.model
+
+    def _close(self) -> None:
+        if self._pager is not None:
+            self._pager.close()
+            self._pager = None
+        self._room.free_torch()
+        self.device.close()
+        _live.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
