@@ -11,7 +11,7 @@ import re
 import pytest
 import torch
 
-import penstock.torch
+import penstock.torch.managed
 from penstock import attachments
 from penstock.config import Settings
 from penstock.errors import OutOfMemory
@@ -145,6 +145,27 @@ def test_every_option_reaches_the_attachment(monkeypatch):
     assert asked.pop("load") is not None
     assert asked == {**options, "safety": "strict", "host_memory": "50MiB", "device": "emulated"}
     assert emulated == {"granularity": 16384, "capacity": 8 << 20, "seed": 3, "max_delay_us": 0}
+
+
+def test_every_option_reaches_managed_memory(monkeypatch):
+    real, asked = penstock.torch.managed.attach_managed, {}
+
+    def attach_managed(model, **arguments):
+        asked.update(arguments)
+        return real(model, **arguments)
+
+    monkeypatch.setattr("penstock.torch.managed.attach_managed", attach_managed)
+    options = {"num_streams": 5, "prefetch": True, "allow_oversubscription": True}
+    tiny(memory="managed", gpu_memory="500KiB", host_memory="50MiB", steps=1, **options)
+    assert asked["emulated"]["granularity"] == 16384
+    assert asked == {
+        **options,
+        "load": asked["load"],
+        "emulated": asked["emulated"],
+        "gpu_memory": "500KiB",
+        "host_memory": "50MiB",
+        "device": "emulated",
+    }
 
 
 def test_the_seed_decides_weights_and_inputs():

@@ -165,12 +165,38 @@ def test_the_ancestors_flags(memory, capsys):
 # ---- Managed memory ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flags", [[], ["--enable-prefetch", "--num-streams", "2"]])
-def test_managed_memory_gives_the_same_bits(flags, capsys):
-    result = gpt_json(capsys, *QUICK, "--memory", "managed", "--check", *flags)
+MANAGED = [*QUICK, "--memory", "managed", "--gpu-memory", "500KiB"]
+
+
+@pytest.mark.parametrize("streams", ["0", "2"])
+def test_managed_memory_with_prefetches(streams, capsys):
+    flags = ["--enable-prefetch", "--num-streams", streams, "--check"]
+    result = gpt_json(capsys, *MANAGED, *flags)
     assert result["memory"] == "managed"
     assert result["check"]["equal"]
     assert list(result)[: len(FROZEN)] == list(FROZEN)
+    assert result["bytes_counted"]
+    assert min(result["bytes_in"]) > 0
+    assert 0 < result["peak_device_bytes"] <= 500 << 10
+
+
+def test_managed_memory_on_demand(capsys):
+    result = gpt_json(capsys, *MANAGED, "--check")
+    assert result["check"]["equal"]
+    assert not result["bytes_counted"]
+    assert result["bytes_in"] == result["bytes_out"] == [0, 0]
+    assert result["peak_device_bytes"] is None
+    code, out, _ = gpt(capsys, *MANAGED)
+    assert code == 0
+    assert "moved a step" not in out
+    assert "on demand" in out
+
+
+def test_managed_memory_refuses_to_oversubscribe(capsys):
+    arguments = [*MANAGED, "--model", "gpt2_small", "--gpu-memory", "30MiB", "--enable-prefetch"]
+    error, remedy = refused(capsys, 4, *arguments)
+    assert "would oversubscribe the 32.0 MiB" in error
+    assert "--allow-oversubscription" in remedy
 
 
 # ---- The check --------------------------------------------------------------------------------

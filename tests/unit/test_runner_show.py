@@ -27,6 +27,7 @@ RESULT = {
     "seq_len": 1024,
     "weights": "seed 0",
     "explain": "why",
+    "bytes_counted": True,
     "check": None,
     "text": None,
 }
@@ -67,6 +68,13 @@ def test_budgets():
 
 def test_no_bound_no_ratio():
     assert "ideal" not in shown(ideal_ms=None, ratio_to_ideal=None)
+
+
+def test_what_was_not_counted_is_not_shown():
+    text = shown(bytes_counted=False, peak_device_bytes=None)
+    assert "moved" not in text
+    assert "hit ratio" not in text
+    assert "peak" not in text
 
 
 def test_checks():

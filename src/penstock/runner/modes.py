@@ -36,11 +36,13 @@ class Held:
         model: The module.
         stats: Its counters now: bytes_in, bytes_out, hit_ratio, link_gb_per_s and more.
         explain: One line on why the last passes took as long as they did.
+        counted: Whether the bytes moved are known; not where a driver pages on demand.
     """
 
     model: nn.Module
     stats: Callable[[], dict[str, Any]]
     explain: Callable[[], str]
+    counted: bool = True
 
 
 @contextmanager
@@ -76,10 +78,6 @@ def _counting(load: Loader, advance: Advance) -> Loader:
     return counted
 
 
-def _unless_auto(text: str) -> str | None:
-    return None if text == "auto" else text
-
-
 @contextmanager
 def _paged(request: Request, subject: Subject, device: RunDevice, load: Loader) -> Iterator[Held]:
     from penstock.torch import attach
@@ -112,15 +110,19 @@ def _managed(request: Request, subject: Subject, device: RunDevice, load: Loader
 
     attachment = attach_managed(
         subject.on_meta(),
-        gpu_memory=_unless_auto(request.settings.gpu_memory),
+        gpu_memory=request.settings.gpu_memory,
         device=device.name,
         load=load,
+        host_memory=request.settings.host_memory,
+        emulated=device.emulated,
         prefetch=request.prefetch,
         num_streams=request.num_streams,
         allow_oversubscription=request.allow_oversubscription,
     )
     try:
-        yield Held(attachment.model, attachment.stats, attachment.explain)
+        attachment.link()  # measured before anything is timed
+        counted = not attachment.on_demand
+        yield Held(attachment.model, attachment.stats, attachment.explain, counted)
     finally:
         attachment.detach()
 

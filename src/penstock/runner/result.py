@@ -37,6 +37,7 @@ class Outcome:
         stats: The counters at the end.
         explain: One line on why it took as long as it did.
         driver_peak: Most device memory taken, by the driver's word; None on the emulated GPU.
+        counted: Whether the bytes moved are known.
     """
 
     steps: Steps | None = None
@@ -45,6 +46,7 @@ class Outcome:
     stats: dict[str, Any] = field(default_factory=dict)
     explain: str = ""
     driver_peak: int | None = None
+    counted: bool = True
 
     def main_steps(self) -> Steps:
         """The steps that the figures are about: the timed ones, or else those of the text."""
@@ -72,11 +74,14 @@ def document(
 
     Returns:
         Sizes in bytes, times in ms, rates in decimal GB/s; lists have one entry a step.
-        `ideal_ms` and `ratio_to_ideal` are None where no bound is known.
+        `ideal_ms` and `ratio_to_ideal` are None where no bound is known. Where a driver pages on
+        demand, `bytes_counted` is False and bytes_in, bytes_out and hit_ratio are 0.
     """
     steps, stats = outcome.main_steps(), outcome.stats
-    peak = stats["peak_device_bytes"] if outcome.driver_peak is None else outcome.driver_peak
-    ideal = _ideal(request, outcome, reference, peak)
+    peak = outcome.driver_peak
+    if peak is None and outcome.counted:
+        peak = stats["peak_device_bytes"]
+    ideal = _ideal(request, outcome, reference)
     ratio = steps.median_ms / ideal.ms if ideal.ms else None
     timed = outcome.steps is not None
     return {
@@ -107,6 +112,7 @@ def document(
         "warmups": request.warmups if timed else 0,
         "seed": request.seed,
         "weights": subject.source,
+        "bytes_counted": outcome.counted,
         "compute_ms": ideal.compute_ms,
         "compute_from": ideal.compute_from,
         "room_bytes": ideal.room_bytes,
@@ -124,16 +130,19 @@ def sha256(logits: Tensor) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-def _ideal(request: Request, outcome: Outcome, reference: Reference | None, peak: int) -> Ideal:
+def _ideal(request: Request, outcome: Outcome, reference: Reference | None) -> Ideal:
     steps, stats = outcome.main_steps(), outcome.stats
     resident_ms = statistics.median(reference.step_ms) if reference and reference.step_ms else None
     if request.memory == "resident":
         return Ideal(steps.median_ms, steps.median_ms, "own steps", stats["device_bytes"])
-    moved = any(steps.bytes_in)
+    moved = any(steps.bytes_in) or not outcome.counted
+    others = 0  # on the emulated GPU activations live elsewhere
+    if outcome.driver_peak is not None and outcome.counted:
+        others = max(0, outcome.driver_peak - stats["device_bytes"])
     return ideal_step(
         touched=stats["weight_bytes"],
         budget=stats["gpu_memory_bytes"],
-        others=max(0, peak - stats["device_bytes"]) if outcome.driver_peak is not None else 0,
+        others=others,
         link_gb_per_s=stats["link_gb_per_s"],
         resident_ms=resident_ms,
         profiled_ms=stats.get("compute_ms") if moved else None,

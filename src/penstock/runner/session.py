@@ -84,6 +84,7 @@ class _Session:
         outcome.stats = held.stats()
         outcome.explain = held.explain()
         outcome.driver_peak = watch.peak
+        outcome.counted = held.counted
         return outcome
 
     def _time(self, held: Held, watch: MemoryWatch) -> tuple[Any, Tensor]:

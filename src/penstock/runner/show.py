@@ -57,13 +57,15 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     text = result["text"]
     if text is not None and result["seq_len"] is not None:
         yield "text", f"{text['tokens']} tokens, {_steps(text['token_ms'])}"
-    into, out = _median(result["bytes_in"]), _median(result["bytes_out"])
-    yield "moved a step", f"{format_bytes(into)} in, {format_bytes(out)} out"
-    yield "hit ratio", f"{result['hit_ratio']:.3f}"
+    if result["bytes_counted"]:
+        into, out = _median(result["bytes_in"]), _median(result["bytes_out"])
+        yield "moved a step", f"{format_bytes(into)} in, {format_bytes(out)} out"
+        yield "hit ratio", f"{result['hit_ratio']:.3f}"
     if result["ratio_to_ideal"] is not None:
         ideal = format_number(result["ideal_ms"])
         yield "step to ideal", f"{result['ratio_to_ideal']:.3f} x the ideal of {ideal} ms"
-    yield "peak", f"{format_bytes(result['peak_device_bytes'])} of device memory"
+    if result["peak_device_bytes"] is not None:
+        yield "peak", f"{format_bytes(result['peak_device_bytes'])} of device memory"
     if result["check"] is not None:
         yield "check", _check(result["check"])
 
