@@ -20,8 +20,6 @@ struct Timing {
   double stall_ms = 0;   // of which steps waited for pages
   double bytes_in = 0;   // an iteration; a mean where the policy's iterations differ
   double link_busy = 0;  // the share of step_ms in which the link was copying
-
-  [[nodiscard]] double ratio_to(double ideal_ms) const { return step_ms / ideal_ms; }
 };
 
 // The steady state: a mean over iterations after the first few.  The plan must pass check().
