@@ -13,6 +13,12 @@
 #include "conformance_bench.hpp"
 #include "driver/host_driver.hpp"
 
+#ifdef __SANITIZE_THREAD__
+// The children start threads, which the sanitizer forbids after a fork with threads about, such as
+// those of another test's driver.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+#endif
+
 namespace penstock::driver {
 namespace {
 
