@@ -409,10 +409,11 @@ ManagedSetStats ManagedSet::stats() {
   stats.budget = options_.budget;
   stats.total = total_;
   stats.host_only = host_only_;
-  stats.groups = groups_.size();
   for (const Group& group : groups_) {
+    if (group.on_host) continue;
+    ++stats.groups;
     stats.kept += group.kept;
-    stats.kept_groups += !group.on_host && group.kept == group.span.bytes ? 1 : 0;
+    stats.kept_groups += group.kept == group.span.bytes ? 1 : 0;
   }
   stats.look_ahead = look_ahead_;
   stats.planned_bytes_in = planned_bytes_in_;

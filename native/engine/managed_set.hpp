@@ -55,7 +55,7 @@ struct ManagedSetStats {
   Bytes host_only = 0;  // of those that stay on the host
   Bytes kept = 0;
   Bytes planned_bytes_in = 0;
-  std::uint64_t groups = 0;
+  std::uint64_t groups = 0;       // those that come and go
   std::uint64_t kept_groups = 0;  // wholly
   std::int32_t look_ahead = 0;    // what the budget allows of the one asked for
   Bytes iteration_bytes_in = 0;   // of the last whole iteration

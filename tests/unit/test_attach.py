@@ -376,3 +376,13 @@ def test_a_failure_at_any_driver_call_is_clean(monkeypatch):
     assert failed > calls // 2
     assert len(left) == calls + 1
     assert all(set(counts.values()) == {0} for counts in left)
+
+
+def test_a_model_that_is_not_wanted_back_is_left_empty(device):
+    model = Stack().eval()
+    attached = page(model, device)
+    with torch.no_grad():
+        model(on(device, torch.zeros(1, 256)))
+    attached.detach(keep=False)
+    assert all(parameter.numel() == 0 for parameter in model.parameters())
+    assert attachments() == []

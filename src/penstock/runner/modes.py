@@ -101,7 +101,7 @@ def _paged(request: Request, subject: Subject, device: RunDevice, load: Loader) 
         )
         yield Held(attachment.model, attachment.stats, attachment.explain)
     finally:
-        attachment.detach()
+        attachment.detach(keep=False)
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def _managed(request: Request, subject: Subject, device: RunDevice, load: Loader
         counted = not attachment.on_demand
         yield Held(attachment.model, attachment.stats, attachment.explain, counted)
     finally:
-        attachment.detach()
+        attachment.detach(keep=False)
 
 
 @contextmanager

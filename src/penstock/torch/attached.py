@@ -91,6 +91,8 @@ class Attached(ABC, Generic[MemoryT]):
     # Set by _place(): the unit of the budget, and what is wanted in flight beside the running use.
     _grain: int
     _look_ahead: int
+    # Whether the driver's free memory tells what the blocks hold.
+    _driver_tells = True
 
     def __init__(
         self,
@@ -216,7 +218,9 @@ class Attached(ABC, Generic[MemoryT]):
             return
         torch.cuda.synchronize(self.torch_device)
         stats = self.pager.stats()
-        room = self._room.for_blocks(stats["device_bytes"])
+        room = self._room.for_blocks(
+            stats["device_bytes"], by_driver=self._driver_tells
+        )
         wanted = min(room, self._whole(stats))
         smallest = self.pager.smallest()
         if wanted < smallest:
@@ -327,14 +331,22 @@ class Attached(ABC, Generic[MemoryT]):
             self._link = self.device.measure_link(size, 5)
         return self._link
 
-    def detach(self) -> nn.Module:
-        """Give an ordinary model back, on the CPU, with the current content; free all the rest."""
+    def detach(self, *, keep: bool = True) -> nn.Module:
+        """Give an ordinary model back, on the CPU, with the current content; free all the rest.
+
+        Args:
+            keep: Whether the content is wanted. Without it the model's tensors are left empty,
+                and no second copy of them is ever made.
+        """
         if self._pager is not None:
             for handle in self._handles:
                 handle.remove()
             self.hooks.remove()
-            self.store.flush()
-            self.store.move_out()
+            if keep:
+                self.store.flush()
+                self.store.move_out()
+            else:
+                self.store.drop()
             self._close()
         return self.model
 

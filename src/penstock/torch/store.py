@@ -73,21 +73,32 @@ class BlockStore:
                 self._point(block, block.host_bytes.clone())
             block.host_bytes = block.device_bytes = None
 
+    def drop(self) -> None:
+        """Leave the model's tensors empty: what they lay in is about to go."""
+        for block in self.blocks:
+            for slot in block.slots:
+                slot.tensor.data = torch.empty(0, dtype=slot.tensor.dtype)
+            block.host_bytes = block.device_bytes = None
+
     def _place(self, blocks: list[Block], load: Loader | None, home: Home) -> None:
         size = sum(align(block.nbytes) for block in blocks)
         made = self.pager.create_range(size, _FLAGS[home])
-        offset = 0
         if home is Home.PAGED:
             self._ranges.append((made.address, size))
-        for block in blocks:
-            block.address = made.address + offset
-            block.host_bytes = bytes_at((made.host or 0) + offset, block.nbytes, _CPU)
-            self._fill(block, load)
-            block.device_bytes = bytes_at(block.address, block.nbytes, self.device)
-            self._point(block, block.device_bytes)
-            offset += align(block.nbytes)
+        self._lay(blocks, load, address=made.address, host=made.host or 0)
         if home is Home.PINNED:
             self.pager.fetch(made.address, size)
+
+    def _lay(self, blocks: list[Block], load: Loader | None, *, address: int, host: int) -> None:
+        """Fill blocks one behind the other, from host address `host`; `address` is the device's."""
+        for block in blocks:
+            block.address = address
+            block.host_bytes = bytes_at(host, block.nbytes, _CPU)
+            self._fill(block, load)
+            block.device_bytes = bytes_at(address, block.nbytes, self.device)
+            self._point(block, block.device_bytes)
+            address += align(block.nbytes)
+            host += align(block.nbytes)
 
     @staticmethod
     def _fill(block: Block, load: Loader | None) -> None:

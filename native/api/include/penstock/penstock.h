@@ -241,7 +241,7 @@ typedef struct {
   uint64_t iterations, plans, mismatches;
   uint64_t budget, device_bytes, peak_device_bytes;
   uint64_t managed_bytes, host_only_bytes;
-  uint64_t groups, kept_groups, kept_bytes;
+  uint64_t groups, kept_groups, kept_bytes; /* of the groups that come and go */
   uint64_t planned_bytes_in;
   uint64_t iteration_bytes_in, iteration_bytes_out; /* of the last whole iteration */
   uint64_t iteration_group_uses, iteration_group_hits, iteration_stalls;

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ctypes side of the C API against penstock.h: structs field by field, functions by name."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.native import structs
+from penstock.native.library import _SIGNATURES
+
+HEADER = Path(__file__).parents[2] / "native/api/include/penstock/penstock.h"
+TEXT = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
+TYPES = {
+    "uint64_t": ctypes.c_uint64,
+    "int64_t": ctypes.c_int64,
+    "uint32_t": ctypes.c_uint32,
+    "int32_t": ctypes.c_int32,
+    "double": ctypes.c_double,
+    "char": ctypes.c_char,
+    "void*": ctypes.c_void_p,
+    "const void*": ctypes.c_void_p,
+}
+
+
+def declared_structs():
+    """Name of each struct of the header -> its fields as (name, ctypes type)."""
+    found = {}
+    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", TEXT, flags=re.DOTALL):
+        fields = []
+        for declaration in filter(None, (part.strip() for part in body.split(";"))):
+            kind, names = re.fullmatch(r"((?:const )?\w+\*?)\s+(.*)", declaration, re.S).groups()
+            for field in (field.strip() for field in names.split(",")):
+                plain, _, count = field.partition("[")
+                base = TYPES[kind]
+                fields.append((plain, base * int(count.rstrip("]")) if count else base))
+        found[name] = fields
+    return found
+
+
+def bound_structs():
+    """The same of the ctypes side, each under the name that its docstring begins with."""
+    kinds = [kind for kind in vars(structs).values() if isinstance(kind, type)]
+    return {
+        re.match(r"penstock_\w+", kind.__doc__)[0]: kind
+        for kind in kinds
+        if issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure
+    }
+
+
+def test_every_struct_is_bound():
+    assert set(bound_structs()) == set(declared_structs())
+    assert len(declared_structs()) >= 10
+
+
+@pytest.mark.parametrize("name", sorted(declared_structs()))
+def test_the_fields_are_those_of_the_header(name):
+    assert list(bound_structs()[name]._fields_) == declared_structs()[name]
+
+
+def test_every_function_is_bound_with_its_number_of_arguments():
+    declared = {}
+    for name, arguments in re.findall(r"PENSTOCK_API[^;(]*?\b(\w+)\s*\((.*?)\);", TEXT, re.DOTALL):
+        declared[name] = 0 if arguments.strip() == "void" else arguments.count(",") + 1
+    bound = {name: len(arguments) for name, (_, arguments) in _SIGNATURES.items()}
+    assert bound == declared
