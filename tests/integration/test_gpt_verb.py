@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -478,30 +477,3 @@ def test_an_interrupt_anywhere_is_exit_130_and_leaves_nothing(where, capsys, mon
     assert code == 130
     assert err.splitlines()[-1] == "error: interrupted"
     assert os.listdir(".") == []
-
-
-def test_ctrl_c_ends_a_running_process_without_a_trace(tmp_path):
-    arguments = [*SMALL, "--steps", "1000000", "-v", "--json", "out.json"]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "gpt", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        start_new_session=True,
-    )
-    try:
-        for line in child.stderr:
-            if "step=3 " in line:
-                break
-        child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=60)
-    finally:
-        child.kill()
-    assert child.returncode == 130
-    assert out == ""
-    assert err.splitlines()[-1] == "error: interrupted"
-    assert "Traceback" not in err
-    assert os.listdir(tmp_path) == []
-    with pytest.raises(ProcessLookupError):
-        os.killpg(child.pid, 0)  # nobody of its group is left

@@ -63,7 +63,9 @@ def test_the_fields_are_those_of_the_header(name):
 
 def test_every_function_is_bound_with_its_number_of_arguments():
     declared = {}
-    for name, arguments in re.findall(r"PENSTOCK_API[^;(]*?\b(\w+)\s*\((.*?)\);", TEXT, re.DOTALL):
+    for name, arguments in re.findall(
+        r"PENSTOCK_API[^;(]*?\b(penstock_\w+)\s*\((.*?)\);", TEXT, re.DOTALL
+    ):
         declared[name] = 0 if arguments.strip() == "void" else arguments.count(",") + 1
     bound = {name: len(arguments) for name, (_, arguments) in _SIGNATURES.items()}
     assert bound == declared

@@ -139,6 +139,10 @@ def _ideal(request: Request, outcome: Outcome, reference: Reference | None) -> I
     others = 0  # on the emulated GPU activations live elsewhere
     if outcome.driver_peak is not None and outcome.counted:
         others = max(0, outcome.driver_peak - stats["device_bytes"])
+        if request.memory == "managed":
+            # The driver keeps the device memory of evicted pages, so that its figure says
+            # nothing: take what the set was given.
+            others = max(0, stats["gpu_memory_bytes"] - stats["budget"])
     return ideal_step(
         touched=stats["weight_bytes"],
         budget=stats["gpu_memory_bytes"],

@@ -218,9 +218,7 @@ class Attached(ABC, Generic[MemoryT]):
             return
         torch.cuda.synchronize(self.torch_device)
         stats = self.pager.stats()
-        room = self._room.for_blocks(
-            stats["device_bytes"], by_driver=self._driver_tells
-        )
+        room = self._room.for_blocks(stats["device_bytes"], by_driver=self._driver_tells)
         wanted = min(room, self._whole(stats))
         smallest = self.pager.smallest()
         if wanted < smallest:

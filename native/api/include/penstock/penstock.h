@@ -45,28 +45,28 @@ enum { PENSTOCK_CUDA = 0, PENSTOCK_EMULATED = 1 };
 typedef struct {
   uint64_t struct_size;
   int32_t kind;
-  int32_t ordinal;             /* CUDA device */
-  uint64_t capacity;           /* the rest is for the emulated GPU; 0 = default */
+  int32_t ordinal;   /* CUDA device */
+  uint64_t capacity; /* the rest is for the emulated GPU; 0 = default */
   uint64_t host_capacity;
   uint64_t granularity;
-  uint64_t seed;               /* of random delays in its streams */
+  uint64_t seed; /* of random delays in its streams */
   uint32_t max_delay_us;
   uint32_t reserved;
-  int64_t fail_at_call;        /* the Nth driver call fails; 0 = none */
+  int64_t fail_at_call; /* the Nth driver call fails; 0 = none */
 } penstock_device_options;
 
 typedef struct {
   uint64_t struct_size;
   char name[128];
   int32_t ordinal;
-  int32_t driver_version;      /* 13000 = 13.0 */
-  int32_t compute_capability;  /* 90 = 9.0 */
-  int32_t virtual_memory;      /* booleans */
+  int32_t driver_version;     /* 13000 = 13.0 */
+  int32_t compute_capability; /* 90 = 9.0 */
+  int32_t virtual_memory;     /* booleans */
   int32_t host_chunks;
   int32_t managed;
   int32_t concurrent_managed;
   int32_t emulated;
-  uint64_t total;              /* bytes */
+  uint64_t total; /* bytes */
   uint64_t granularity;
 } penstock_device_info;
 
@@ -100,13 +100,13 @@ enum { PENSTOCK_SAFETY_NORMAL = 0, PENSTOCK_SAFETY_STRICT = 1 };
 
 typedef struct {
   uint64_t struct_size;
-  uint64_t budget;            /* bytes of device memory for chunks, pinned ranges included */
-  uint64_t chunk_bytes;       /* the unit of paging; rounded up to the granularity */
-  uint64_t look_ahead_bytes;  /* wanted in flight beyond the running use's own pages */
-  uint64_t max_copy_bytes;    /* neighbouring pages go in one copy up to this size */
+  uint64_t budget;           /* bytes of device memory for chunks, pinned ranges included */
+  uint64_t chunk_bytes;      /* the unit of paging; rounded up to the granularity */
+  uint64_t look_ahead_bytes; /* wanted in flight beyond the running use's own pages */
+  uint64_t max_copy_bytes;   /* neighbouring pages go in one copy up to this size */
   int32_t safety;
-  int32_t profile_every;      /* time the stalls of every Nth iteration; 0 = never */
-  uint32_t copy_streams;      /* copies in that may be under way at once; 0 = default */
+  int32_t profile_every; /* time the stalls of every Nth iteration; 0 = never */
+  uint32_t copy_streams; /* copies in that may be under way at once; 0 = default */
   uint32_t reserved;
 } penstock_pager_options;
 
@@ -119,13 +119,14 @@ PENSTOCK_API void penstock_pager_destroy(penstock_pager* pager);
 typedef struct {
   uint64_t struct_size;
   int64_t id;
-  uint64_t address;  /* of the device range */
-  uint64_t bytes;    /* as asked for */
-  void* host;        /* the page-locked copy, `bytes` long */
+  uint64_t address; /* of the device range */
+  uint64_t bytes;   /* as asked for */
+  void* host;       /* the page-locked copy, `bytes` long */
 } penstock_range;
 
 /* PINNED: always resident, never evicted. ON_HOST: never in device memory at all; the device reads
- * it over the link at `address`, which is `host`: for large tables of which a pass reads few rows. */
+ * it over the link at `address`, which is `host`: for large tables of which a pass reads few rows.
+ */
 enum { PENSTOCK_PINNED = 1, PENSTOCK_ON_HOST = 2 };
 
 /* Reserve a range and its page-locked host copy, which the caller fills before the first use. A
@@ -136,23 +137,27 @@ PENSTOCK_API penstock_status penstock_range_create(penstock_pager* pager, uint64
 typedef struct {
   uint64_t address;
   uint64_t bytes;
-  uint32_t written;  /* the use writes it: it must be copied back when evicted */
+  uint32_t written; /* the use writes it: it must be copied back when evicted */
   uint32_t reserved;
 } penstock_piece;
 
 /* Declare a use: the pieces of ranges that one kernel, module or copy touches together. */
-PENSTOCK_API penstock_status penstock_use_define(penstock_pager* pager, const penstock_piece* pieces,
-                                                 int32_t count, int32_t* use);
+PENSTOCK_API penstock_status penstock_use_define(penstock_pager* pager,
+                                                 const penstock_piece* pieces, int32_t count,
+                                                 int32_t* use);
 /* Begin: all its pages are resident for work given to `stream` from here on (the stream waits, not
  * the caller).  End: all work that touches them has been given to `stream`.  Uses may nest. */
-PENSTOCK_API penstock_status penstock_use_begin(penstock_pager* pager, int32_t use, uint64_t stream);
+PENSTOCK_API penstock_status penstock_use_begin(penstock_pager* pager, int32_t use,
+                                                uint64_t stream);
 PENSTOCK_API penstock_status penstock_use_end(penstock_pager* pager, int32_t use, uint64_t stream);
 /* The uses since the last call were one iteration: learn it, plan the next. */
 PENSTOCK_API penstock_status penstock_iteration(penstock_pager* pager);
 
 /* Bring pieces in and wait for them; copy written pages back to the host and wait. */
-PENSTOCK_API penstock_status penstock_fetch(penstock_pager* pager, uint64_t address, uint64_t bytes);
-PENSTOCK_API penstock_status penstock_flush(penstock_pager* pager, uint64_t address, uint64_t bytes);
+PENSTOCK_API penstock_status penstock_fetch(penstock_pager* pager, uint64_t address,
+                                            uint64_t bytes);
+PENSTOCK_API penstock_status penstock_flush(penstock_pager* pager, uint64_t address,
+                                            uint64_t bytes);
 /* Change the budget; waits for work in flight when it shrinks.  kOutOfMemory, and no change, when
  * the largest use does not fit. */
 PENSTOCK_API penstock_status penstock_pager_resize(penstock_pager* pager, uint64_t budget);
@@ -161,9 +166,9 @@ PENSTOCK_API uint64_t penstock_pager_smallest(penstock_pager* pager);
 
 typedef struct {
   uint64_t struct_size;
-  uint64_t bytes_in, bytes_out;      /* since creation */
+  uint64_t bytes_in, bytes_out; /* since creation */
   uint64_t page_uses;
-  uint64_t page_hits;                /* resident, or on its way, when the use began */
+  uint64_t page_hits; /* resident, or on its way, when the use began */
   uint64_t prefetched_pages, demanded_pages;
   uint64_t iterations, plans, mismatches; /* uses that came out of order */
   uint64_t map_calls, unmap_calls, copies;
@@ -172,7 +177,7 @@ typedef struct {
   uint64_t iteration_bytes_in, iteration_bytes_out; /* of the last whole iteration */
   uint64_t iteration_page_uses, iteration_page_loads;
   uint64_t profiled_iterations;
-  double profiled_ms, stall_ms, largest_stall_ms;   /* of the last profiled iteration */
+  double profiled_ms, stall_ms, largest_stall_ms; /* of the last profiled iteration */
   int32_t largest_stall_use;
   int32_t reserved;
 } penstock_pager_stats;
@@ -193,10 +198,10 @@ typedef struct {
   int32_t look_ahead;           /* groups on their way beyond the one in use */
   int32_t streams;              /* that prefetches take in turn; 0 = the default stream */
   int32_t eviction;
-  int32_t read_mostly;          /* booleans; COLLAPSE needs it */
-  int32_t on_demand;            /* the driver pages by faults: groups have no uses */
+  int32_t read_mostly; /* booleans; COLLAPSE needs it */
+  int32_t on_demand;   /* the driver pages by faults: groups have no uses */
   int32_t allow_oversubscription;
-  int32_t profile_every;        /* time the stalls of every Nth iteration; 0 = never */
+  int32_t profile_every; /* time the stalls of every Nth iteration; 0 = never */
   int32_t reserved;
 } penstock_managed_options;
 
@@ -233,11 +238,11 @@ PENSTOCK_API uint64_t penstock_managed_smallest(penstock_managed* managed);
 
 typedef struct {
   uint64_t struct_size;
-  uint64_t bytes_in, bytes_out;         /* since creation; a collapse copies nothing out */
+  uint64_t bytes_in, bytes_out; /* since creation; a collapse copies nothing out */
   uint64_t evicted_bytes, prefetches, evictions;
   uint64_t group_uses;
-  uint64_t group_hits;                  /* resident, or on its way, when the use began */
-  uint64_t stalls;                      /* not arrived when the use began */
+  uint64_t group_hits; /* resident, or on its way, when the use began */
+  uint64_t stalls;     /* not arrived when the use began */
   uint64_t iterations, plans, mismatches;
   uint64_t budget, device_bytes, peak_device_bytes;
   uint64_t managed_bytes, host_only_bytes;
@@ -246,9 +251,9 @@ typedef struct {
   uint64_t iteration_bytes_in, iteration_bytes_out; /* of the last whole iteration */
   uint64_t iteration_group_uses, iteration_group_hits, iteration_stalls;
   uint64_t profiled_iterations;
-  double profiled_ms, stall_ms, largest_stall_ms;   /* of the last profiled iteration */
+  double profiled_ms, stall_ms, largest_stall_ms; /* of the last profiled iteration */
   int32_t largest_stall_group;
-  int32_t look_ahead;                   /* what the budget allows of the one asked for */
+  int32_t look_ahead; /* what the budget allows of the one asked for */
 } penstock_managed_stats;
 
 PENSTOCK_API penstock_status penstock_managed_get_stats(penstock_managed* managed,
