@@ -65,4 +65,4 @@ def test_files_that_are_missing_or_odd_are_no_limit(tmp_path):
 def test_this_machine_has_memory():
     total, available = host.memory_sizes()
     assert 0 < available <= total
-    assert 0 < host.available() <= available
+    assert 0 < host.available() <= total  # a second reading: what is available moves
