@@ -340,6 +340,8 @@ class Attached(ABC, Generic[MemoryT]):
             for handle in self._handles:
                 handle.remove()
             self.hooks.remove()
+            if self._room.cuda:  # hooks that stood down have declared no use of what still runs
+                torch.cuda.synchronize(self.torch_device)
             if keep:
                 self.store.flush()
                 self.store.move_out()

@@ -42,9 +42,7 @@ class ManagedStore(BlockStore):
         """Nothing to do: what has been used once and stays is there."""
 
     def flush(self) -> None:
-        """Wait for the device, then make the host copies of buffers current; others always are."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        """Make the host copies of buffers current; those of parameters always are."""
         for block in self._groups.others:
             if block.host_bytes is not None and block.device_bytes is not None:
                 block.host_bytes.copy_(block.device_bytes)
