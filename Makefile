@@ -83,17 +83,17 @@ test-python: $(STAMPS)/package $(STAMPS)/test
 
 test-native: $(STAMPS)/venv
 	cmake --preset dev
-	cmake --build --preset dev
+	MAKEFLAGS= cmake --build --preset dev
 	ctest --preset dev
 
 test-asan: $(STAMPS)/venv
 	cmake --preset asan
-	cmake --build --preset asan
+	MAKEFLAGS= cmake --build --preset asan
 	ctest --preset asan
 
 test-tsan: $(STAMPS)/venv
 	cmake --preset tsan
-	cmake --build --preset tsan
+	MAKEFLAGS= cmake --build --preset tsan
 	$(FIXED_LAYOUT) ctest --preset tsan
 
 lint: $(STAMPS)/package $(STAMPS)/dev
