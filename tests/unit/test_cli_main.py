@@ -268,8 +268,8 @@ def test_help_imports_nothing_heavy():
     assert not loaded & {"torch", "numpy", "rich", "asyncio", "penstock.config", "penstock.native"}
 
 
-def test_help_takes_less_than_150_ms():
-    """Processor time, the interpreter's own start apart: what is ours whatever else runs here."""
+def test_help_costs_little_more_than_its_parser():
+    """Processor time beside that of importing click: a yardstick that slows down as we do."""
 
     def cost(*arguments):
         def once():
@@ -280,4 +280,4 @@ def test_help_takes_less_than_150_ms():
 
         return min(once() for _ in range(5))
 
-    assert cost("-m", "penstock", "--help") - cost("-c", "pass") < 0.150
+    assert cost("-m", "penstock", "--help") < 1.5 * cost("-c", "import click")

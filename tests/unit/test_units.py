@@ -114,7 +114,8 @@ def test_format_rate(rate, text):
 
 @given(st.integers(min_value=1, max_value=2**62))
 def test_what_is_printed_can_be_read_back_within_three_digits(count):
-    assert parse_size(format_bytes(count)) == pytest.approx(count, rel=0.0051)
+    # Half a unit of the third digit, and the fraction of a byte that parsing cuts off.
+    assert abs(parse_size(format_bytes(count)) - count) <= 0.005 * count + 1
 
 
 def test_errors_and_units_do_not_import_torch():
