@@ -18,12 +18,14 @@ from penstock.errors import FailedError, UsageError
 VALUES = {
     "device": ["cuda:1", "cuda:2", "cuda:3", "emulated"],
     "size": ["1GiB", "2GiB", "3GiB", "4GiB"],
+    "factor": ["1.5", "2", "3", "4"],
     "integer": [1, 2, 3, 4],
     "boolean": [True, True, True, True],
 }
 CHOICES = {
     "safety": ["strict", "strict", "strict", "strict"],
     "log_level": ["error", "info", "debug", "error"],
+    "allocator_stitch_when": ["never", "when-full", "after-release", "never"],
 }
 
 
@@ -110,6 +112,20 @@ def test_an_unknown_option_suggests_the_nearest():
         ("ULMS_GPU_MEMORY_FACTOR", "60", "gpu_memory", "60%"),
         ("ULMS_LOG_LEVEL", "WARN", "log_level", "warning"),
         ("ULMS_LOG_LEVEL", "DEBUG", "log_level", "debug"),
+        ("GMLAKE_INFO", "INFO", "log_level", "info"),
+        ("GMLAKE_INFO", "1", "log_level", "warning"),
+        ("vmmDefragment", "0", "allocator_stitch", False),
+        ("vmmDefragment", "1", "allocator_stitch", True),
+        ("fragLimit", "268435456", "allocator_stitch_limit", "268435456"),
+        ("fragment_limit", "0", "allocator_stitch_limit", "1"),
+        ("reuseLimit", "10", "allocator_reuse_limit", "10"),
+        ("defragLevel", "0", "allocator_stitch_when", "first"),
+        ("defragLevel", "1", "allocator_stitch_when", "when-full"),
+        ("defragment_level", "2", "allocator_stitch_when", "after-release"),
+        ("defragment_level", "7", "allocator_stitch_when", "never"),
+        ("autoGC", "80", "allocator_range_limit", "80GiB"),
+        ("auto_gc_limits", "1000", "allocator_range_limit", "1000GiB"),
+        ("reAlloc", "0", "allocator_grow_exactly", False),
     ],
 )
 def test_names_of_the_ancestors(variable, text, field, value, tmp_path):
@@ -121,6 +137,34 @@ def test_names_of_the_ancestors(variable, text, field, value, tmp_path):
 def test_the_own_name_beats_the_ancestors(tmp_path):
     environ = {"ULMS_GPU_MEMORY_FACTOR": "60", "PENSTOCK_GPU_MEMORY": "3GiB"}
     assert resolve(environ=environ, folder=tmp_path).settings.gpu_memory == "3GiB"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("defragLevel", "-1"), ("defragLevel", "x"), ("autoGC", "x"), ("vmmDefragment", "maybe")],
+)
+def test_a_value_of_an_ancestor_that_is_not_valid_names_its_variable(variable, text, tmp_path):
+    with pytest.raises(UsageError, match=variable):
+        resolve(environ={variable: text}, folder=tmp_path)
+
+
+def test_the_allocator_gets_what_was_set_and_no_more(tmp_path):
+    assert config.allocator_options(resolve(environ={}, folder=tmp_path).settings) == {
+        "stitch_when": 0,
+        "grow_exactly": 1,
+    }
+    environ = {"PENSTOCK_ALLOCATOR_CHUNK": "4MiB", "PENSTOCK_ALLOCATOR_GROWTH": "64MiB"}
+    environ |= {"fragLimit": "0", "reuseLimit": "1.5", "autoGC": "2", "defragLevel": "2"}
+    environ |= {"reAlloc": "0"}
+    assert config.allocator_options(resolve(environ=environ, folder=tmp_path).settings) == {
+        "stitch_when": 2,
+        "grow_exactly": 0,
+        "chunk_bytes": 4 << 20,
+        "growth_bytes": 64 << 20,
+        "stitch_limit": 1,
+        "range_limit": 2 << 30,
+        "reuse_limit": 1.5,
+    }
 
 
 def test_an_empty_variable_counts_as_not_set(tmp_path):
@@ -156,6 +200,13 @@ def test_unknown_variables_and_keys_are_reported_with_the_nearest_name(tmp_path)
         ("emulated_delay_us", "-1"),
         ("emulated_delay_us", "1.5"),
         ("emulated_seed", "x"),
+        ("allocator_stitch", "2"),
+        ("allocator_stitch_limit", "0"),
+        ("allocator_stitch_when", "later"),
+        ("allocator_reuse_limit", "0.5"),
+        ("allocator_reuse_limit", "nan"),
+        ("allocator_reuse_limit", "inf"),
+        ("allocator_chunk", "5%"),
     ],
 )
 def test_a_value_that_is_not_valid_names_its_source(field, value, tmp_path):

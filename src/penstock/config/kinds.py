@@ -7,6 +7,7 @@ raises a UsageError that names where the text came from. Pure functions, standar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +101,25 @@ def integer(lowest: int, highest: int) -> Kind:
         return number
 
     return Kind("integer", read, forms)
+
+
+def factor() -> Kind:
+    """``auto`` or a finite number from 1 on, kept as text as sizes are."""
+    forms = "auto, or a number from 1 on"
+
+    def read(value: Any, name: str) -> str:
+        text = str(value).strip().lower()
+        if text == "auto":
+            return text
+        try:
+            number = float(text) if not isinstance(value, bool) else math.nan
+        except ValueError:
+            number = math.nan
+        if not 1 <= number < math.inf:
+            raise UsageError(f"{name} '{value}' is not a factor", remedy=forms)
+        return text
+
+    return Kind("factor", read, forms)
 
 
 def boolean() -> Kind:

@@ -23,6 +23,9 @@ from .kinds import Kind
 
 PREFIX = "PENSTOCK_"
 
+# When the allocator stitches, in the order of GMLake's defragLevel.
+STITCH_WHEN = ("first", "when-full", "after-release", "never")
+
 # Variables that are read, but are not options: they must be known before options are.
 OTHER_VARIABLES: dict[str, str] = {
     "PENSTOCK_LIBRARY": "another libpenstock.so than the one that came with the package",
@@ -109,6 +112,33 @@ def _level(text: str) -> str:
     return "warning" if text.strip().lower() == "warn" else text
 
 
+def _gmlake_level(text: str) -> str:
+    """GMLAKE_INFO says INFO, or nothing that its owner knows."""
+    return "info" if text.strip().upper() == "INFO" else "warning"
+
+
+def _gmlake_bytes(text: str) -> str:
+    """A bare number of bytes, of which 0 stands for no limit."""
+    return "1" if text.strip() == "0" else text
+
+
+def _gmlake_gib(text: str) -> str:
+    """A bare number of GiB."""
+    return f"{text.strip()}GiB"
+
+
+def _gmlake_when(text: str) -> str:
+    """GMLake knows levels 0 to 2; from 3 on it stitches nothing."""
+    number = text.strip()
+    if not (number.isascii() and number.isdigit()):
+        return text
+    return STITCH_WHEN[min(int(number), len(STITCH_WHEN) - 1)]
+
+
+def _as_is(text: str) -> str:
+    return text
+
+
 @dataclass(frozen=True)
 class Settings:
     """What every part of Penstock obeys; sizes stay as text until a total is known."""
@@ -162,12 +192,84 @@ class Settings:
         "warning",
         kinds.choice("error", "warning", "info", "debug"),
         "The least important message to log, on stderr.",
-        aliases=(Alias("ULMS_LOG_LEVEL", _level),),
+        aliases=(Alias("ULMS_LOG_LEVEL", _level), Alias("GMLAKE_INFO", _gmlake_level)),
     )
     verbose: bool = _option(
         False,
         kinds.boolean(),
         "Log at least at level info; show tracebacks.",
+    )
+    allocator_stitch: bool = _option(
+        True,
+        kinds.boolean(),
+        "Whether Penstock allocates for PyTorch.",
+        group="allocator",
+        details="false leaves PyTorch's own caching allocator in place. In GMLake as well it is "
+        "on by default.",
+        aliases=(Alias("vmmDefragment", _as_is),),
+    )
+    allocator_stitch_limit: str = _option(
+        "auto",
+        kinds.size(),
+        "The smallest request that may be stitched.",
+        group="allocator",
+        details="Smaller ones get an unbroken piece. auto is a few chunks at most. GMLake's "
+        "default is 512 MiB (32 MiB for PyTorch 1.13): its stitches cost two driver calls for "
+        "every 2 MiB, ours one for a whole range.",
+        aliases=(Alias("fragLimit", _gmlake_bytes), Alias("fragment_limit", _gmlake_bytes)),
+    )
+    allocator_stitch_when: str = _option(
+        "first",
+        kinds.choice(*STITCH_WHEN),
+        "When to stitch.",
+        group="allocator",
+        details="first does so before the device is asked for more memory, when-full once it has "
+        "no more to give, after-release once cached memory was given back as well. GMLake's "
+        "default is 0, first (1 for PyTorch 1.13).",
+        aliases=(Alias("defragLevel", _gmlake_when), Alias("defragment_level", _gmlake_when)),
+    )
+    allocator_reuse_limit: str = _option(
+        "auto",
+        kinds.factor(),
+        "How many times a request a stitched range that serves it may be.",
+        group="allocator",
+        details="What such a range has beyond the request stays free for others. GMLake's default "
+        "is 10.",
+        aliases=(Alias("reuseLimit", _as_is),),
+    )
+    allocator_range_limit: str = _option(
+        "auto",
+        kinds.size(),
+        "Addresses that stitched ranges may span before unused ones are given up.",
+        group="allocator",
+        details="The least recently used go first, and only as many as it takes. GMLake's default "
+        "is 1000 GiB (80 GiB for PyTorch 1.13), at which it drops all that are unused.",
+        aliases=(Alias("autoGC", _gmlake_gib), Alias("auto_gc_limits", _gmlake_gib)),
+    )
+    allocator_grow_exactly: bool = _option(
+        True,
+        kinds.boolean(),
+        "Whether a request that free memory serves in part takes only the rest from the device.",
+        group="allocator",
+        details="Old chunks and new ones are then stitched. GMLake's default is no.",
+        aliases=(Alias("reAlloc", _as_is),),
+    )
+    allocator_chunk: str = _option(
+        "auto",
+        kinds.size(),
+        "The allocator's unit of device memory.",
+        group="allocator",
+        details="A multiple of the device's granularity, 2 MiB as a rule, which auto is too. "
+        "Larger chunks cost fewer mapping calls and leave more at the edges. GMLake's is 2 MiB "
+        "and fixed.",
+    )
+    allocator_growth: str = _option(
+        "auto",
+        kinds.size(),
+        "The least to map at once while memory in use is growing fast.",
+        group="allocator",
+        details="More costs fewer mapping calls at the start, and may be left over at the end. "
+        "auto goes by what is held already. GMLake maps what the request at hand needs.",
     )
     emulated_capacity: str = _option(
         "auto",
