@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver without memory, for replays: it hands out addresses, chunks, streams and events, keeps
+// the books and the rules of driver.hpp about them, enforces a capacity, and adds up what the calls
+// would have cost a GPU.  Events are complete as soon as they are recorded.  Copies, host memory
+// and managed memory are kUnsupported: there are no bytes.
+//
+// A call costs a few nanoseconds, and one more for each granule it maps, unmaps or reserves, so
+// that the time of a replay is the time of what is replayed.  Any thread may call it; one lock.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "driver/driver.hpp"
+
+namespace penstock::driver {
+
+// Microseconds a call, measured on an H200: creating a chunk of up to 32 MiB, mapping it, giving
+// access to one range while a kernel runs, unmapping a range.  Releasing happens behind the
+// program's back or at its end, and counts nothing.
+struct DriverCosts {
+  double create_us = 10;
+  double map_us = 1.1;
+  double set_access_us = 150;
+  double unmap_us = 60;
+  double release_us = 0;
+};
+
+struct MetadataDriverOptions {
+  Bytes capacity = 64 * kGiB;  // of device chunks
+  Bytes granularity = 2 * kMiB;
+  DriverCosts costs = {};
+};
+
+struct DriverCalls {
+  std::int64_t reserve = 0;
+  std::int64_t unreserve = 0;
+  std::int64_t create = 0;
+  std::int64_t release = 0;
+  std::int64_t map = 0;
+  std::int64_t unmap = 0;
+  std::int64_t set_access = 0;
+};
+
+class MetadataDriver final : public Driver {
+ public:
+  // kInvalidArgument for a granularity that is no power of two from 4 KiB on.
+  static Result<std::unique_ptr<MetadataDriver>> open(const MetadataDriverOptions& options);
+
+  [[nodiscard]] DriverCalls calls() const;
+  [[nodiscard]] double modelled_us() const;
+  [[nodiscard]] Bytes used() const;  // chunks that are held or mapped
+  [[nodiscard]] Bytes peak() const;
+
+  const DeviceInfo& info() const override { return info_; }
+  LiveCounts live() const override;
+  Result<MemoryInfo> memory_info() override;
+
+  Result<Addr> reserve(Bytes size) override;
+  Status unreserve(Addr address, Bytes size) override;
+  Result<Chunk> create_chunk(Bytes size, Place place) override;
+  Status release_chunk(Chunk chunk) override;
+  Status map(Addr address, Bytes size, Chunk chunk) override;
+  Status unmap(Addr address, Bytes size) override;
+  Status set_access(Addr address, Bytes size) override;
+
+  Result<void*> host_alloc(Bytes) override { return no_bytes(); }
+  Status host_free(void*) override { return no_bytes(); }
+  Result<Addr> managed_alloc(Bytes) override { return no_bytes(); }
+  Status managed_free(Addr) override { return no_bytes(); }
+  Status managed_advise(Addr, Bytes, Advice) override { return no_bytes(); }
+  Status managed_prefetch(Addr, Bytes, Place, Stream) override { return no_bytes(); }
+
+  Result<Stream> create_stream() override;
+  Status destroy_stream(Stream) override;
+  Status synchronize(Stream) override { return {}; }
+
+  Result<Event> create_event(bool timing) override;
+  Status destroy_event(Event) override;
+  Status record(Event, Stream) override { return {}; }
+  Status wait(Stream, Event) override { return {}; }
+  Status query(Event) override { return {}; }
+  Status synchronize(Event) override { return {}; }
+  Result<float> elapsed_ms(Event, Event) override { return no_bytes(); }
+
+  Status copy_in(Addr, const void*, Bytes, Stream) override { return no_bytes(); }
+  Status copy_out(void*, Addr, Bytes, Stream) override { return no_bytes(); }
+  Status copy_within(Addr, Addr, Bytes, Stream) override { return no_bytes(); }
+  Status fill(Addr, std::uint8_t, Bytes, Stream) override { return no_bytes(); }
+
+ private:
+  // What is at a granule: not reserved, reserved, or a part of a mapping of chunk (value >> 2) - 1.
+  using Granule = std::uint32_t;
+  static constexpr Granule kOutside = 0;
+  static constexpr Granule kReserved = 1;
+  static constexpr Granule kFirst = 2;  // a mapping begins here
+  static constexpr int kChunkShift = 2;
+  static constexpr std::uint64_t kLeafShift = 13;
+  static constexpr std::uint64_t kLeaf = std::uint64_t{1} << kLeafShift;
+
+  struct ChunkState {
+    Bytes size = 0;
+    std::uint32_t mappings = 0;
+    bool held = false;
+  };
+
+  explicit MetadataDriver(const MetadataDriverOptions& options);
+  static Status no_bytes();
+  [[nodiscard]] Bytes bytes(Granule granule) const { return chunks_[chunk_of(granule)].size; }
+  static std::uint32_t chunk_of(Granule granule) { return (granule >> kChunkShift) - 1; }
+  static bool mapped(Granule granule) { return granule >> kChunkShift != 0; }
+  Granule& at(std::uint64_t granule);
+  [[nodiscard]] Granule look(std::uint64_t granule) const;
+  // Whether size and address are whole granules in the address space, and more than nothing.
+  [[nodiscard]] bool aligned(Addr address, Bytes size) const;
+  [[nodiscard]] Status whole_mappings(const char* call, Addr address, Bytes size) const;
+  void drop_if_unused(std::uint32_t index);
+
+  MetadataDriverOptions options_;
+  DeviceInfo info_;
+  int shift_;
+
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<std::array<Granule, kLeaf>>> leaves_;
+  std::unordered_map<Addr, Bytes> ranges_;
+  std::unordered_map<Bytes, std::vector<Addr>> spare_ranges_;  // by size
+  Addr next_ = 0;                                              // where addresses are still unused
+  std::vector<ChunkState> chunks_;
+  std::vector<std::uint32_t> spare_chunks_;
+  Bytes used_ = 0;
+  Bytes peak_ = 0;
+  DriverCalls calls_;
+  LiveCounts live_;
+
+  std::atomic<std::uint64_t> next_stream_{1};
+  std::atomic<std::uint64_t> next_event_{1};
+  std::atomic<std::int64_t> streams_{0};
+  std::atomic<std::int64_t> events_{0};
+};
+
+}  // namespace penstock::driver
