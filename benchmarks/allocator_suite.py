@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All of the allocator benchmark on one card, one process a run, into one JSON.
+
+    python benchmarks/allocator_suite.py --output benchmarks/results/allocator/h200.json
+
+Every workload under native (twice: the second is the A/A row), expandable_segments and stitch, the
+cost of a call, the soak, the largest batch under a cap. The next run's imports happen while one
+runs; device work never overlaps. The file is written after every run, so that what was measured
+stays when time runs out: no run is begun that its estimate says would end after --limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allocators import ALLOCATORS
+
+HERE = Path(__file__).parent
+TRAINED = ("opt1.3b_full", "gpt2xl_recompute", "gpt2xl_generate", "opt1.3b_lora_recompute")
+FIND = (("gpt2xl_recompute", 76), ("opt1.3b_full", 64))  # where the search begins at 24 GiB
+# zero3 is left out where DeepSpeed is not installed.
+PARTS = ("calls", "soak", "workloads", "find", "zero3")
+
+
+@dataclass
+class Plan:
+    """One process: a script, its arguments, how long it may take on an H200."""
+
+    label: str
+    script: str
+    arguments: list[str]
+    seconds: float
+
+    def command(self, result: Path, extra: list[str]) -> list[str]:
+        script = [sys.executable, str(HERE / self.script), *self.arguments]
+        return [*script, "--json", str(result), "--wait", *extra]
+
+
+def plans(args: argparse.Namespace) -> list[Plan]:
+    """Cheap and decisive ones first."""
+    made = []
+    if "calls" in args.parts:
+        made += [
+            Plan(f"calls {name}", "allocator_calls.py", ["--allocator", name], 12)
+            for name in ALLOCATORS
+        ]
+    if "soak" in args.parts:
+        for name, seconds in (("stitch", args.soak), ("native", args.soak / 3)):
+            options = ["--allocator", name, "--seconds", str(seconds)]
+            made.append(Plan(f"soak {name}", "allocator_soak.py", options, seconds + 15))
+    if "workloads" in args.parts:
+        for work in args.workloads:
+            made += _of_workload(work, args, 25)
+    if "find" in args.parts:
+        for work, first in FIND:
+            for name in ALLOCATORS:
+                options = ["--workload", work, "--allocator", name, "--find-batch"]
+                options += ["--cap", args.cap, "--first-batch", str(first)]
+                made.append(Plan(f"find {work} {name}", "allocator_workloads.py", options, 35))
+    if "zero3" in args.parts and importlib.util.find_spec("deepspeed"):
+        made += _of_workload("opt1.3b_lora_zero3", args, 45)
+    return made
+
+
+def _of_workload(work: str, args: argparse.Namespace, seconds: float) -> list[Plan]:
+    rows = [(name, name) for name in ALLOCATORS] + [("native", "native again")]
+    steps = ["--steps", str(args.steps)] if args.steps else []
+    return [
+        Plan(
+            f"{work} {label}",
+            "allocator_workloads.py",
+            ["--workload", work, "--allocator", name, *steps],
+            seconds,
+        )
+        for name, label in rows
+    ]
+
+
+class Suite:
+    """Runs plans one after another, the next one's imports done ahead."""
+
+    def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
+        self.args, self.scratch = args, scratch
+        self.begin = time.monotonic()
+        self.extra = ["--device", args.device, *(["--tiny"] if args.tiny else [])]
+        self.runs: list[dict[str, Any]] = []
+
+    def left(self) -> float:
+        return self.args.limit - (time.monotonic() - self.begin)
+
+    def start(self, plan: Plan, number: int) -> Any:
+        """Start a process; it imports and waits for a line."""
+        log = (self.scratch / f"{number}.log").open("w")
+        command = plan.command(self.scratch / f"{number}.json", self.extra)
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, text=True
+        )
+
+    def finish(self, plan: Plan, number: int, process: Any) -> dict[str, Any]:
+        """Let it go, wait for it, read its result."""
+        begin = time.monotonic()
+        row: dict[str, Any] = {"label": plan.label}
+        try:
+            # Three times the estimate, and never into the time after the limit.
+            process.communicate("go\n", timeout=max(5.0, min(3 * plan.seconds, self.left() + 30)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            row["error"] = f"stopped after {time.monotonic() - begin:.0f} s"
+        except BrokenPipeError:
+            process.wait()
+        row["wall_s"] = round(time.monotonic() - begin, 2)
+        row["exit"] = process.returncode
+        result = self.scratch / f"{number}.json"
+        if result.exists():
+            row.update(json.loads(result.read_text()))
+        if process.returncode != 0:
+            log = (self.scratch / f"{number}.log").read_text()
+            row.setdefault("error", log.strip().split("\n")[-1][:300])
+            print(log[-4000:], file=sys.stderr)
+        return row
+
+    def run(self, todo: list[Plan], done: Any) -> None:
+        waiting = self.start(todo[0], 0) if todo else None
+        for number, plan in enumerate(todo):
+            process, waiting = waiting, None
+            if self.left() < plan.seconds and not self.args.tiny:
+                if process is not None:
+                    process.communicate("")  # the end of its input ends it
+                self.runs.append({"label": plan.label, "skipped": "no time left"})
+                print(f"{plan.label:<40} skipped: {self.left():.0f} s left", flush=True)
+                continue
+            process = process or self.start(plan, number)
+            if number + 1 < len(todo):
+                waiting = self.start(todo[number + 1], number + 1)
+            row = self.finish(plan, number, process)
+            self.runs.append(row)
+            print(f"{plan.label:<40} {summary(row)}", flush=True)
+            done(self.runs)
+
+
+def summary(row: dict[str, Any]) -> str:
+    """One line of what a run found."""
+    head = f"{row['wall_s']:6.1f} s  "
+    if "error" in row:
+        return head + f"FAILED ({row['exit']}): {row['error']}"
+    memory = row.get("memory") or {}
+    if row.get("find_batch"):
+        return head + f"largest batch {row['largest_batch']}"
+    if row.get("soak"):
+        counts = row["counts"]
+        return head + f"{row['mismatches']} mismatches in {counts.get('verified', 0)} checks"
+    if row.get("calls"):
+        return head + "  ".join(f"{r['bytes']}/{r['live']}: {r['ns']:.0f}" for r in row["rows"])
+    line = head + f"{row['timed_ms']:8.0f} ms timed  last {row['outcomes'][-1]:.5f}"
+    if memory:
+        line += f"  active {memory['peak_active_bytes'] / 2**30:.2f}"
+        line += f"  reserved {memory['peak_reserved_bytes'] / 2**30:.2f} GiB"
+        line += f"  utilisation {memory['utilisation']:.4f}"
+    return line
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--workloads", nargs="+", default=list(TRAINED))
+    parser.add_argument("--limit", type=float, default=345.0, help="seconds for everything")
+    parser.add_argument("--soak", type=float, default=24.0, help="seconds of it under stitch")
+    parser.add_argument("--cap", default="24GiB", help="for the largest batch")
+    parser.add_argument("--steps", type=int, default=None)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    return parser.parse_args(argv)
+
+
+def where(device: str) -> dict[str, Any]:
+    """Card, driver, torch, commit; on a CPU there is no card."""
+    from measure import provenance
+
+    try:
+        return provenance()
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        if device == "cuda":
+            raise
+        import torch
+
+        return {"card": "no GPU", "torch": torch.__version__, "commit": "unknown", "date": ""}
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = arguments(argv)
+    document = {
+        "title": "The stitching allocator beside PyTorch's own",
+        "command": "python benchmarks/allocator_suite.py " + " ".join(argv or sys.argv[1:]),
+        "where": where(args.device),
+    }
+
+    def save(runs: list[dict[str, Any]]) -> None:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps({**document, "runs": runs}, indent=1) + "\n")
+
+    with tempfile.TemporaryDirectory() as scratch:
+        suite = Suite(args, Path(scratch))
+        suite.run(plans(args), save)
+        save(suite.runs)
+    print(f"{args.limit - suite.left():.0f} s in all")
+    return 1 if any(row.get("exit") for row in suite.runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

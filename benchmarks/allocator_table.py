@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write docs/allocator-benchmarks.md from the results of allocator_suite.py.
+
+python benchmarks/allocator_table.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "allocator"
+TARGET = ROOT / "docs" / "allocator-benchmarks.md"
+
+HEAD = """# Benchmarks of the stitching allocator
+
+Written by `python benchmarks/allocator_table.py` from the files in `benchmarks/results/allocator/`,
+which `benchmarks/allocator_suite.py` makes; every row is a process of its own. *native* and
+*expandable* are PyTorch's allocator without and with `expandable_segments:True`, *stitch* is
+`penstock.enable()`. *Native again* is the same once more (A/A): what differs there is noise.
+"""
+
+MEMORY_NOTE = """*Utilisation* is peak requested bytes over peak reserved bytes, *active* what
+blocks take after rounding, until their last use is over; *driver* is the fall of the driver's own
+free-memory figure, kernels that were loaded included. *Time* is the sum of the steps after warm-up,
+each waited for. *Same* says whether every loss, or every generated token's mean, equals native's
+bit for bit.
+"""
+
+
+def gib(size: float) -> str:
+    return f"{size / (1 << 30):.2f}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return [*lines, *["| " + " | ".join(row) + " |" for row in rows], ""]
+
+
+def percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def usable(runs: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    return [run for run in runs if key in run and "error" not in run]
+
+
+def variant(run: dict[str, Any]) -> str:
+    return "native again" if run["label"].endswith("again") else str(run["allocator"])
+
+
+def workload_rows(runs: list[dict[str, Any]]) -> Iterator[list[str]]:
+    """One row a run, beside native's of the same workload."""
+    natives = {run["workload"]: run for run in runs if variant(run) == "native"}
+    shown = ""
+    for run in runs:
+        memory, native = run["memory"], natives.get(run["workload"])
+        ratio = same = ""
+        if native is not None and native is not run:
+            ratio = f"{run['timed_ms'] / native['timed_ms']:.3f}"
+            same = "yes" if run["outcomes"] == native["outcomes"] else "no"
+        yield [
+            run["title"] if run["title"] != shown else "",
+            variant(run),
+            gib(memory["peak_requested_bytes"]),
+            gib(memory["peak_active_bytes"]),
+            gib(memory["peak_reserved_bytes"]),
+            percent(memory["utilisation"]),
+            gib(run["used_by_driver_bytes"]),
+            f"{run['timed_ms']:.0f}",
+            ratio,
+            same,
+        ]
+        shown = run["title"]
+
+
+def workloads(runs: list[dict[str, Any]]) -> list[str]:
+    head = ["workload", "allocator", "requested GiB", "active GiB", "reserved GiB", "utilisation"]
+    head += ["driver GiB", "time ms", "x native", "same"]
+    found = [run for run in usable(runs, "timed_ms") if run["memory"]]
+    if not found:
+        return []
+    return [
+        "### Memory and time",
+        "",
+        *MEMORY_NOTE.split("\n"),
+        *table(head, list(workload_rows(found))),
+    ]
+
+
+def batches(runs: list[dict[str, Any]]) -> list[str]:
+    found = usable(runs, "find_batch")
+    rows = [
+        [
+            run["title"],
+            gib(run["cap_bytes"]),
+            str(run["allocator"]),
+            str(run["largest_batch"]),
+            gib(run["memory"]["peak_reserved_bytes"]) if run["memory"] else "",
+            ", ".join(sorted({one["error"] for one in run["tries"] if not one["fits"]})),
+        ]
+        for run in found
+    ]
+    if not rows:
+        return []
+    head = [
+        "workload",
+        "cap GiB",
+        "allocator",
+        "largest batch",
+        "peak reserved GiB",
+        "error beyond",
+    ]
+    note = "Sequences a quarter as long as above; a batch counts if every length runs. The next"
+    return [
+        "### Largest batch under a cap",
+        "",
+        note + " larger one failed.",
+        "",
+        *table(head, rows),
+    ]
+
+
+def calls(runs: list[dict[str, Any]]) -> list[str]:
+    found = usable(runs, "calls")
+    if not found:
+        return []
+    names = [str(run["allocator"]) for run in found]
+    by_case: dict[tuple[int, int], dict[str, str]] = {}
+    for run in found:
+        for row in run["rows"]:
+            cell = f"{row['ns']:.0f} ({row['again_ns']:.0f})"
+            by_case.setdefault((row["bytes"], row["live"]), {})[str(run["allocator"])] = cell
+    rows = [
+        [f"{size:,}", f"{live:,}", *[cells.get(name, "") for name in names]]
+        for (size, live), cells in by_case.items()
+    ]
+    note = (
+        "Nanoseconds of `torch.empty(n)` and its release, Python included, median; measured again "
+        "in brackets. The same for one byte of host memory: "
+        + ", ".join(f"{run['cpu_ns']:.0f}" for run in found)
+        + "."
+    )
+    head = ["bytes", "other live tensors", *names]
+    return ["### Cost of a call", "", note, "", *table(head, rows)]
+
+
+def soaks(runs: list[dict[str, Any]]) -> list[str]:
+    found = usable(runs, "soak")
+    if not found:
+        return []
+    rows = []
+    for run in found:
+        counts = run["counts"]
+        rows.append(
+            [
+                str(run["allocator"]),
+                f"{run['seconds']:.0f}",
+                f"{run['threads']} + 1, {run['streams']} + {run['streams'] // run['threads']}",
+                f"{counts.get('verified', 0):,}",
+                gib(counts.get("verified_bytes", 0)),
+                f"{counts.get('replays', 0):,}",
+                f"{counts.get('record_stream', 0):,}",
+                f"{counts.get('out_of_memory', 0):,}",
+                str(run["mismatches"]),
+                "yes" if run["passed"] else "no",
+            ]
+        )
+    head = ["allocator", "s", "threads, streams", "checks", "GiB checked", "graph replays"]
+    head += ["record_stream", "out of memory", "mismatches", "passed"]
+    note = (
+        "Every tensor carries a pattern of its own, checked by the device before it is freed "
+        "(benchmarks/allocator_soak.py)."
+    )
+    return ["### Soak", "", note, "", *table(head, rows)]
+
+
+def failures(runs: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        [run["label"], run.get("error", run.get("skipped", ""))]
+        for run in runs
+        if "error" in run or "skipped" in run
+    ]
+    return ["### Not measured", "", *table(["run", "why"], rows)] if rows else []
+
+
+def section(document: dict[str, Any]) -> str:
+    place, runs = document["where"], document["runs"]
+    lines = [
+        f"## {document['title']}",
+        "",
+        f"{place['card']}; torch {place['torch']}; {place['date']}; commit {place['commit'][:10]}. "
+        f"`{document['command']}`",
+        "",
+    ]
+    for part in (workloads, batches, calls, soaks, failures):
+        lines += part(runs)
+    return "\n".join(lines)
+
+
+def page(files: list[Path]) -> str:
+    return "\n".join([HEAD, *[section(json.loads(path.read_text())) for path in files]])
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="fail if the page is not current")
+    args = parser.parse_args(argv)
+    files = sorted(RESULTS.glob("*.json"))
+    if not files:
+        print(f"no results in {RESULTS.relative_to(ROOT)}", file=sys.stderr)
+        return 1
+    text = page(files)
+    if args.check:
+        return 0 if TARGET.exists() and TARGET.read_text() == text else 1
+    TARGET.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

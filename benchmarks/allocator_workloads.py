@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One workload under one allocator, in a process of its own: memory, step times, losses.
+
+    python benchmarks/allocator_workloads.py --workload gpt2xl_recompute --allocator stitch
+    python benchmarks/allocator_workloads.py --workload gpt2xl_recompute --allocator native \
+        --find-batch --cap 24GiB
+
+A step is timed by the host's clock between two waits for the device, so that the allocator's own
+time and the driver calls it makes are in it. The first pass over the batches is warm-up; peaks are
+those of the whole process. `--find-batch` looks for the largest batch that a cap lets through,
+recovering from each failure in the same process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import allocators
+
+# Imported before a run begins: together they take longer than some runs.
+AHEAD = (
+    "torch",
+    "transformers.models.opt.modeling_opt",
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.generation.utils",
+    "peft",
+    "allocator_models",
+)
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--workload", required=True)
+    allocators.add_arguments(parser)
+    parser.add_argument("--steps", type=int, default=None, help="default: all passes")
+    parser.add_argument("--find-batch", action="store_true")
+    parser.add_argument("--first-batch", type=int, default=None, help="where the search begins")
+    parser.add_argument("--deterministic", action=argparse.BooleanOptionalAction, default=True)
+    args = parser.parse_args(argv)
+    if args.find_batch and not args.cap:
+        parser.error("--find-batch needs --cap")
+    if args.steps is not None and args.steps < 1:
+        parser.error("--steps must be at least 1")
+    return args
+
+
+class Run:
+    """One process: the task, its clock and its figures."""
+
+    def __init__(self, args: argparse.Namespace, work: Any) -> None:
+        import torch
+        from allocator_models import build_task
+
+        self.args, self.work, self.torch = args, work, torch
+        if args.deterministic:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.utils.deterministic.fill_uninitialized_memory = False
+            warnings.filterwarnings("ignore", message=".*determinis.*")
+        self.driver = allocators.DriverMemory(args.device)
+        begin = time.perf_counter()
+        self.task = build_task(work, args.device, small=args.tiny)
+        self.wait()
+        self.build_s = time.perf_counter() - begin
+        self.begin = time.perf_counter()
+
+    def wait(self) -> None:
+        if self.args.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def step(self, number: int) -> tuple[float, float]:
+        """Milliseconds and outcome (the loss) of a step."""
+        self.wait()
+        begin = time.perf_counter()
+        outcome = self.task.step(number)
+        self.wait()
+        elapsed = (time.perf_counter() - begin) * 1e3
+        self.driver.look()
+        return elapsed, float(outcome)
+
+    def reserved(self) -> int:
+        return self.torch.cuda.memory_reserved() if self.args.device == "cuda" else 0
+
+    def common(self) -> dict[str, Any]:
+        args = self.args
+        return {
+            "workload": self.work.name,
+            "title": self.work.title,
+            "allocator": args.allocator,
+            "cap_bytes": args.cap,
+            "device": args.device,
+            "tiny": args.tiny,
+            "deterministic": args.deterministic,
+            "reference_active_gib": self.work.reference_active_gib,
+            "build_s": round(self.build_s, 3),
+            "used_by_driver_bytes": self.driver.used,
+            "memory": allocators.memory_figures(args.device),
+            "allocator_counters": stitch_counters(args),
+        }
+
+
+def stitch_counters(args: argparse.Namespace) -> dict[str, Any]:
+    """What the stitching allocator counts beyond torch's own names."""
+    if args.allocator != "stitch" or args.device == "cpu":
+        return {}
+    import torch
+
+    stats = torch.cuda.memory_stats()
+    return {name: value for name, value in stats.items() if name.startswith("penstock")}
+
+
+def run_steps(run: Run) -> dict[str, Any]:
+    """All steps; those after the first pass (or the first half of --steps) count as timed."""
+    work = run.work
+    total = run.args.steps or work.steps
+    warm = len(work.shapes) if run.args.steps is None else total // 2
+    times, outcomes, curve = [], [], []
+    for number in range(total):
+        elapsed, outcome = run.step(number)
+        times.append(round(elapsed, 3))
+        outcomes.append(outcome)
+        curve.append([round(time.perf_counter() - run.begin, 4), run.reserved()])
+    return {
+        "steps": total,
+        "timed_from": warm,
+        "shapes": [list(work.order(number)) for number in range(total)],
+        "step_ms": times,
+        "timed_ms": round(sum(times[warm:]), 3),
+        "outcomes": outcomes,
+        "reserved_after_step": curve,
+        **run.common(),
+    }
+
+
+def batch_fits(run: Run, sequences: int) -> dict[str, Any]:
+    """Run every length once with this batch; out of memory is an answer, not an end."""
+    from allocator_models import with_batch
+
+    work = with_batch(run.work, sequences)
+    run.task.use(work, run.args.device)
+    begin = time.perf_counter()
+    row: dict[str, Any] = {"batch": sequences, "fits": True}
+    try:
+        for number in range(work.steps):
+            run.step(number)
+    except RuntimeError as error:
+        if not allocators.is_out_of_memory(error):
+            raise
+        row.update(fits=False, error=type(error).__name__, message=str(error)[:300])
+    run.task.recover()
+    gc.collect()
+    if run.args.device == "cuda":
+        run.torch.cuda.empty_cache()
+    row["seconds"] = round(time.perf_counter() - begin, 2)
+    print(f"  batch {sequences}: {'fits' if row['fits'] else row['error']}", file=sys.stderr)
+    return row
+
+
+def largest_batch(first: int, fits: Any) -> tuple[int, list[dict[str, Any]]]:
+    """Step away from `first`, twice as far each time, until one fits and one does not; halve."""
+    tries: list[dict[str, Any]] = []
+
+    def attempt(batch: int) -> bool:
+        tries.append(fits(batch))
+        return bool(tries[-1]["fits"])
+
+    low, high = 0, None  # the largest that fits, the smallest that does not
+    batch = max(1, first)
+    stride = max(1, batch // 5)
+    while high is None or (low == 0 and high > 1):
+        if attempt(batch):
+            low, batch = batch, batch + stride
+            if high is not None:
+                break
+        else:
+            high, batch = batch, max(1, batch - stride)
+            if low:
+                break
+        stride *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if attempt(middle):
+            low = middle
+        else:
+            high = middle
+    return low, tries
+
+
+def run_find_batch(run: Run) -> dict[str, Any]:
+    """The largest batch under the cap."""
+    first = run.args.first_batch or 4 * run.work.shapes[0][0]
+    best, tries = largest_batch(first, lambda batch: batch_fits(run, batch))
+    return {"find_batch": True, "largest_batch": best, "tries": tries, **run.common()}
+
+
+def write(result: dict[str, Any], target: str | None) -> None:
+    text = json.dumps(result, indent=2) + "\n"
+    if target is None:
+        sys.stdout.write(text)
+    else:
+        Path(target).write_text(text)
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = arguments(argv)
+    allocators.prepare(args.allocator)
+    if args.wait:
+        allocators.wait_for_go(*AHEAD)
+    from allocator_models import WORKLOADS, tiny
+
+    if args.workload not in WORKLOADS:
+        print(f"no workload {args.workload}; there are {', '.join(WORKLOADS)}", file=sys.stderr)
+        return 2
+    work = WORKLOADS[args.workload]
+    allocators.install(args.allocator, device=args.device, cap=args.cap)
+    run = Run(args, tiny(work) if args.tiny else work)
+    write((run_find_batch if args.find_batch else run_steps)(run), args.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
