@@ -2,8 +2,8 @@
 """Models and batches of the allocator benchmark: shapes of real work, synthetic weights.
 
 Everything is seeded and made on the device, so that a workload gives the same losses whichever
-allocator serves it. Lengths are those of the longest sequence of each batch, as a length-sorted
-loader would not give them: long and short in turn, the second time in another order.
+allocator serves it. A batch is as long as its longest sequence; long and short batches take turns,
+from the second pass on in another order.
 """
 
 from __future__ import annotations

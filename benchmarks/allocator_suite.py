@@ -125,7 +125,8 @@ class Suite:
             row.update(json.loads(result.read_text()))
         if process.returncode != 0:
             log = (self.scratch / f"{number}.log").read_text()
-            row.setdefault("error", log.strip().split("\n")[-1][:300])
+            if not result.exists():
+                row.setdefault("error", log.strip().split("\n")[-1][:300])
             print(log[-4000:], file=sys.stderr)
         return row
 
@@ -158,7 +159,8 @@ def summary(row: dict[str, Any]) -> str:
         return head + f"largest batch {row['largest_batch']}"
     if row.get("soak"):
         counts = row["counts"]
-        return head + f"{row['mismatches']} mismatches in {counts.get('verified', 0)} checks"
+        found = f"{row['mismatches']} mismatches in {counts.get('verified', 0)} checks"
+        return head + found + ("" if row["passed"] else "  FAILED")
     if row.get("calls"):
         return head + "  ".join(f"{r['bytes']}/{r['live']}: {r['ns']:.0f}" for r in row["rows"])
     line = head + f"{row['timed_ms']:8.0f} ms timed  last {row['outcomes'][-1]:.5f}"

@@ -93,6 +93,31 @@ def workloads(runs: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def driver_calls(run: dict[str, Any]) -> tuple[int, int]:
+    """How often the driver was asked, in all and during the timed steps."""
+    calls = [state[2] for state in run["state_after_step"]]
+    before = calls[run["timed_from"] - 1] if run["timed_from"] else 0
+    return calls[-1], calls[-1] - before
+
+
+def stitching(runs: list[dict[str, Any]]) -> list[str]:
+    rows = []
+    for run in usable(runs, "timed_ms"):
+        counters = run.get("allocator_counters")
+        if not counters:
+            continue
+        total, timed = driver_calls(run)
+        names = ("stitches", "stitch_hits", "retries", "stream_waits")
+        counts = [f"{counters.get(f'penstock.{name}', 0):,}" for name in names]
+        ranges = counters.get("penstock.stitched_range_bytes.peak", 0)
+        rows.append([run["title"], *counts, gib(ranges), f"{total:,}", f"{timed:,}"])
+    if not rows:
+        return []
+    head = ["workload", "stitches", "served by an earlier one", "retries", "waits for a stream"]
+    head += ["addresses of stitched ranges GiB", "driver calls", "of them in timed steps"]
+    return ["### What stitching did", "", *table(head, rows)]
+
+
 def batches(runs: list[dict[str, Any]]) -> list[str]:
     found = usable(runs, "find_batch")
     rows = [
@@ -116,14 +141,9 @@ def batches(runs: list[dict[str, Any]]) -> list[str]:
         "peak reserved GiB",
         "error beyond",
     ]
-    note = "Sequences a quarter as long as above; a batch counts if every length runs. The next"
-    return [
-        "### Largest batch under a cap",
-        "",
-        note + " larger one failed.",
-        "",
-        *table(head, rows),
-    ]
+    note = """Sequences a quarter as long as above; a batch counts if every length runs, and one
+sequence more failed. The search is one process that recovers from each failure."""
+    return ["### Largest batch under a cap", "", note, "", *table(head, rows)]
 
 
 def calls(runs: list[dict[str, Any]]) -> list[str]:
@@ -151,7 +171,7 @@ def calls(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def soaks(runs: list[dict[str, Any]]) -> list[str]:
-    found = usable(runs, "soak")
+    found = [run for run in runs if "soak" in run and "counts" in run]
     if not found:
         return []
     rows = []
@@ -181,12 +201,14 @@ def soaks(runs: list[dict[str, Any]]) -> list[str]:
 
 
 def failures(runs: list[dict[str, Any]]) -> list[str]:
-    rows = [
-        [run["label"], run.get("error", run.get("skipped", ""))]
-        for run in runs
-        if "error" in run or "skipped" in run
-    ]
-    return ["### Not measured", "", *table(["run", "why"], rows)] if rows else []
+    rows = []
+    for run in runs:
+        why = run.get("error", run.get("skipped"))
+        if why is None and run.get("exit"):
+            why = f"exit code {run['exit']} after its result"
+        if why is not None:
+            rows.append([run["label"], why])
+    return ["### Not measured, or failed", "", *table(["run", "why"], rows)] if rows else []
 
 
 def section(document: dict[str, Any]) -> str:
@@ -198,7 +220,7 @@ def section(document: dict[str, Any]) -> str:
         f"`{document['command']}`",
         "",
     ]
-    for part in (workloads, batches, calls, soaks, failures):
+    for part in (workloads, stitching, batches, calls, soaks, failures):
         lines += part(runs)
     return "\n".join(lines)
 

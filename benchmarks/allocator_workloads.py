@@ -84,8 +84,16 @@ class Run:
         self.driver.look()
         return elapsed, float(outcome)
 
-    def reserved(self) -> int:
-        return self.torch.cuda.memory_reserved() if self.args.device == "cuda" else 0
+    def state(self) -> list[float]:
+        """Seconds since the steps began, reserved bytes, the allocator's driver calls so far."""
+        if self.args.device == "cpu":
+            return [round(time.perf_counter() - self.begin, 4), 0, 0]
+        stats = self.torch.cuda.memory_stats()
+        reserved = stats.get("reserved_bytes.all.current", 0)
+        # torch counts its own allocations and releases, stitching every call of the driver.
+        torch_calls = stats.get("num_device_alloc", 0) + stats.get("num_device_free", 0)
+        calls = stats.get("penstock.driver_calls", torch_calls)
+        return [round(time.perf_counter() - self.begin, 4), reserved, calls]
 
     def common(self) -> dict[str, Any]:
         args = self.args
@@ -120,12 +128,12 @@ def run_steps(run: Run) -> dict[str, Any]:
     work = run.work
     total = run.args.steps or work.steps
     warm = len(work.shapes) if run.args.steps is None else total // 2
-    times, outcomes, curve = [], [], []
+    times, outcomes, states = [], [], []
     for number in range(total):
         elapsed, outcome = run.step(number)
         times.append(round(elapsed, 3))
         outcomes.append(outcome)
-        curve.append([round(time.perf_counter() - run.begin, 4), run.reserved()])
+        states.append(run.state())
     return {
         "steps": total,
         "timed_from": warm,
@@ -133,7 +141,7 @@ def run_steps(run: Run) -> dict[str, Any]:
         "step_ms": times,
         "timed_ms": round(sum(times[warm:]), 3),
         "outcomes": outcomes,
-        "reserved_after_step": curve,
+        "state_after_step": states,
         **run.common(),
     }
 

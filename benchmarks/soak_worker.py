@@ -305,6 +305,7 @@ class GraphWorker(Worker):
 
     def run(self) -> None:
         self.begin()
+        self.shared.stop.wait(1.0)  # the others load their kernels, which a capture may not meet
         while not self.shared.stop.is_set():
             self.cycle()
         while self.live:

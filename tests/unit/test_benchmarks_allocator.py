@@ -91,6 +91,11 @@ def made_run(work, allocator, reserved, outcomes, label=None):
             "peak_reserved_bytes": reserved * GIB,
             "utilisation": 4 / reserved,
         },
+        "timed_from": 1,
+        "state_after_step": [[0.1, reserved * GIB, 70], [0.2, reserved * GIB, 73]],
+        "allocator_counters": {"penstock.stitches": 12, "penstock.stitch_hits": 3456}
+        if allocator == "stitch"
+        else {},
     }
 
 
@@ -127,8 +132,9 @@ def made_document():
                 "threads": 4,
                 "streams": 12,
                 "counts": {"verified": 5000, "verified_bytes": 7 * GIB},
-                "mismatches": 0,
-                "passed": True,
+                "mismatches": 2,
+                "passed": False,
+                "exit": 1,
             },
             {"label": "w expandable", "skipped": "no time left"},
             {"label": "z native", "timed_ms": 1.0, "error": "stopped after 9 s"},
@@ -146,7 +152,9 @@ def test_page_from_results(tmp_path):
     assert "|  | native again | 4.00 | 5.00 | 8.00 | 50.0 % | 9.00 | 800 | 1.000 | no |" in text
     assert "| W | 24.00 | stitch | 81 | 24.00 | OutOfMemoryError |" in text
     assert "| 1,048,576 | 1,000 | 1234 (1240) |" in text
-    assert "| stitch | 24 | 4 + 1, 12 + 3 | 5,000 | 7.00 | 0 | 0 | 0 | 0 | yes |" in text
+    assert "| W | 12 | 3,456 | 0 | 0 | 0.00 | 73 | 3 |" in text
+    assert "| stitch | 24 | 4 + 1, 12 + 3 | 5,000 | 7.00 | 0 | 0 | 0 | 2 | no |" in text
+    assert "| soak stitch | exit code 1 after its result |" in text
     assert "| w expandable | no time left |" in text
     assert "| z native | stopped after 9 s |" in text
 
