@@ -13,6 +13,7 @@ using Addr = std::uint64_t;  // an address in the device's (unified) address spa
 inline constexpr Bytes kKiB = 1024;
 inline constexpr Bytes kMiB = 1024 * kKiB;
 inline constexpr Bytes kGiB = 1024 * kMiB;
+inline constexpr Bytes kTiB = 1024 * kGiB;
 
 constexpr Bytes align_up(Bytes value, Bytes multiple) {
   return (value + multiple - 1) / multiple * multiple;
