@@ -62,7 +62,8 @@ def install(allocator: str, *, device: str, cap: int | None) -> None:
     if allocator == "stitch":
         import penstock
 
-        penstock.enable(**({"gpu_memory": cap} if cap else {}))
+        if not penstock.enable(gpu_memory=cap):
+            raise RuntimeError("penstock.enable() left torch's own allocator in place")
         torch.cuda.init()
     elif cap:
         torch.cuda.set_per_process_memory_fraction(cap / torch.cuda.mem_get_info()[1])
