@@ -15,12 +15,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
     from .torch import Attachment, attach, attachments, memory_summary, stats
+    from .torch.allocator import enable, mem_pool
 
 # Public name -> the module that defines it.
 _PUBLIC = {
     "Attachment": "penstock.torch",
     "attach": "penstock.torch",
     "attachments": "penstock.torch",
+    "enable": "penstock.torch.allocator",
+    "mem_pool": "penstock.torch.allocator",
     "memory_summary": "penstock.torch",
     "stats": "penstock.torch",
     "EnvironmentProblem": "penstock.errors",
@@ -40,6 +43,8 @@ __all__ = [
     "__version__",
     "attach",
     "attachments",
+    "enable",
+    "mem_pool",
     "memory_summary",
     "stats",
 ]

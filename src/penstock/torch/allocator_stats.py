@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.cuda.memory_stats() from the allocator's own counters.
+
+The names and their nesting are torch's, so that memory_allocated(), memory_summary() and what
+programs read themselves go on to work; ``penstock.*`` has what torch's allocator does not know.
+A segment is a chunk here. Small and large are told apart by the size of a request, as in torch,
+and may lie in the same chunk: of segments and of reserved memory only the sum has a meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.native.allocator_structs import COUNTS, WHOLE_STATS, AllocatorStats, Stat
+from penstock.native.torch_allocator import TorchAllocator
+
+POOLS = ("all", "small_pool", "large_pool")
+# torch's name -> ours.
+NAMES = {
+    "allocation": "allocations",
+    "active": "active_blocks",
+    "inactive_split": "inactive_blocks",
+    "allocated_bytes": "allocated_bytes",
+    "reserved_bytes": "reserved_bytes",
+    "active_bytes": "active_bytes",
+    "inactive_split_bytes": "inactive_bytes",
+    "requested_bytes": "requested_bytes",
+}
+
+
+def memory_stats(device: int) -> dict[str, Any]:
+    """The statistics of a device, nested as ``torch._C._cuda_memoryStats`` nests them."""
+    return as_torch(TorchAllocator(device).stats())
+
+
+def as_torch(stats: AllocatorStats) -> dict[str, Any]:
+    """A struct of counters in torch's form."""
+    told: dict[str, Any] = {
+        name: dict(zip(POOLS, map(_stat, getattr(stats, ours)), strict=True))
+        for name, ours in NAMES.items()
+    }
+    none = _stat(Stat())
+    told["segment"] = {"all": _stat(stats.chunks), "small_pool": none, "large_pool": none}
+    told["oversize_allocations"] = none
+    told["oversize_segments"] = none
+    told["num_alloc_retries"] = stats.retries
+    told["num_ooms"] = stats.out_of_memory
+    told["num_sync_all_streams"] = 0
+    told["num_device_alloc"] = stats.chunks.allocated
+    told["num_device_free"] = stats.chunks.freed
+    told["max_split_size"] = -1
+    told["penstock"] = {name: _stat(getattr(stats, name)) for name in WHOLE_STATS}
+    told["penstock"] |= {name: getattr(stats, name) for name in COUNTS}
+    told["penstock"]["budget_bytes"] = stats.budget
+    return told
+
+
+def memory_fraction(device: int) -> float:
+    """The share of the device's memory that the allocator may hold."""
+    stats = TorchAllocator(device).stats()
+    if not stats.device_total or not stats.budget:
+        return 1.0
+    share = int(stats.budget) / int(stats.device_total)
+    return min(1.0, round(share, 6))  # it was cut to whole bytes
+
+
+def _stat(stat: Stat) -> dict[str, int]:
+    return {name: getattr(stat, name) for name, *_ in stat._fields_}

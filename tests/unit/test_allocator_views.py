@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the allocator says of itself, in torch's form: statistics, segments, traces, frames."""
+
+from __future__ import annotations
+
+import threading
+
+from penstock.native.allocator_structs import AllocatorStats, HistoryEvent, PieceInfo
+from penstock.torch import allocator_snapshot as views
+from penstock.torch.allocator_frames import MOST_FRAMES, FrameTable
+from penstock.torch.allocator_stats import as_torch
+
+RUN = 0x7F00_0000_0000
+STITCHED = 0x7E00_0000_0000
+CHUNK = 2 << 20
+
+
+def piece(offset, size, block=0, block_offset=0, **more):
+    more.setdefault("state", 1 if block else 0)
+    return PieceInfo(RUN, 4 * CHUNK, RUN + offset, size, block, block_offset, **more)
+
+
+def stitched_state(events=()):
+    """Two blocks where they lie, and one stitched from the two gaps around the second."""
+    pieces = [
+        piece(0, CHUNK, RUN, requested_bytes=CHUNK - 7),
+        piece(CHUNK, CHUNK, STITCHED, 0, requested_bytes=2 * CHUNK - 9, stitched=1),
+        piece(2 * CHUNK, CHUNK // 2, RUN + 2 * CHUNK, requested_bytes=100, state=2),
+        piece(5 * CHUNK // 2, CHUNK // 2),
+        piece(3 * CHUNK, CHUNK, STITCHED, CHUNK, stitched=1),
+    ]
+    return views.State(3, pieces, list(events))
+
+
+def event(kind, address, size, context=0, time_ns=5000):
+    return HistoryEvent(time_ns, address, size, size - 1, 7, 0, 0, context, kind)
+
+
+def test_segments_add_up_to_what_is_reserved():
+    found = views.segments(stitched_state(), FrameTable())
+    assert sum(each["total_size"] for each in found) == 4 * CHUNK
+    by_address = {each["address"]: each for each in found}
+    assert sorted(by_address) == [STITCHED, RUN, RUN + 2 * CHUNK]
+    whole = by_address[STITCHED]
+    assert [(b["address"], b["size"], b["requested_size"]) for b in whole["blocks"]] == [
+        (STITCHED, 2 * CHUNK, 2 * CHUNK - 9)
+    ]
+    assert whole["allocated_size"] == whole["active_size"] == 2 * CHUNK
+    tail = by_address[RUN + 2 * CHUNK]
+    assert [block["state"] for block in tail["blocks"]] == ["active_awaiting_free", "inactive"]
+    assert (tail["allocated_size"], tail["active_size"]) == (0, CHUNK // 2)
+    assert {each["device"] for each in found} == {3}
+
+
+def test_segments_of_one_pool():
+    pieces = [piece(0, CHUNK, RUN, pool_high=1), piece(CHUNK, CHUNK)]
+    found = views.segments(views.State(0, pieces, []), FrameTable(), (1, 0))
+    assert [(each["address"], each["segment_pool_id"]) for each in found] == [(RUN, (1, 0))]
+
+
+def test_a_snapshot_keeps_runs_whole_beside_stitched_blocks():
+    segments, trace = views.snapshot(stitched_state(), FrameTable())
+    by_address = {each["address"]: each for each in segments}
+    assert sorted(by_address) == [STITCHED, RUN]
+    assert by_address[RUN]["total_size"] == 4 * CHUNK
+    assert [b["state"] for b in by_address[RUN]["blocks"]] == [
+        "active_allocated",
+        "inactive",
+        "active_awaiting_free",
+        "inactive",
+        "inactive",
+    ]
+    active = [b for s in segments for b in s["blocks"] if b["state"] == "active_allocated"]
+    assert sorted(b["address"] for b in active) == [STITCHED, RUN]
+    assert trace == []
+
+
+def test_a_range_that_is_kept_unused_is_in_the_snapshot_if_events_speak_of_it():
+    idle, gone = STITCHED + 64 * CHUNK, STITCHED + 128 * CHUNK
+    unmapped = RUN + 8 * CHUNK
+    events = [
+        event(views.STITCH, idle, 3 * CHUNK),
+        event(views.ALLOC, idle, 2 * CHUNK),
+        event(views.FREE_REQUESTED, idle, 2 * CHUNK),
+        event(views.FREE_COMPLETED, idle, 2 * CHUNK),
+        event(views.STITCH, gone, CHUNK),
+        event(views.UNSTITCH, gone, CHUNK),
+        event(views.ALLOC, unmapped, CHUNK),
+        event(views.FREE_COMPLETED, unmapped, CHUNK),
+        event(views.UNMAP, unmapped, CHUNK),
+    ]
+    segments, trace = views.snapshot(stitched_state(events), FrameTable())
+    extra = {s["address"]: s["total_size"] for s in segments if s["address"] not in (RUN, STITCHED)}
+    assert extra == {idle: 3 * CHUNK}
+    assert [entry["action"] for entry in trace[:4]] == [
+        "segment_alloc",
+        "alloc",
+        "free_requested",
+        "free_completed",
+    ]
+    assert trace[0]["time_us"] == 5
+    assert trace[0]["stream"] == 7
+
+
+def test_an_out_of_memory_event_tells_what_was_free():
+    _, trace = views.snapshot(
+        views.State(0, [], [event(views.OOM, 12345, 4 * CHUNK)]), FrameTable()
+    )
+    assert (trace[0]["action"], trace[0]["device_free"], trace[0]["size"]) == (
+        "oom",
+        12345,
+        4 * CHUNK,
+    )
+    assert "addr" not in trace[0]
+
+
+def remember(table):
+    return table.take()
+
+
+def test_frames_are_those_of_the_caller_innermost_first():
+    table = FrameTable(skip=1)
+    number = remember(table)
+    frames = table.frames(number)
+    assert [frame["name"] for frame in frames[:2]] == [
+        "remember",
+        "test_frames_are_those_of_the_caller_innermost_first",
+    ]
+    assert frames[0]["filename"] == __file__
+    assert frames[0]["line"] == remember.__code__.co_firstlineno + 1
+
+
+def test_the_same_stack_has_one_number_and_another_line_another():
+    table = FrameTable(skip=1)
+    numbers = [remember(table) for _ in range(3)]
+    other = remember(table)
+    assert len(set(numbers)) == 1
+    assert other not in numbers
+    assert table.frames(0) == []
+
+
+def test_deep_stacks_are_cut():
+    table = FrameTable(skip=1)
+
+    def deeper(levels):
+        return deeper(levels - 1) if levels else table.take()
+
+    assert len(table.frames(deeper(3 * MOST_FRAMES))) == MOST_FRAMES
+
+
+def test_a_thread_without_python_frames_has_no_stack():
+    table = FrameTable(skip=1000)
+    assert table.take() == 0
+
+
+def test_many_threads_number_stacks_alike():
+    table = FrameTable(skip=1)
+    found = []
+
+    def work():
+        found.extend(remember(table) for _ in range(2000))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {frame["name"] for number in set(found) for frame in table.frames(number)[:1]} == {
+        "remember"
+    }
+
+
+def test_events_lead_to_the_frames_of_live_blocks():
+    table = FrameTable(skip=1)
+    number = remember(table)
+    state = stitched_state([event(views.ALLOC, STITCHED, 2 * CHUNK, number)])
+    for segments in (views.segments(state, table), views.snapshot(state, table)[0]):
+        block = next(s for s in segments if s["address"] == STITCHED)["blocks"][0]
+        assert block["frames"][0]["name"] == "remember"
+    assert views.origin_of(state, STITCHED, table)[0]["name"] == "remember"
+    assert views.origin_of(state, RUN, table) is None
+
+
+def test_statistics_have_torch_s_names():
+    stats = AllocatorStats()
+    stats.requested_bytes[0].current = 10
+    stats.allocated_bytes[2].peak = 11
+    stats.chunks.allocated = 12
+    stats.chunks.freed = 13
+    stats.retries = 14
+    stats.stitches = 15
+    told = as_torch(stats)
+    assert told["requested_bytes"]["all"]["current"] == 10
+    assert told["allocated_bytes"]["large_pool"]["peak"] == 11
+    assert told["segment"]["all"]["allocated"] == told["num_device_alloc"] == 12
+    assert told["num_device_free"] == 13
+    assert told["num_alloc_retries"] == 14
+    assert told["penstock"]["stitches"] == 15
+    assert told["max_split_size"] == -1
