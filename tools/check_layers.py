@@ -45,6 +45,7 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
     "host": {"errors", "units"},
     "native": {"errors", "units"},
     "report": {"errors", "units"},
+    "trace": {"errors", "units"},
     "models": {"errors", "units"},
     "torch": {"errors", "units", "config", "host", "native", "report"},
     "fusion": {"errors", "units", "models"},
@@ -65,7 +66,7 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
     "__main__": None,
 }
 HEAVY = {"torch", "numpy", "safetensors", "tokenizers", "transformers", "rich"}
-HEAVY_OK = {"torch", "models", "fusion", "runner", "finetune"}
+HEAVY_OK = {"torch", "trace", "models", "fusion", "runner", "finetune"}
 
 
 def native_violations(root: Path) -> Iterator[str]:
