@@ -11,12 +11,17 @@
 
 #include "driver/driver.hpp"
 #include "driver/host_driver.hpp"
+#include "engine/allocator.hpp"
 #include "engine/pager.hpp"
 #include "penstock/penstock.h"
 
 struct penstock_device {
   std::unique_ptr<penstock::driver::Driver> driver;
   penstock::driver::HostDriver* host = nullptr;  // the same object when it is the emulated GPU
+};
+
+struct penstock_allocator {
+  std::unique_ptr<penstock::engine::Allocator> allocator;
 };
 
 struct penstock_pager {

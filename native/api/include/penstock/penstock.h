@@ -34,6 +34,7 @@ enum {
 typedef struct penstock_device penstock_device;
 typedef struct penstock_pager penstock_pager;
 typedef struct penstock_managed penstock_managed;
+typedef struct penstock_allocator penstock_allocator;
 
 PENSTOCK_API const char* penstock_version(void);
 PENSTOCK_API const char* penstock_last_error(void);
@@ -258,6 +259,214 @@ typedef struct {
 
 PENSTOCK_API penstock_status penstock_managed_get_stats(penstock_managed* managed,
                                                         penstock_managed_stats* stats);
+
+/* ---- The stitching allocator -------------------------------------------------------------- */
+
+typedef struct {
+  uint64_t struct_size;
+  uint64_t budget;       /* bytes of device memory it may hold; 0 = all that the device has */
+  uint64_t chunk_bytes;  /* 0 = default */
+  uint64_t growth_bytes; /* mapped at once while memory is growing fast; 0 = default */
+  uint64_t stitch_limit; /* requests below it are never stitched; 0 = default */
+  uint64_t range_limit;  /* bytes of addresses that stitched ranges may span; 0 = default */
+  double reuse_limit;    /* a range up to so many times a request may serve it; 0 = default */
+  int32_t stitch_when;   /* PENSTOCK_STITCH_FIRST, ... */
+  int32_t grow_exactly;  /* not 0: a stitch may join old chunks and new ones */
+} penstock_allocator_options;
+
+enum {
+  PENSTOCK_STITCH_FIRST = 0,         /* before the device is asked for more */
+  PENSTOCK_STITCH_WHEN_FULL = 1,     /* after the device, or the budget, had no more */
+  PENSTOCK_STITCH_AFTER_RELEASE = 2, /* after cached chunks were given back as well */
+  PENSTOCK_STITCH_NEVER = 3
+};
+
+/* The options with their defaults filled in for this device. */
+PENSTOCK_API penstock_status penstock_allocator_defaults(penstock_device* device,
+                                                         penstock_allocator_options* options);
+PENSTOCK_API penstock_status penstock_allocator_create(penstock_device* device,
+                                                       const penstock_allocator_options* options,
+                                                       penstock_allocator** allocator);
+/* Waits for all streams it knows of; blocks still allocated become invalid. */
+PENSTOCK_API void penstock_allocator_destroy(penstock_allocator* allocator);
+/* `size` bytes for work given to `stream`, aligned to 512.  Bytes freed by another stream are
+ * handed out only behind an event of that stream.  kOutOfMemory, with the numbers, after cached
+ * memory was given back and retried; the allocator stays usable. */
+PENSTOCK_API penstock_status penstock_allocate(penstock_allocator* allocator, uint64_t size,
+                                               uint64_t stream, uint64_t* address);
+/* All work on the block has been given to its stream, or to streams named by record_stream. */
+PENSTOCK_API penstock_status penstock_free(penstock_allocator* allocator, uint64_t address);
+/* `stream` uses the block too: it is not handed out again before that work is done. */
+PENSTOCK_API penstock_status penstock_record_stream(penstock_allocator* allocator,
+                                                    uint64_t address, uint64_t stream);
+/* Give all free chunks back to the device, and all unused stitched ranges; waits for their use. */
+PENSTOCK_API penstock_status penstock_empty_cache(penstock_allocator* allocator);
+/* Change the cap on device memory; what is held beyond it stays until it is free. */
+PENSTOCK_API penstock_status penstock_allocator_set_budget(penstock_allocator* allocator,
+                                                           uint64_t budget);
+
+/* Private pools, for graph capture.  Between begin and end, allocations on streams that `matches`
+ * accepts (NULL: every stream) come from the pool {high, low}, which shares no memory with others.
+ * After release, and once its blocks are freed, its memory goes back. */
+typedef int32_t (*penstock_stream_filter)(uint64_t stream, void* user);
+PENSTOCK_API penstock_status penstock_pool_begin(penstock_allocator* allocator, uint64_t high,
+                                                 uint64_t low, penstock_stream_filter matches,
+                                                 void* user);
+PENSTOCK_API penstock_status penstock_pool_end(penstock_allocator* allocator, uint64_t high,
+                                               uint64_t low);
+PENSTOCK_API penstock_status penstock_pool_release(penstock_allocator* allocator, uint64_t high,
+                                                   uint64_t low);
+
+typedef struct {
+  int64_t current, peak, allocated, freed; /* the last two since creation or reset_accumulated */
+} penstock_stat;
+
+/* Names as in torch.cuda.memory_stats(); [0] all, [1] up to 1 MiB (small), [2] larger. */
+typedef struct {
+  uint64_t struct_size;
+  penstock_stat requested_bytes[3]; /* of blocks handed out and not yet reusable */
+  penstock_stat allocated_bytes[3]; /* the same, rounded to 512, until free() */
+  penstock_stat active_bytes[3];    /* ... until their last use on any stream is over */
+  penstock_stat inactive_bytes[3];  /* reserved and not active, beside active blocks of a chunk */
+  penstock_stat reserved_bytes[3];  /* device memory held: chunks */
+  penstock_stat allocations[3];     /* blocks */
+  penstock_stat active_blocks[3];
+  penstock_stat inactive_blocks[3];
+  penstock_stat chunks;
+  penstock_stat stitched_ranges;      /* kept, in use or not */
+  penstock_stat stitched_range_bytes; /* of addresses */
+  int64_t retries;                    /* allocations that had to give cached memory back */
+  int64_t out_of_memory;
+  int64_t stitches, stitch_hits; /* ranges made; allocations served by one made before */
+  int64_t stream_waits;          /* allocations that had to wait for another stream's work */
+  int64_t driver_calls;          /* all calls that create, map, unmap or set access */
+  uint64_t budget, device_free, device_total;
+} penstock_allocator_stats;
+
+PENSTOCK_API penstock_status penstock_allocator_get_stats(penstock_allocator* allocator,
+                                                          penstock_allocator_stats* stats);
+PENSTOCK_API penstock_status penstock_allocator_reset_peaks(penstock_allocator* allocator);
+PENSTOCK_API penstock_status penstock_allocator_reset_accumulated(penstock_allocator* allocator);
+
+/* One piece of device memory: runs of chunks are tiled by them without a gap. */
+enum { PENSTOCK_FREE = 0, PENSTOCK_ALLOCATED = 1, PENSTOCK_AWAITING_FREE = 2 };
+typedef struct {
+  uint64_t segment;         /* where its run of chunks is mapped in order; and how long that is */
+  uint64_t segment_bytes;
+  uint64_t address;         /* of the piece in that run */
+  uint64_t bytes;
+  uint64_t block;           /* the program's address of the block; 0 if free */
+  uint64_t block_offset;    /* of this piece in the block: a stitched one has several */
+  uint64_t requested_bytes; /* of the block, where block_offset is 0; else 0 */
+  uint64_t stream;
+  uint64_t pool_high, pool_low;
+  int32_t state;
+  int32_t stitched;
+} penstock_piece_info;
+
+/* Up to `capacity` pieces, ordered by address; *count is how many there are. */
+PENSTOCK_API penstock_status penstock_allocator_pieces(penstock_allocator* allocator,
+                                                       penstock_piece_info* pieces,
+                                                       uint64_t capacity, uint64_t* count);
+
+/* What happened, for torch.cuda.memory._record_memory_history(): the last `capacity` events are
+ * kept; 0 ends it.  `time_ns` is CLOCK_REALTIME. */
+enum {
+  PENSTOCK_EVENT_ALLOC = 0,
+  PENSTOCK_EVENT_FREE_REQUESTED = 1,
+  PENSTOCK_EVENT_FREE_COMPLETED = 2,
+  PENSTOCK_EVENT_SEGMENT_MAP = 3,   /* chunks mapped where they lie in order */
+  PENSTOCK_EVENT_SEGMENT_UNMAP = 4, /* chunks given back */
+  PENSTOCK_EVENT_STITCH = 5,        /* a stitched range made */
+  PENSTOCK_EVENT_UNSTITCH = 6,
+  PENSTOCK_EVENT_OOM = 7 /* bytes: the request; address: the device's free bytes */
+};
+typedef struct {
+  int64_t time_ns;
+  uint64_t address;
+  uint64_t bytes; /* rounded to 512 */
+  uint64_t requested_bytes;
+  uint64_t stream;
+  uint64_t pool_high, pool_low;
+  uint64_t context; /* what the callback below returned */
+  int32_t event;
+  int32_t reserved;
+} penstock_history_event;
+/* Called on the allocating thread, outside all locks, before an event is added; may be NULL. */
+typedef uint64_t (*penstock_context_callback)(int32_t event, void* user);
+PENSTOCK_API penstock_status penstock_allocator_record_history(penstock_allocator* allocator,
+                                                               uint64_t capacity,
+                                                               penstock_context_callback context,
+                                                               void* user);
+/* The events kept, oldest first, as pieces() does it. */
+PENSTOCK_API penstock_status penstock_allocator_history(penstock_allocator* allocator,
+                                                        penstock_history_event* events,
+                                                        uint64_t capacity, uint64_t* count);
+
+/* ---- Replay of traces --------------------------------------------------------------------- */
+
+/* A recorded trace: `count` entries in each array, one entry an event, in the order of time.
+ * op: 0 allocate, 1 free requested while another stream uses the block, 2 free completed. */
+typedef struct {
+  uint64_t struct_size;
+  uint64_t count;
+  const uint8_t* op;
+  const uint32_t* id;
+  const uint64_t* bytes; /* as the program asked for them */
+  const uint32_t* stream;
+  const uint64_t* time_us;
+} penstock_trace;
+
+enum { PENSTOCK_REPLAY_STITCH = 0, PENSTOCK_REPLAY_NATIVE = 1, PENSTOCK_REPLAY_EXPANDABLE = 2 };
+
+typedef struct {
+  uint64_t struct_size;
+  uint64_t capacity;    /* device memory; 0 = as much as it takes */
+  uint64_t granularity; /* of device memory; 0 = 2 MiB */
+  double create_us;     /* what the driver's calls cost: creating a chunk, */
+  double map_us;        /* mapping it, */
+  double set_access_us; /* giving access to a range, */
+  double unmap_us;      /* unmapping one, */
+  double release_us;    /* releasing a chunk */
+  int32_t allocator;    /* PENSTOCK_REPLAY_STITCH, ... */
+  int32_t reserved;
+} penstock_replay_options;
+
+typedef struct {
+  uint64_t time_us;   /* since the trace began */
+  uint64_t requested; /* the most since the point before */
+  uint64_t reserved;  /* bytes of device memory at that time */
+} penstock_replay_point;
+
+typedef struct {
+  uint64_t struct_size;
+  uint64_t events;
+  uint64_t allocations;
+  uint64_t frees;
+  uint64_t failed_event; /* at which the capacity did not suffice; UINT64_MAX: none */
+  uint64_t peak_requested_bytes;
+  uint64_t peak_reserved_bytes;
+  int64_t map_calls;
+  int64_t stitches;
+  int64_t stitch_hits;
+  double modelled_driver_ms;
+  double modelled_driver_ms_second_half; /* of the trace by time */
+  double trace_ms;
+  double ns_per_op; /* time in the allocator, an allocation or a free */
+  uint64_t points;  /* written to the curve */
+} penstock_replay_result;
+
+/* The options with their defaults filled in: the costs are those measured on an H200. */
+PENSTOCK_API penstock_status penstock_replay_defaults(penstock_replay_options* options);
+/* Replays a trace without any memory.  `packing` is for PENSTOCK_REPLAY_STITCH, its budget being
+ * the capacity; it and `options` may be NULL.  Up to `capacity` points of the curve of requested and
+ * reserved memory over time are written.  What cannot have happened, such as an id that is freed
+ * without having been allocated, is PENSTOCK_INVALID_ARGUMENT with the event. */
+PENSTOCK_API penstock_status penstock_replay(const penstock_trace* trace,
+                                             const penstock_replay_options* options,
+                                             const penstock_allocator_options* packing,
+                                             penstock_replay_point* curve, uint64_t capacity,
+                                             penstock_replay_result* result);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocation and release; what happens when memory is short is in allocator_slow.cpp, what is told
+// about it in allocator_report.cpp.
+#include "engine/allocator.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "driver/text.hpp"
+
+namespace penstock::engine {
+
+using driver::text;
+using policy::packing::Block;
+using policy::packing::BlockId;
+using policy::packing::kNone;
+using policy::packing::Request;
+
+namespace {
+
+Status check_options(const driver::DeviceInfo& info, const AllocatorOptions& options) {
+  if (!info.virtual_memory) {
+    return {Code::kUnsupported, text(info.name,
+                                     " has no virtual memory management, which the "
+                                     "stitching allocator needs")};
+  }
+  const Bytes chunk = options.packing.chunk_bytes;
+  if (!std::has_single_bit(chunk) || chunk % info.granularity != 0) {
+    return {Code::kInvalidArgument, text("chunks of ", driver::size_text(chunk),
+                                         " cannot be: a power of two, and a "
+                                         "multiple of ",
+                                         driver::size_text(info.granularity), ", is needed")};
+  }
+  if (options.budget != 0 && options.budget < chunk) {
+    return {Code::kInvalidArgument, text("a budget of ", driver::size_text(options.budget),
+                                         " does not hold one chunk of ", driver::size_text(chunk))};
+  }
+  if (options.packing.reuse_limit < 1.0) {
+    return {Code::kInvalidArgument, "the reuse limit must be at least 1"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Allocator>> Allocator::create(driver::Driver& driver,
+                                                     const AllocatorOptions& options) {
+  PENSTOCK_TRY(check_options(driver.info(), options));
+  std::unique_ptr<Allocator> allocator(new Allocator(driver, options));
+  AllocatorOptions& own = allocator->options_;
+  if (own.budget == 0) own.budget = driver.info().total;
+  PENSTOCK_TRY(allocator->make_pool({}).status());
+  return allocator;
+}
+
+Allocator::~Allocator() {
+  const std::lock_guard lock(mutex_);
+  (void)clock_.synchronize();
+  for (const LastUse& use : pending_) clock_.give_back(use.event);
+  pools_.clear();
+}
+
+Result<Addr> Allocator::allocate(Bytes size, driver::Stream stream) {
+  const std::uint64_t context = context_of(AllocationEvent::kAlloc);
+  const std::lock_guard lock(mutex_);
+  if (!pending_.empty()) PENSTOCK_TRY(collect(false));
+  PENSTOCK_ASSIGN(const std::uint32_t index, pool_for(stream));
+  Pool& pool = pools_[index];
+  const Request request{.bytes = size, .tag = clock_.tag(stream)};
+  BlockId id = pool.memory->packer().place_now(request);
+  if (id == kNone) {
+    Result<BlockId> slow = place_slowly(pool, request);
+    if (!slow.ok()) return slow.status();
+    id = slow.value();
+  } else if (pool.memory->packer().block(id).range != kNone) {
+    ++stats_.stitch_hits;
+  }
+  const Addr address = pool.memory->address_of(id);
+  blocks_.insert(address, {index, id});
+  const auto bytes = static_cast<std::int64_t>(pool.memory->packer().block(id).bytes);
+  stats_.requested_bytes.add(static_cast<std::int64_t>(size), size);
+  stats_.allocated_bytes.add(bytes, size);
+  stats_.active_bytes.add(bytes, size);
+  stats_.allocations.add(1, size);
+  stats_.active_blocks.add(1, size);
+  note(AllocationEvent::kAlloc, address, static_cast<Bytes>(bytes), size, stream, pool.id, context);
+  return address;
+}
+
+Status Allocator::check_live(Addr address, Place** place) {
+  *place = blocks_.find(address);
+  if (*place != nullptr && !(awaited_.size() > 0 && awaited_.contains(address))) return {};
+  return {Code::kInvalidArgument,
+          text("there is no block at ", address, *place == nullptr ? "" : ": it was freed before")};
+}
+
+Status Allocator::free(Addr address) {
+  const std::uint64_t context = context_of(AllocationEvent::kFreeRequested);
+  const std::lock_guard lock(mutex_);
+  Place* place = nullptr;
+  PENSTOCK_TRY(check_live(address, &place));
+  const Pool& pool = pools_[place->pool];
+  const Block& block = pool.memory->packer().block(place->block);
+  stats_.allocated_bytes.take(static_cast<std::int64_t>(block.bytes), block.requested);
+  stats_.allocations.take(1, block.requested);
+  note(AllocationEvent::kFreeRequested, address, block.bytes, block.requested,
+       clock_.stream(block.tag), pool.id, context);
+  if (!users_.empty() && users_.contains(address)) return defer(address);
+  complete(address);
+  return {};
+}
+
+// The block's bytes go back to its pool.
+void Allocator::complete(Addr address) {
+  const Place place = *blocks_.find(address);
+  Pool& pool = pools_[place.pool];
+  const Block block = pool.memory->packer().block(place.block);
+  blocks_.erase(address);
+  stats_.requested_bytes.take(static_cast<std::int64_t>(block.requested), block.requested);
+  stats_.active_bytes.take(static_cast<std::int64_t>(block.bytes), block.requested);
+  stats_.active_blocks.take(1, block.requested);
+  const std::uint32_t epoch = clock_.freed(block.tag, block.bytes, capturing());
+  pool.memory->packer().release(place.block, epoch);
+  note(AllocationEvent::kFreeCompleted, address, block.bytes, block.requested,
+       clock_.stream(block.tag), pool.id);
+}
+
+Status Allocator::record_stream(Addr address, driver::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  Place* place = nullptr;
+  PENSTOCK_TRY(check_live(address, &place));
+  const std::uint16_t tag = clock_.tag(stream);
+  if (tag == pools_[place->pool].memory->packer().block(place->block).tag) return {};
+  std::vector<std::uint16_t>& users = users_[address];
+  if (std::ranges::find(users, tag) == users.end()) users.push_back(tag);
+  return {};
+}
+
+// Other streams use the block: it is free after an event of each.
+Status Allocator::defer(Addr address) {
+  awaited_[address] = 0;
+  if (capturing()) {
+    deferred_.push_back(address);
+    return {};
+  }
+  for (const std::uint16_t tag : users_[address]) {
+    PENSTOCK_ASSIGN(const driver::Event event, clock_.record(tag));
+    pending_.push_back({event, address});
+    ++awaited_[address];
+  }
+  users_.erase(address);
+  return {};
+}
+
+// Completes blocks whose last uses are over; `wait`: all of them.
+Status Allocator::collect(bool wait) {
+  if (capturing()) return {};  // an event must not be asked for then
+  std::size_t left = pending_.size();
+  for (; left > 0; --left) {
+    const LastUse use = pending_.front();
+    Status status = wait ? driver_.synchronize(use.event) : driver_.query(use.event);
+    if (status.code() == Code::kNotReady) break;
+    PENSTOCK_TRY(status);
+    pending_.pop_front();
+    clock_.give_back(use.event);
+    if (--awaited_[use.address] == 0) {
+      awaited_.erase(use.address);
+      complete(use.address);
+    }
+  }
+  return {};
+}
+
+Status Allocator::empty_cache() {
+  const std::lock_guard lock(mutex_);
+  if (capturing()) return {};
+  PENSTOCK_TRY(collect(true));
+  return trim();
+}
+
+Status Allocator::set_budget(Bytes budget) {
+  const std::lock_guard lock(mutex_);
+  const Bytes wanted = budget == 0 ? driver_.info().total : budget;
+  if (wanted < options_.packing.chunk_bytes) {
+    return {Code::kInvalidArgument,
+            text("a budget of ", driver::size_text(wanted), " does not hold one chunk of ",
+                 driver::size_text(options_.packing.chunk_bytes))};
+  }
+  options_.budget = wanted;
+  return {};
+}
+
+Result<std::uint32_t> Allocator::make_pool(PoolId id) {
+  // Twice the memory, so that vacancies do not force growth into pieces.
+  const std::uint64_t chunks = 2 * divide_up(driver_.info().total, options_.packing.chunk_bytes);
+  PENSTOCK_ASSIGN(auto memory, MemoryPool::create(driver_, options_.packing, chunks));
+  for (std::size_t i = 1; i < pools_.size(); ++i) {
+    if (pools_[i].memory != nullptr) continue;
+    pools_[i] = {id, std::move(memory), 1};
+    return static_cast<std::uint32_t>(i);
+  }
+  pools_.push_back({id, std::move(memory), 1});
+  return static_cast<std::uint32_t>(pools_.size() - 1);
+}
+
+Allocator::Pool* Allocator::find_pool(PoolId id) {
+  for (std::size_t i = 1; i < pools_.size(); ++i) {
+    if (pools_[i].memory != nullptr && pools_[i].users > 0 && pools_[i].id == id) {
+      return &pools_[i];
+    }
+  }
+  return nullptr;
+}
+
+Result<std::uint32_t> Allocator::pool_for(driver::Stream stream) {
+  for (const Capture& capture : captures_) {
+    if (capture.matches && !capture.matches(stream)) continue;
+    if (const Pool* pool = find_pool(capture.id)) {
+      return static_cast<std::uint32_t>(pool - pools_.data());
+    }
+  }
+  return 0u;
+}
+
+Status Allocator::begin_pool(PoolId id, StreamFilter matches) {
+  const std::lock_guard lock(mutex_);
+  if (id == PoolId{}) return {Code::kInvalidArgument, "pool {0, 0} is everyone's"};
+  if (std::ranges::any_of(captures_, [&](const Capture& each) { return each.id == id; })) {
+    return {Code::kInvalidArgument, text("pool ", id.high, ", ", id.low, " is in use already")};
+  }
+  if (Pool* pool = find_pool(id)) {
+    ++pool->users;
+  } else {
+    PENSTOCK_TRY(make_pool(id).status());
+  }
+  captures_.push_back({id, std::move(matches)});
+  return {};
+}
+
+Status Allocator::end_pool(PoolId id) {
+  const std::lock_guard lock(mutex_);
+  if (std::erase_if(captures_, [&](const Capture& each) { return each.id == id; }) == 0) {
+    return {Code::kInvalidArgument, text("pool ", id.high, ", ", id.low, " was not begun")};
+  }
+  if (capturing()) return {};
+  for (const Addr address : std::exchange(deferred_, {})) PENSTOCK_TRY(defer(address));
+  return {};
+}
+
+Status Allocator::release_pool(PoolId id) {
+  const std::lock_guard lock(mutex_);
+  Pool* pool = find_pool(id);
+  if (pool == nullptr) {
+    return {Code::kInvalidArgument, text("there is no pool ", id.high, ", ", id.low)};
+  }
+  --pool->users;  // its memory goes when memory is short, or the cache is emptied
+  return {};
+}
+
+}  // namespace penstock::engine

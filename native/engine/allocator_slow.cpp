@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slow paths of the allocator: growth, stitching, and what is tried when memory is short.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "driver/text.hpp"
+#include "engine/allocator.hpp"
+
+namespace penstock::engine {
+
+using driver::size_text;
+using driver::text;
+using policy::packing::BlockId;
+using policy::packing::Decision;
+using policy::packing::kNone;
+using policy::packing::Piece;
+using policy::packing::RangeId;
+using policy::packing::Request;
+
+Result<BlockId> Allocator::place_slowly(Pool& pool, Request request) {
+  policy::packing::Packer& packer = pool.memory->packer();
+  const Bytes size = request.bytes;
+  PENSTOCK_TRY(take_over(pool, request.tag, false));
+  bool device_full = false;
+  for (int step = 0;;) {
+    const Bytes held = reserved_chunks_ * options_.packing.chunk_bytes;
+    request.growable = device_full || held >= options_.budget
+                           ? 0
+                           : (options_.budget - held) / options_.packing.chunk_bytes;
+    Decision decision = packer.place(request);
+    switch (decision.kind) {
+      case Decision::Kind::kPlaced:
+        return decision.block;
+      case Decision::Kind::kStitch: {
+        PENSTOCK_ASSIGN(const BlockId block, stitch(pool, request, std::move(decision.pieces)));
+        if (block != kNone) return block;
+        break;
+      }
+      case Decision::Kind::kGrow: {
+        Status status = grow(pool, decision, request.tag);
+        if (status.code() == Code::kOutOfMemory) {
+          device_full = true;  // others use it too
+        } else {
+          PENSTOCK_TRY(status);
+        }
+        break;
+      }
+      case Decision::Kind::kFull: {
+        const std::uint64_t before = reserved_chunks_;
+        PENSTOCK_ASSIGN(const bool tried, recover(pool, request, step++));
+        if (!tried) return out_of_memory(size);
+        if (reserved_chunks_ < before) device_full = false;
+        break;
+      }
+    }
+  }
+}
+
+// What other streams freed, once their work is over, or behind it.  Private pools keep their
+// streams apart: in a capture the order of streams is the graph's.
+Status Allocator::take_over(Pool& pool, std::uint16_t tag, bool wait) {
+  if (!(pool.id == PoolId{}) || capturing()) return {};
+  policy::packing::Packer& packer = pool.memory->packer();
+  for (std::uint16_t other = 1; other <= clock_.last_tag(); ++other) {
+    if (other == tag || packer.extents().free_bytes(other) == 0) continue;
+    Result<std::uint32_t> epoch = wait ? clock_.wait(tag, other) : clock_.completed(other);
+    PENSTOCK_TRY(epoch.status());
+    if (wait) ++stats_.stream_waits;
+    packer.hand_over(other, tag, epoch.value());
+  }
+  return {};
+}
+
+Result<BlockId> Allocator::stitch(Pool& pool, Request& request, std::vector<Piece> pieces) {
+  Result<RangeId> range = pool.memory->stitch(std::move(pieces));
+  if (!range.ok()) {
+    // Addresses or page tables ran out, not chunks: the same again without stitching.
+    request.may_stitch = false;
+    return static_cast<BlockId>(kNone);
+  }
+  const Bytes bytes =
+      pool.memory->packer().ranges()[range.value()].chunks * options_.packing.chunk_bytes;
+  ++stats_.stitches;
+  stats_.stitched_ranges.add(1);
+  stats_.stitched_range_bytes.add(static_cast<std::int64_t>(bytes));
+  note(AllocationEvent::kStitch, pool.memory->range_address(range.value()), bytes, 0,
+       clock_.stream(request.tag), pool.id);
+  const BlockId block = pool.memory->packer().place_in(request, range.value());
+  if (pool.memory->packer().too_many_ranges() && !capturing()) PENSTOCK_TRY(drop_old_ranges(pool));
+  return block;
+}
+
+Status Allocator::grow(Pool& pool, const Decision& decision, std::uint16_t tag) {
+  PENSTOCK_TRY(pool.memory->grow(decision.first_chunk, decision.chunks, tag));
+  count_reserved(static_cast<std::int64_t>(decision.chunks));
+  const Bytes chunk = options_.packing.chunk_bytes;
+  note(AllocationEvent::kSegmentMap, pool.memory->base() + decision.first_chunk * chunk,
+       decision.chunks * chunk, 0, clock_.stream(tag), pool.id);
+  return {};
+}
+
+// An eighth of the ranges at once, the least recently used, since all streams are waited for.
+Status Allocator::drop_old_ranges(Pool& pool) {
+  PENSTOCK_TRY(clock_.synchronize());
+  const std::size_t target = pool.memory->packer().ranges().size() * 7 / 8;
+  while (pool.memory->packer().ranges().size() > target) {
+    const RangeId range = pool.memory->packer().oldest_range();
+    if (range == kNone) break;
+    const Bytes bytes = pool.memory->packer().ranges()[range].chunks * options_.packing.chunk_bytes;
+    note(AllocationEvent::kUnstitch, pool.memory->range_address(range), bytes, 0, {}, pool.id);
+    PENSTOCK_TRY(pool.memory->drop_range(range));
+    stats_.stitched_ranges.take(1);
+    stats_.stitched_range_bytes.take(static_cast<std::int64_t>(bytes));
+  }
+  return {};
+}
+
+Result<bool> Allocator::recover(Pool& pool, Request& request, int step) {
+  switch (step) {
+    case 0:  // join what is there, however small the request
+      request.desperate = true;
+      return true;
+    case 1:  // the other streams' memory, behind their work
+      PENSTOCK_TRY(take_over(pool, request.tag, true));
+      return true;
+    case 2:  // blocks that other streams still use
+      PENSTOCK_TRY(collect(true));
+      PENSTOCK_TRY(take_over(pool, request.tag, true));
+      return true;
+    case 3:  // cached chunks, of other pools too
+      ++stats_.retries;
+      if (!capturing()) PENSTOCK_TRY(trim());
+      request.released = true;
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Gives back all free chunks.  Waits for all streams: cuMemUnmap does not.
+Status Allocator::trim() {
+  PENSTOCK_TRY(clock_.synchronize());
+  for (std::size_t i = 0; i < pools_.size(); ++i) {
+    Pool& pool = pools_[i];
+    if (pool.memory == nullptr) continue;
+    const auto& ranges = pool.memory->packer().ranges();
+    const Bytes before = ranges.chunks();
+    PENSTOCK_ASSIGN(const MemoryPool::Trimmed trimmed, pool.memory->trim());
+    const Bytes bytes = (before - ranges.chunks()) * options_.packing.chunk_bytes;
+    stats_.stitched_ranges.take(static_cast<std::int64_t>(trimmed.ranges));
+    stats_.stitched_range_bytes.take(static_cast<std::int64_t>(bytes));
+    count_reserved(-static_cast<std::int64_t>(trimmed.chunks));
+    if (trimmed.chunks > 0) {
+      note(AllocationEvent::kSegmentUnmap, pool.memory->base(),
+           trimmed.chunks * options_.packing.chunk_bytes, 0, {}, pool.id);
+    }
+    if (i > 0 && pool.users == 0 && pool.memory->packer().live_blocks() == 0) {
+      pool.memory.reset();
+    }
+  }
+  return {};
+}
+
+void Allocator::count_reserved(std::int64_t chunks) {
+  reserved_chunks_ =
+      static_cast<std::uint64_t>(static_cast<std::int64_t>(reserved_chunks_) + chunks);
+  const Bytes bytes =
+      static_cast<Bytes>(chunks < 0 ? -chunks : chunks) * options_.packing.chunk_bytes;
+  constexpr Bytes kLarge = std::numeric_limits<Bytes>::max();
+  if (chunks >= 0) {
+    stats_.chunks.add(chunks);
+    stats_.reserved_bytes.add(static_cast<std::int64_t>(bytes), kLarge);
+  } else {
+    stats_.chunks.take(-chunks);
+    stats_.reserved_bytes.take(static_cast<std::int64_t>(bytes), kLarge);
+  }
+}
+
+Status Allocator::out_of_memory(Bytes size) {
+  ++stats_.out_of_memory;
+  const Result<driver::MemoryInfo> memory = driver_.memory_info();
+  const Bytes device_free = memory.ok() ? memory.value().free : 0;
+  const Bytes held = reserved_chunks_ * options_.packing.chunk_bytes;
+  const auto used = static_cast<Bytes>(stats_.active_bytes.of[0].current);
+  note(AllocationEvent::kOutOfMemory, device_free, size, size, {}, {});
+  return {Code::kOutOfMemory,
+          text("Tried to allocate ", size_text(size), ". GPU ", driver_.info().ordinal,
+               " has a total capacity of ", size_text(driver_.info().total), ", of which ",
+               size_text(device_free), " is free. Penstock holds ", size_text(held),
+               " of its budget of ", size_text(options_.budget), "; ", size_text(used),
+               " of that is in use, ", size_text(held - std::min(used, held)),
+               " is free but does not hold the request. Use a smaller batch or gradient "
+               "checkpointing, or a larger gpu_memory")};
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the blocks of one pool go.  Pure: it answers a request with a place, or with what has to be
+// done first (more chunks, a stitched range); the caller does it, says so, and goes on.
+//
+// Order: an extent of the line that fits exactly; the smallest stitched range that is free; the
+// smallest extent; a new stitched range; new chunks at the end of the line.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "policy/packing/extents.hpp"
+#include "policy/packing/options.hpp"
+#include "policy/packing/stitch.hpp"
+#include "policy/packing/stitched_ranges.hpp"
+
+namespace penstock::policy::packing {
+
+using BlockId = std::uint32_t;
+
+struct Request {
+  Bytes bytes = 0;
+  StreamTag tag = kAnyStream;
+  std::uint64_t growable = 0;  // so many chunks may be added
+  bool may_stitch = true;      // false: address space has run out
+  bool released = false;       // cached memory was given back for this request
+  bool desperate = false;      // nothing else is left: stitch however small it is
+};
+
+struct Decision {
+  enum class Kind : std::uint8_t { kPlaced, kGrow, kStitch, kFull };
+
+  Kind kind = Kind::kFull;
+  BlockId block = kNone;          // placed
+  std::uint64_t first_chunk = 0;  // grow
+  std::uint64_t chunks = 0;
+  std::vector<Piece> pieces;  // stitch
+};
+
+struct Block {
+  Bytes bytes = 0;      // rounded up to units
+  Bytes requested = 0;  // as asked for
+  StreamTag tag = kAnyStream;
+  bool live = false;
+  RangeId range = kNone;     // stitched, or in the line
+  ExtentId extent = kNone;   // in the line
+  std::uint64_t offset = 0;  // of its first byte, in the line
+};
+
+class Packer {
+ public:
+  // A line with room for `chunks` chunks, none of them there yet.
+  Packer(const Options& options, std::uint64_t chunks);
+
+  // The request as a block, for the hot path: kNone if it needs more than looking.
+  BlockId place_now(const Request& request);
+  // The same, and what to do where that fails.
+  Decision place(const Request& request);
+
+  void grown(std::uint64_t first_chunk, std::uint64_t count, StreamTag tag);
+  RangeId stitched(std::vector<Piece> pieces);
+  BlockId place_in(const Request& request, RangeId range);  // one just stitched for it
+  void release(BlockId block, std::uint32_t epoch);
+  void hand_over(StreamTag from, StreamTag to, std::uint32_t epoch) {
+    extents_.hand_over(from, to, epoch);
+  }
+
+  // Stitched ranges beyond the limits, the least recently used first; the caller drops them.
+  [[nodiscard]] bool too_many_ranges() const;
+  [[nodiscard]] RangeId oldest_range() const { return ranges_.oldest(); }
+  void drop_range(RangeId range) { ranges_.drop(range); }
+
+  // Runs of free whole chunks that no range in use maps, and their end; before that, the idle
+  // ranges that map them must be dropped.
+  struct Run {
+    std::uint64_t first_chunk = 0;
+    std::uint64_t count = 0;
+  };
+  [[nodiscard]] std::vector<RangeId> idle_ranges(const Run& run) const;
+  [[nodiscard]] std::vector<Run> free_runs() const;
+  void vacate(const Run& run) {
+    extents_.vacate(run.first_chunk, run.count);
+    chunks_ -= run.count;
+  }
+
+  [[nodiscard]] const Options& options() const { return options_; }
+  [[nodiscard]] const Extents& extents() const { return extents_; }
+  [[nodiscard]] const StitchedRanges& ranges() const { return ranges_; }
+  [[nodiscard]] const Block& block(BlockId id) const { return blocks_[id]; }
+  [[nodiscard]] std::uint64_t live_blocks() const { return live_blocks_; }
+
+ private:
+  BlockId put(const Request& request, Bytes bytes, ExtentId extent);
+  BlockId put_in_range(const Request& request, Bytes bytes, RangeId range);
+  BlockId new_block(const Request& request, Bytes bytes);
+  [[nodiscard]] std::uint64_t best_start(const Extent& hole, Bytes bytes) const;
+  [[nodiscard]] bool may_stitch(const Request& request, Bytes bytes) const;
+  // Chunks to be added for `bytes` in one piece, or for a stitch that lacks `missing` (0: none).
+  [[nodiscard]] Decision grow(const Request& request, Bytes bytes, std::uint64_t missing);
+
+  Options options_;
+  int shift_;
+  Extents extents_;
+  StitchedRanges ranges_;
+  std::vector<Block> blocks_;
+  std::vector<BlockId> spare_;
+  std::uint64_t live_blocks_ = 0;
+  std::uint64_t allocations_ = 0;
+  std::uint64_t last_growth_ = 0;
+  std::uint64_t chunks_ = 0;  // populated
+};
+
+}  // namespace penstock::policy::packing

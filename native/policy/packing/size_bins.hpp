@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// A set of sized things, found by size in constant time: two levels of bins (Masmano et al., TLSF,
+// ECRTS 2004), exact up to 32 KiB, 3 % wide beyond, with the best of a few in the bin.
+//
+// Links live in an array that several sets can share as long as a thing is in one of them.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace penstock::policy::packing {
+
+// Sizes and addresses of blocks are multiples of this, as in PyTorch's allocator.
+inline constexpr Bytes kUnit = 512;
+inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+struct BinLink {
+  Bytes bytes = 0;
+  std::uint32_t before = kNone;
+  std::uint32_t after = kNone;
+};
+
+class SizeBins {
+ public:
+  SizeBins() { heads_.fill(kNone); }
+
+  void insert(std::vector<BinLink>& links, std::uint32_t id, Bytes bytes);
+  void erase(std::vector<BinLink>& links, std::uint32_t id);
+
+  // The smallest of at least `bytes` that a bounded search finds, or kNone.
+  [[nodiscard]] std::uint32_t best(const std::vector<BinLink>& links, Bytes bytes) const;
+
+  // visit(id) for all of at least `bytes`, smaller bins first, until it returns false.  visit may
+  // erase the one that it is given.
+  template <class Visit>
+  void each_from(const std::vector<BinLink>& links, Bytes bytes, Visit&& visit) const {
+    for (std::uint32_t bin = next_bin(bin_of(bytes)); bin != kNone; bin = next_bin(bin + 1)) {
+      for (std::uint32_t id = heads_[bin]; id != kNone;) {
+        const std::uint32_t after = links[id].after;
+        if (links[id].bytes >= bytes && !visit(id)) return;
+        id = after;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kExact = 64;      // bins of one unit each
+  static constexpr std::uint32_t kPerDouble = 32;  // bins between two powers of two
+  static constexpr std::uint32_t kBins = 1024;
+  static constexpr int kSearch = 16;
+
+  static std::uint32_t bin_of(Bytes bytes) {
+    const std::uint64_t units = bytes / kUnit;
+    if (units < kExact) return static_cast<std::uint32_t>(units);
+    const int top = std::bit_width(units) - 1;  // at least 6
+    const auto within = static_cast<std::uint32_t>((units >> (top - 5)) & (kPerDouble - 1));
+    return kExact + static_cast<std::uint32_t>(top - 6) * kPerDouble + within;
+  }
+  [[nodiscard]] std::uint32_t next_bin(std::uint32_t bin) const;
+
+  std::array<std::uint32_t, kBins> heads_;
+  std::array<std::uint64_t, kBins / 64> used_{};
+};
+
+}  // namespace penstock::policy::packing

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/packing/stitched_ranges.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace penstock::policy::packing {
+
+using State = StitchedRange::State;
+
+RangeId StitchedRanges::add(std::vector<Piece> pieces) {
+  RangeId id;
+  if (spare_.empty()) {
+    id = static_cast<RangeId>(ranges_.size());
+    ranges_.emplace_back();
+    links_.emplace_back();
+  } else {
+    id = spare_.back();
+    spare_.pop_back();
+  }
+  StitchedRange& range = ranges_[id];
+  range = {};
+  range.pieces = std::move(pieces);
+  for (const Piece& piece : range.pieces) {
+    range.bytes += piece.bytes;
+    range.chunks += divide_up(piece.bytes, extents_.chunk_bytes());
+  }
+  range.state = State::kCached;
+  cached_.insert(links_, id, range.bytes);
+  ++live_;
+  chunks_ += range.chunks;
+  return id;
+}
+
+void StitchedRanges::drop(RangeId id) {
+  StitchedRange& range = ranges_[id];
+  if (range.state == State::kCached) cached_.erase(links_, id);
+  if (range.state == State::kWaiting) stop_waiting(id);
+  range.state = State::kDropped;
+  range.pieces.clear();
+  --live_;
+  chunks_ -= range.chunks;
+  spare_.push_back(id);
+}
+
+ExtentId StitchedRanges::blocker(const StitchedRange& range, Bytes bytes, StreamTag tag) const {
+  for (const Piece& piece : range.pieces) {
+    const Bytes part = std::min(bytes, piece.bytes);
+    if (const ExtentId id = extents_.blocker({piece.start, part}, tag); id != kNone) return id;
+    bytes -= part;
+    if (bytes == 0) break;
+  }
+  return kNone;
+}
+
+RangeId StitchedRanges::find(Bytes bytes, Bytes limit, StreamTag tag) {
+  RangeId found = kNone;
+  int tries = kTries;
+  cached_.each_from(links_, bytes, [&](RangeId id) {
+    const StitchedRange& range = ranges_[id];
+    if (range.bytes >= limit || --tries < 0) return false;
+    // A part of the first piece alone would not end its chunk; small requests have other places.
+    if (range.pieces.front().bytes > bytes) return true;
+    const ExtentId extent = blocker(range, bytes, tag);
+    if (extent == kNone) {
+      found = id;
+      return false;
+    }
+    // Free, but another stream's: nothing to wait for.
+    if (extents_[extent].state == ExtentState::kUsed) wait_for(id, extent);
+    return true;
+  });
+  return found;
+}
+
+void StitchedRanges::take(RangeId id, Bytes bytes, StreamTag tag, std::uint32_t owner,
+                          std::uint64_t now) {
+  StitchedRange& range = ranges_[id];
+  cached_.erase(links_, id);
+  range.state = State::kUsed;
+  range.last_use = now;
+  range.used.clear();
+  for (const Piece& piece : range.pieces) {
+    const Bytes part = std::min(bytes, piece.bytes);
+    range.used.push_back(extents_.take({piece.start, part}, tag, owner));
+    bytes -= part;
+    if (bytes == 0) break;
+  }
+}
+
+void StitchedRanges::release(RangeId id, StreamTag tag, std::uint32_t epoch) {
+  StitchedRange& range = ranges_[id];
+  for (const ExtentId extent : range.used) wake(extents_.release(extent, tag, epoch));
+  range.used.clear();
+  range.state = State::kCached;
+  cached_.insert(links_, id, range.bytes);
+}
+
+void StitchedRanges::wake(RangeId first) {
+  for (RangeId id = first; id != kNone;) {
+    StitchedRange& range = ranges_[id];
+    const RangeId next = range.waits_after;
+    range.waits_for = range.waits_before = range.waits_after = kNone;
+    range.state = State::kCached;
+    cached_.insert(links_, id, range.bytes);
+    id = next;
+  }
+}
+
+void StitchedRanges::wait_for(RangeId id, ExtentId extent) {
+  cached_.erase(links_, id);
+  StitchedRange& range = ranges_[id];
+  range.state = State::kWaiting;
+  range.waits_for = extent;
+  range.waits_before = kNone;
+  range.waits_after = extents_[extent].watchers;
+  if (range.waits_after != kNone) ranges_[range.waits_after].waits_before = id;
+  extents_.set_watchers(extent, id);
+}
+
+void StitchedRanges::stop_waiting(RangeId id) {
+  const StitchedRange& range = ranges_[id];
+  if (range.waits_after != kNone) ranges_[range.waits_after].waits_before = range.waits_before;
+  if (range.waits_before != kNone) {
+    ranges_[range.waits_before].waits_after = range.waits_after;
+  } else {
+    extents_.set_watchers(range.waits_for, range.waits_after);
+  }
+}
+
+RangeId StitchedRanges::oldest() const {
+  RangeId oldest = kNone;
+  for (RangeId id = 0; id < ranges_.size(); ++id) {
+    const State state = ranges_[id].state;
+    if (state == State::kDropped || state == State::kUsed) continue;
+    if (oldest == kNone || ranges_[id].last_use < ranges_[oldest].last_use) oldest = id;
+  }
+  return oldest;
+}
+
+std::vector<RangeId> StitchedRanges::mapping(std::uint64_t first, std::uint64_t count) const {
+  const std::uint64_t start = first * extents_.chunk_bytes();
+  const std::uint64_t end = start + count * extents_.chunk_bytes();
+  std::vector<RangeId> found;
+  for (RangeId id = 0; id < ranges_.size(); ++id) {
+    if (ranges_[id].state == State::kDropped) continue;
+    for (const Piece& piece : ranges_[id].pieces) {
+      if (piece.start < end && piece.start + piece.bytes > start) {
+        found.push_back(id);
+        break;
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace penstock::policy::packing
