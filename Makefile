@@ -12,6 +12,8 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 DEVICE ?= auto
 PYTEST_FLAGS ?=
+# CUDA builds that the torch adapter is tested with, without a GPU; 0.5 GB of download for each.
+TORCH_CUDA ?= 2.11.0 2.13.0 2.15.0
 # Below the weights of the checkpoint that comes with Penstock.
 RUN_TEXT_MEMORY ?= 8MiB
 
@@ -26,13 +28,14 @@ PACKAGE := $(shell find src -type f ! -path '*/__pycache__/*') pyproject.toml RE
 # ThreadSanitizer's fixed shadow ranges collide with the layouts that some kernels draw at random.
 FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
-.PHONY: help run test test-python test-native test-asan test-tsan lint format docs wheel clean
+.PHONY: help run test test-python test-native test-asan test-tsan test-torch-cuda lint format docs wheel clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run          build, install into $(VENV), run the main job'
 	@echo 'make test         native tests and Python tests'
 	@echo 'make test-native  native tests alone; test-asan, test-tsan: under a sanitizer'
+	@echo 'make test-torch-cuda  penstock.enable() in CUDA builds of torch, without a GPU'
 	@echo 'make lint         formatters, linters, types, layers, exported symbols'
 	@echo 'make format       apply the formatters'
 	@echo 'make docs         write docs/reference anew'
@@ -95,6 +98,13 @@ test-tsan: $(STAMPS)/venv
 	cmake --preset tsan
 	MAKEFLAGS= cmake --build --preset tsan
 	$(FIXED_LAYOUT) ctest --preset tsan
+
+# The package that is installed, over the emulated driver that the native tests build.
+test-torch-cuda: $(STAMPS)/package $(STAMPS)/test
+	cmake --preset dev
+	MAKEFLAGS= cmake --build --preset dev --target emulated_cuda
+	$(BIN)/python tests/torch_cuda/run.py --driver build/dev/emulated_cuda/libcuda.so.1 \
+	  --folder build/torch_cuda $(TORCH_CUDA) -- $(PYTEST_FLAGS)
 
 lint: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/python -m ruff check .

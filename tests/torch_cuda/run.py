@@ -67,8 +67,11 @@ def main() -> int:
     parser.add_argument("--driver", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("versions", nargs="+")
-    own, _, more = " ".join(sys.argv[1:]).partition(" -- ")
-    arguments = parser.parse_args(own.split())
+    own = sys.argv[1:]
+    more: list[str] = []
+    if "--" in own:
+        own, more = own[: own.index("--")], own[own.index("--") + 1 :]
+    arguments = parser.parse_args(own)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     ran, failed = 0, 0
     for version in arguments.versions:
@@ -78,7 +81,7 @@ def main() -> int:
             continue
         print(f"==== torch {environment['FAKE_CUDA']}", flush=True)
         command = [sys.executable, "-m", "pytest", str(HERE), "-p", "no:cacheprovider"]
-        done = subprocess.run([*command, *more.split()], env=environment, check=False)
+        done = subprocess.run([*command, *more], env=environment, check=False)
         ran += 1
         failed += done.returncode != 0
     if not ran:

@@ -181,6 +181,19 @@ def test_events_lead_to_the_frames_of_live_blocks():
     assert views.origin_of(state, RUN, table) is None
 
 
+def test_a_completed_free_has_the_frames_of_its_request():
+    table = FrameTable(skip=1)
+    number = remember(table)
+    events = [
+        event(views.FREE_REQUESTED, STITCHED, CHUNK, number),
+        event(views.ALLOC, RUN, CHUNK),
+        event(views.FREE_COMPLETED, STITCHED, CHUNK),
+        event(views.FREE_COMPLETED, RUN, CHUNK),
+    ]
+    _, trace = views.snapshot(stitched_state(events), table)
+    assert [bool(entry["frames"]) for entry in trace] == [True, False, True, False]
+
+
 def test_statistics_have_torch_s_names():
     stats = AllocatorStats()
     stats.requested_bytes[0].current = 10

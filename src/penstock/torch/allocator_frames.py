@@ -38,10 +38,11 @@ class FrameTable:
         except ValueError:
             return 0
         parts: list[Any] = []
-        while frame is not None and len(parts) < 2 * MOST_FRAMES:
-            parts.append(frame.f_code)
-            parts.append(frame.f_lasti)
+        for _ in range(MOST_FRAMES):
+            parts += (frame.f_code, frame.f_lasti)
             frame = frame.f_back  # type: ignore[assignment]
+            if frame is None:
+                break
         stack = tuple(parts)
         number = self._numbers.get(stack)
         if number is None:

@@ -24,7 +24,8 @@ _CONTEXTS: dict[str | None, frozenset[int] | None] = {
     None: None,
     "state": frozenset({allocator_snapshot.ALLOC}),
     "alloc": frozenset({allocator_snapshot.ALLOC, allocator_snapshot.OOM}),
-    "all": frozenset(range(8)),
+    # A completed free may come at any later time, on any thread: it takes the request's stack.
+    "all": frozenset(range(8)) - {allocator_snapshot.FREE_COMPLETED},
 }
 MOST_EVENTS = 2**40  # "sys.maxsize" and the like
 

@@ -110,7 +110,7 @@ def snapshot(state: State, frames: FrameTable) -> tuple[list[Segment], list[dict
         _empty(device, address, end - address, stream)
         for address, end, stream in _ranges_spoken_of(events, known)
     ]
-    return known, [_entry(event, frames) for event in events]
+    return known, _trace(events, frames)
 
 
 def origin_of(state: State, address: int, frames: FrameTable) -> list[dict[str, Any]] | None:
@@ -228,7 +228,21 @@ def _ranges_spoken_of(
     return found
 
 
-def _entry(event: HistoryEvent, frames: FrameTable) -> dict[str, Any]:
+def _trace(events: Iterable[HistoryEvent], frames: FrameTable) -> list[dict[str, Any]]:
+    """Events as torch tells them; a free that is completed was made where it was requested."""
+    requested: dict[int, int] = {}
+    told = []
+    for event in events:
+        context = event.context
+        if event.event == FREE_REQUESTED:
+            requested[event.address] = context
+        elif event.event == FREE_COMPLETED:
+            context = requested.pop(event.address, 0)
+        told.append(_entry(event, frames.frames(context)))
+    return told
+
+
+def _entry(event: HistoryEvent, context: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "action": ACTIONS[event.event],
         "device_free" if event.event == OOM else "addr": event.address,
@@ -238,5 +252,5 @@ def _entry(event: HistoryEvent, frames: FrameTable) -> dict[str, Any]:
         "compile_context": "N/A",
         "user_metadata": "",
         "pool_id": (event.pool_high, event.pool_low),
-        "frames": frames.frames(event.context),
+        "frames": context,
     }
