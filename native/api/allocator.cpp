@@ -6,13 +6,8 @@
 #include "api/handles.hpp"
 
 namespace penstock::api {
-namespace {
 
 using policy::packing::StitchWhen;
-
-Status missing_allocator() { return {Code::kInvalidArgument, "the allocator is null"}; }
-
-driver::Stream to_stream(uint64_t stream) { return static_cast<driver::Stream>(stream); }
 
 Result<engine::AllocatorOptions> from_c(const penstock_allocator_options& from) {
   engine::AllocatorOptions to;
@@ -29,6 +24,12 @@ Result<engine::AllocatorOptions> from_c(const penstock_allocator_options& from) 
   to.packing.grow_exactly = from.grow_exactly != 0;
   return to;
 }
+
+namespace {
+
+Status missing_allocator() { return {Code::kInvalidArgument, "the allocator is null"}; }
+
+driver::Stream to_stream(uint64_t stream) { return static_cast<driver::Stream>(stream); }
 
 penstock_stat to_c(const engine::Stat& from) {
   return {from.current, from.peak, from.allocated, from.freed};

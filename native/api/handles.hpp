@@ -33,6 +33,9 @@ namespace penstock::api {
 // Remember the message for penstock_last_error() and return the code.
 penstock_status leave(const Status& status);
 
+// What a caller wants of the allocator; 0 leaves a default.
+Result<engine::AllocatorOptions> from_c(const penstock_allocator_options& from);
+
 // No exception crosses the C API: the standard library's become statuses.
 template <class Function>
 penstock_status guard(Function&& function) {

@@ -5,34 +5,13 @@
 
 #include "doctest/doctest.h"
 #include "engine/replay_program.hpp"
+#include "recorded.hpp"
 
 namespace penstock::engine {
 namespace {
 
-struct Event {
-  std::uint8_t op;
-  std::uint32_t id;
-  std::uint64_t bytes = 0;
-  std::uint64_t time_us = 0;
-  std::uint32_t stream = 0;
-};
-
-struct Recorded {
-  explicit Recorded(const std::vector<Event>& events) {
-    for (const Event& event : events) {
-      op.push_back(event.op);
-      id.push_back(event.id);
-      bytes.push_back(event.bytes);
-      stream.push_back(event.stream);
-      time_us.push_back(event.time_us);
-    }
-  }
-  [[nodiscard]] Trace trace() const { return {op, id, bytes, stream, time_us}; }
-
-  std::vector<std::uint8_t> op;
-  std::vector<std::uint32_t> id, stream;
-  std::vector<std::uint64_t> bytes, time_us;
-};
+using testing::Event;
+using testing::Recorded;
 
 Result<ReplayProgram> made(const std::vector<Event>& events, std::size_t stops = 0) {
   const Recorded recorded(events);

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.native import structs
+from penstock.native import allocator_structs, replay_structs, structs
 from penstock.native.library import _SIGNATURES
+
+MODULES = (structs, allocator_structs, replay_structs)
+SIGNATURES = {**_SIGNATURES, **allocator_structs.SIGNATURES, **replay_structs.SIGNATURES}
 
 HEADER = Path(__file__).parents[2] / "native/api/include/penstock/penstock.h"
 TEXT = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -23,6 +26,10 @@ TYPES = {
     "char": ctypes.c_char,
     "void*": ctypes.c_void_p,
     "const void*": ctypes.c_void_p,
+    "const uint8_t*": ctypes.c_void_p,
+    "const uint32_t*": ctypes.c_void_p,
+    "const uint64_t*": ctypes.c_void_p,
+    "penstock_stat": allocator_structs.Stat,
 }
 
 
@@ -43,12 +50,16 @@ def declared_structs():
 
 def bound_structs():
     """The same of the ctypes side, each under the name that its docstring begins with."""
-    kinds = [kind for kind in vars(structs).values() if isinstance(kind, type)]
-    return {
+    kinds = [kind for module in MODULES for kind in vars(module).values()]
+    named = {
         re.match(r"penstock_\w+", kind.__doc__)[0]: kind
         for kind in kinds
-        if issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure
+        if isinstance(kind, type)
+        and issubclass(kind, ctypes.Structure)
+        and kind is not ctypes.Structure
     }
+    # One struct belongs to the torch adapter, whose header another test reads.
+    return {name: kind for name, kind in named.items() if not name.startswith("penstock_torch_")}
 
 
 def test_every_struct_is_bound():
@@ -67,5 +78,5 @@ def test_every_function_is_bound_with_its_number_of_arguments():
         r"PENSTOCK_API[^;(]*?\b(penstock_\w+)\s*\((.*?)\);", TEXT, re.DOTALL
     ):
         declared[name] = 0 if arguments.strip() == "void" else arguments.count(",") + 1
-    bound = {name: len(arguments) for name, (_, arguments) in _SIGNATURES.items()}
+    bound = {name: len(arguments) for name, (_, arguments) in SIGNATURES.items()}
     assert bound == declared

@@ -14,7 +14,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class Output:
 
     json_file: str | None
 
-    def emit(self, document: Mapping[str, Any], show: Callable[[], None]) -> None:
+    def emit(self, document: Mapping[str, Any] | Sequence[Any], show: Callable[[], None]) -> None:
         """Give the result away.
 
         Args:

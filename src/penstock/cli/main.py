@@ -22,6 +22,7 @@ from .invocation import CONTEXT, Invocation
 # Verb -> the module that holds it, as `command`, and its line in the list of verbs.
 VERBS = {
     "gpt": ("penstock.cli.gpt", "Run a GPT within a budget of device memory."),
+    "replay": ("penstock.cli.replay", "Say what each allocator would reserve for recorded work."),
     "estimate": ("penstock.cli.estimate", "Say what a model needs and how fast it can be."),
     "doctor": ("penstock.cli.doctor", "Check this machine, and say what to change."),
     "config": ("penstock.cli.config", "Show every option, its value and where it came from."),

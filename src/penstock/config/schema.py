@@ -213,9 +213,9 @@ class Settings:
         kinds.size(),
         "The smallest request that may be stitched.",
         group="allocator",
-        details="Smaller ones get an unbroken piece. auto is a few chunks at most. GMLake's "
-        "default is 512 MiB (32 MiB for PyTorch 1.13): its stitches cost two driver calls for "
-        "every 2 MiB, ours one for a whole range.",
+        details="Smaller ones get an unbroken piece. auto packs recorded work best at little "
+        "cost. GMLake's default is 512 MiB (32 MiB for PyTorch 1.13): it makes 2 MiB accessible "
+        "at a time, Penstock a whole range.",
         aliases=(Alias("fragLimit", _gmlake_bytes), Alias("fragment_limit", _gmlake_bytes)),
     )
     allocator_stitch_when: str = _option(
@@ -259,9 +259,9 @@ class Settings:
         kinds.size(),
         "The allocator's unit of device memory.",
         group="allocator",
-        details="A multiple of the device's granularity, 2 MiB as a rule, which auto is too. "
-        "Larger chunks cost fewer mapping calls and leave more at the edges. GMLake's is 2 MiB "
-        "and fixed.",
+        details="A power of two, and a multiple of the device's granularity (2 MiB as a rule). "
+        "Larger chunks cost fewer mapping calls and leave more at the edges; auto is a few MiB. "
+        "GMLake's is 2 MiB and fixed.",
     )
     allocator_growth: str = _option(
         "auto",
@@ -269,7 +269,7 @@ class Settings:
         "The least to map at once while memory in use is growing fast.",
         group="allocator",
         details="More costs fewer mapping calls at the start, and may be left over at the end. "
-        "auto goes by what is held already. GMLake maps what the request at hand needs.",
+        "auto is a few chunks. GMLake maps what the request at hand needs.",
     )
     emulated_capacity: str = _option(
         "auto",

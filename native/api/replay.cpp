@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C API for replays of traces: a thin coat over engine::replay().
+#include "engine/replay.hpp"
+
+#include <chrono>
+#include <span>
+#include <string>
+
+#include "api/handles.hpp"
+
+namespace penstock::api {
+namespace {
+
+// Without a capacity a replay gets more than any device has.
+constexpr Bytes kNoLimit = kTiB;
+
+std::int64_t steady_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+penstock_replay_options replay_defaults() {
+  const driver::DriverCosts costs;
+  penstock_replay_options options{};
+  options.struct_size = sizeof(options);
+  options.granularity = 2 * kMiB;
+  options.create_us = costs.create_us;
+  options.map_us = costs.map_us;
+  options.set_access_us = costs.set_access_us;
+  options.unmap_us = costs.unmap_us;
+  options.release_us = costs.release_us;
+  options.allocator = PENSTOCK_REPLAY_STITCH;
+  return options;
+}
+
+Result<engine::ReplayAllocator> allocator_of(int32_t kind) {
+  switch (kind) {
+    case PENSTOCK_REPLAY_STITCH:
+      return engine::ReplayAllocator::kStitch;
+    case PENSTOCK_REPLAY_NATIVE:
+      return engine::ReplayAllocator::kNative;
+    case PENSTOCK_REPLAY_EXPANDABLE:
+      return engine::ReplayAllocator::kExpandable;
+    default:
+      return Status(Code::kInvalidArgument, "no allocator " + std::to_string(kind));
+  }
+}
+
+Result<engine::Trace> trace_of(const penstock_trace& from) {
+  if (from.count > 0 && (from.op == nullptr || from.id == nullptr || from.bytes == nullptr ||
+                         from.stream == nullptr || from.time_us == nullptr)) {
+    return Status(Code::kInvalidArgument, "an array of the trace is null");
+  }
+  engine::Trace trace;
+  trace.op = {from.op, from.count};
+  trace.id = {from.id, from.count};
+  trace.bytes = {from.bytes, from.count};
+  trace.stream = {from.stream, from.count};
+  trace.time_us = {from.time_us, from.count};
+  return trace;
+}
+
+Result<engine::ReplaySubjectOptions> subject_of(const penstock_replay_options& from,
+                                                const penstock_allocator_options* packing) {
+  engine::ReplaySubjectOptions to;
+  PENSTOCK_ASSIGN(to.allocator, allocator_of(from.allocator));
+  to.capacity = from.capacity != 0 ? from.capacity : kNoLimit;
+  if (from.granularity != 0) to.granularity = from.granularity;
+  for (const double cost :
+       {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us}) {
+    if (!(cost >= 0)) return Status(Code::kInvalidArgument, "a cost below zero");
+  }
+  to.costs = {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us};
+  if (packing != nullptr) {
+    PENSTOCK_ASSIGN(const engine::AllocatorOptions wanted, from_c(read_struct(packing)));
+    to.packing = wanted.packing;
+  }
+  return to;
+}
+
+penstock_replay_result to_c(const engine::ReplayResult& from) {
+  penstock_replay_result out{};
+  out.events = from.events;
+  out.allocations = from.allocations;
+  out.frees = from.frees;
+  out.failed_event = from.failed_event;
+  out.peak_requested_bytes = from.peak_requested;
+  out.peak_reserved_bytes = from.peak_reserved;
+  out.map_calls = from.map_calls;
+  out.stitches = from.stitches;
+  out.stitch_hits = from.stitch_hits;
+  out.modelled_driver_ms = from.modelled_driver_ms;
+  out.modelled_driver_ms_second_half = from.modelled_driver_ms_second_half;
+  out.trace_ms = from.trace_ms;
+  out.ns_per_op = from.ns_per_op;
+  return out;
+}
+
+}  // namespace
+}  // namespace penstock::api
+
+using namespace penstock;       // NOLINT(google-build-using-namespace)
+using namespace penstock::api;  // NOLINT(google-build-using-namespace)
+
+extern "C" {
+
+penstock_status penstock_replay_defaults(penstock_replay_options* options) {
+  return guard([&]() -> Status { return write_struct(replay_defaults(), options); });
+}
+
+penstock_status penstock_replay(const penstock_trace* trace, const penstock_replay_options* options,
+                                const penstock_allocator_options* packing,
+                                penstock_replay_point* curve, uint64_t capacity,
+                                penstock_replay_result* result) {
+  return guard([&]() -> Status {
+    if (trace == nullptr) return {Code::kInvalidArgument, "the trace is null"};
+    const penstock_replay_options from =
+        options != nullptr ? read_struct(options) : replay_defaults();
+    PENSTOCK_ASSIGN(const engine::Trace events, trace_of(read_struct(trace)));
+    engine::ReplayOptions wanted;
+    PENSTOCK_ASSIGN(wanted.subject, subject_of(from, packing));
+    wanted.points = curve != nullptr ? capacity : 0;
+    wanted.now_ns = &steady_ns;
+    PENSTOCK_ASSIGN(const engine::ReplayResult found, engine::replay(events, wanted));
+    penstock_replay_result out = to_c(found);
+    out.points = std::min<uint64_t>(found.curve.size(), wanted.points);
+    for (uint64_t i = 0; i < out.points; ++i) {
+      curve[i] = {found.curve[i].time_us, found.curve[i].requested, found.curve[i].reserved};
+    }
+    return write_struct(out, result);
+  });
+}
+
+}  // extern "C"
