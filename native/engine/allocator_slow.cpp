@@ -66,8 +66,13 @@ Status Allocator::take_over(Pool& pool, std::uint16_t tag, bool wait) {
     if (other == tag || packer.extents().free_bytes(other) == 0) continue;
     Result<std::uint32_t> epoch = wait ? clock_.wait(tag, other) : clock_.completed(other);
     PENSTOCK_TRY(epoch.status());
-    if (wait) ++stats_.stream_waits;
-    packer.hand_over(other, tag, epoch.value());
+    std::uint32_t own = 0;
+    if (wait) {
+      ++stats_.stream_waits;
+      // A third stream must wait for this one, which now stands behind the other's work.
+      own = clock_.freed(tag, packer.extents().free_bytes(other), false);
+    }
+    packer.hand_over(other, tag, epoch.value(), own);
   }
   return {};
 }
@@ -143,7 +148,12 @@ Status Allocator::trim() {
   PENSTOCK_TRY(clock_.synchronize());
   for (std::size_t i = 0; i < pools_.size(); ++i) {
     Pool& pool = pools_[i];
-    if (pool.memory == nullptr) continue;
+    // A graph that is replayed writes to memory that was free when its capture ended.
+    if (pool.memory == nullptr || (i > 0 && pool.users > 0)) continue;
+    // Nothing is under way: free neighbours of different streams become one.
+    for (std::uint16_t tag = 2; tag <= clock_.last_tag(); ++tag) {
+      pool.memory->packer().hand_over(tag, 1, std::numeric_limits<std::uint32_t>::max());
+    }
     const auto& ranges = pool.memory->packer().ranges();
     const Bytes before = ranges.chunks();
     PENSTOCK_ASSIGN(const MemoryPool::Trimmed trimmed, pool.memory->trim());

@@ -128,7 +128,7 @@ void Extents::vacate(std::uint64_t first_chunk, std::uint64_t count) {
   if (vacant(extents_[id].after)) join(id, extents_[id].after);
 }
 
-void Extents::hand_over(StreamTag from, StreamTag to, std::uint32_t epoch) {
+void Extents::hand_over(StreamTag from, StreamTag to, std::uint32_t epoch, std::uint32_t to_epoch) {
   if (from == kAnyStream || from >= bins_.size() || from == to) return;
   std::vector<ExtentId> all;
   bins_[from].each_from(links_, kUnit, [&](ExtentId id) {
@@ -137,7 +137,7 @@ void Extents::hand_over(StreamTag from, StreamTag to, std::uint32_t epoch) {
   });
   for (const ExtentId id : all) {
     leave(id);
-    set_free(id, to, 0);  // joins neighbours of `to` and of no one, so none of `all`
+    set_free(id, to, to_epoch);  // joins neighbours of `to` and of no one, so none of `all`
   }
 }
 

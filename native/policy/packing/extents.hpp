@@ -77,8 +77,8 @@ class Extents {
   void vacate(std::uint64_t first_chunk, std::uint64_t count);
 
   // Work of `from` up to and including `epoch` is over, or `to` waits for it: what `from` had
-  // freed by then is free for `to`.
-  void hand_over(StreamTag from, StreamTag to, std::uint32_t epoch);
+  // freed by then is free for `to`, as if `to` had freed it in `to_epoch` (0: long ago).
+  void hand_over(StreamTag from, StreamTag to, std::uint32_t epoch, std::uint32_t to_epoch);
 
   // visit(id) for every free extent of at least `bytes` that `tag` may use, until it returns false.
   template <class Visit>

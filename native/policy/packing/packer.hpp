@@ -61,8 +61,8 @@ class Packer {
   RangeId stitched(std::vector<Piece> pieces);
   BlockId place_in(const Request& request, RangeId range);  // one just stitched for it
   void release(BlockId block, std::uint32_t epoch);
-  void hand_over(StreamTag from, StreamTag to, std::uint32_t epoch) {
-    extents_.hand_over(from, to, epoch);
+  void hand_over(StreamTag from, StreamTag to, std::uint32_t epoch, std::uint32_t to_epoch = 0) {
+    extents_.hand_over(from, to, epoch, to_epoch);
   }
 
   // Stitched ranges beyond the limits, the least recently used first; the caller drops them.
