@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write docs/replay.md and its picture from the figures of benchmarks/replay_traces.py.
+
+The picture needs matplotlib, which nothing else here does; without --picture it is left alone.
+
+Usage: python benchmarks/replay_page.py [--picture] [--check]   (--check writes nothing)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "replay.json"
+PAGE = ROOT / "docs" / "replay.md"
+PICTURE = ROOT / "docs" / "replay.svg"
+HEAD = Path(__file__).with_name("replay_page.md")
+ALLOCATORS = ("native", "expandable", "stitch")
+GIB = 2**30
+
+# What torch.cuda.max_memory_reserved() told in runs of the same programs: native, expandable.
+MEASURED = {
+    "zero3_opt1.3b_lora_ckpt_bs160": (70.73, 67.14),
+    "opt1.3b_full": (19.09, 15.10),
+    "opt1.3b_lora_ckpt": (31.73, 28.58),
+    "gpt2xl_ckpt": (26.98, 16.36),
+    "gpt2xl_generate": (6.92, 6.05),
+}
+
+
+def load() -> tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]:
+    document = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return document, {(row["trace"], row["allocator"]): row for row in document["rows"]}
+
+
+def packing(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
+    lines = [
+        "| trace | requested GiB | native | expandable | stitch |",
+        "|---|---|---|---|---|",
+    ]
+    for name in MEASURED:
+        cells = [
+            f"{rows[name, kind]['peak_reserved_bytes'] / GIB:.2f} GiB, "
+            f"{rows[name, kind]['utilisation']:.1%}"
+            for kind in ALLOCATORS
+        ]
+        requested = rows[name, "stitch"]["peak_requested_bytes"] / GIB
+        lines.append(f"| {name} | {requested:.2f} | {cells[0]} | {cells[1]} | **{cells[2]}** |")
+    return "\n".join(lines)
+
+
+def cost(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
+    lines = [
+        "| trace | driver ms | of the time | of its second half | stitches | served by one made "
+        "before | ns a call | with 10 x live blocks |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name in MEASURED:
+        row = rows[name, "stitch"]
+        total, second = row["modelled_driver_ms"], row["modelled_driver_ms_second_half"]
+        lines.append(
+            f"| {name} | {total:.0f} | {total / row['trace_ms']:.2%} | "
+            f"{second / (row['trace_ms'] / 2):.2%} | {row['stitches']:,} | "
+            f"{row['stitch_hits']:,} | {row['ns_per_op']:.0f} | {row['ns_per_op_10x_live']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def models(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
+    lines = [
+        "| trace | native: measured, model | error | expandable: measured, model | error |",
+        "|---|---|---|---|---|",
+    ]
+    for name, measured in MEASURED.items():
+        cells = []
+        for kind, real in zip(ALLOCATORS[:2], measured, strict=True):
+            model = rows[name, kind]["peak_reserved_bytes"] / GIB
+            cells += [f"{real:.2f}, {model:.2f} GiB", f"{model / real - 1:+.1%}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def page() -> str:
+    document, rows = load()
+    where = document["where"]
+    made = (
+        f"{where['processor']}; {where['date']}; commit {where['commit'][:10]}. "
+        f"`{document['command']}`"
+    )
+    text = HEAD.read_text(encoding="utf-8")
+    tables = {"packing": packing(rows), "cost": cost(rows), "models": models(rows), "made": made}
+    for name, table in tables.items():
+        text = text.replace(f"@{name}@", table)
+    return text
+
+
+def draw() -> None:
+    """One panel a trace: reserved memory over time, and what was requested of it."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "penstock"  # the same figures give the same file
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
+    import matplotlib.pyplot as plt
+
+    _, rows = load()
+    colours = {"native": "#d1495b", "expandable": "#edae49", "stitch": "#00798c"}
+    figure, panels = plt.subplots(len(MEASURED), 1, figsize=(8, 11), layout="constrained")
+    for panel, name in zip(panels, MEASURED, strict=True):
+        for kind in ALLOCATORS:
+            times, requested, reserved = zip(*rows[name, kind]["curve_ms_mib_mib"], strict=True)
+            seconds = [value / 1e3 for value in times]
+            if kind == "stitch":
+                panel.fill_between(
+                    seconds, [value / 1024 for value in requested], color="#ccd5d8", lw=0
+                )
+            panel.plot(seconds, [value / 1024 for value in reserved], color=colours[kind], lw=1.4)
+        panel.set_title(name, loc="left", fontsize=9)
+        panel.set_ylabel("GiB", fontsize=8)
+        panel.set_ylim(bottom=0)
+        panel.margins(x=0)
+        panel.tick_params(labelsize=8)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlabel("seconds", fontsize=8)
+    lines = [plt.Line2D([], [], color=colours[kind]) for kind in ALLOCATORS]
+    lines.append(plt.Rectangle((0, 0), 1, 1, color="#ccd5d8"))
+    figure.legend(
+        lines,
+        [*(f"reserved, {kind}" for kind in ALLOCATORS), "requested"],
+        loc="outside upper center",
+        ncols=4,
+        fontsize=8,
+        frameon=False,
+    )
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
+def main(arguments: list[str]) -> int:
+    text = page()
+    if "--check" in arguments:
+        stale = PAGE.read_text(encoding="utf-8") != text
+        print("docs/replay.md is stale" if stale else "docs/replay.md: ok")
+        return int(stale)
+    PAGE.write_text(text, encoding="utf-8")
+    if "--picture" in arguments:
+        draw()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
