@@ -92,15 +92,17 @@ penstock_allocator* find_or_make(int device) {
   raise_runtime_error(std::string("Penstock: ") + penstock_last_error());
 }
 
-// Tell the observer; the text for the error.
-std::string report_out_of_memory(penstock_allocator* allocator, std::uint64_t bytes, int device) {
-  penstock_allocator_stats stats{};
-  stats.struct_size = sizeof(stats);
-  penstock_allocator_get_stats(allocator, &stats);
+// torch's own first words, by which batch-size searches know the error, then the allocator's.
+[[noreturn]] void report_out_of_memory(penstock_allocator* allocator, std::uint64_t bytes,
+                                       int device) {
+  const std::string text = std::string("CUDA out of memory. ") + penstock_last_error();
   if (const auto observer = state.observer.load()) {
+    penstock_allocator_stats stats{};
+    stats.struct_size = sizeof(stats);
+    penstock_allocator_get_stats(allocator, &stats);
     observer(device, bytes, stats.device_total, stats.device_free);
   }
-  return out_of_memory_text(bytes, device, stats);
+  raise_out_of_memory(text);
 }
 
 // Call `use` for each allocator there is until it returns true.
@@ -205,7 +207,7 @@ void* penstock_torch_alloc(std::size_t size, int device, CUstream_st* stream) {
   const penstock_status status = penstock_allocate(allocator, size, as_number(stream), &address);
   if (status == PENSTOCK_OK) return reinterpret_cast<void*>(address);
   if (status != PENSTOCK_OUT_OF_MEMORY) raise_last_error();
-  raise_out_of_memory(report_out_of_memory(allocator, size, device));
+  report_out_of_memory(allocator, size, device);
 }
 
 void* penstock_torch_alloc_or_null(std::size_t size, int device, CUstream_st* stream) {

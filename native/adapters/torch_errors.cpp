@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 
-#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <typeinfo>
@@ -59,21 +58,6 @@ void destroy(void* object) {
   reinterpret_cast<Destructor>(table[0])(object);
 }
 
-std::string size_text(std::uint64_t bytes) {
-  char text[48];
-  const auto value = static_cast<double>(bytes);
-  if (bytes >= std::uint64_t{1} << 30) {
-    std::snprintf(text, sizeof(text), "%.2f GiB", value / (1 << 30));
-  } else if (bytes >= std::uint64_t{1} << 20) {
-    std::snprintf(text, sizeof(text), "%.2f MiB", value / (1 << 20));
-  } else if (bytes >= 1024) {
-    std::snprintf(text, sizeof(text), "%.2f KiB", value / 1024);
-  } else {
-    std::snprintf(text, sizeof(text), "%llu bytes", static_cast<unsigned long long>(bytes));
-  }
-  return text;
-}
-
 }  // namespace
 
 ErrorKind find_torch_errors() {
@@ -118,22 +102,5 @@ void raise_out_of_memory(const std::string& text) {
 }
 
 void raise_runtime_error(const std::string& text) { throw std::runtime_error(text); }
-
-std::string out_of_memory_text(std::uint64_t bytes, int device,
-                               const penstock_allocator_stats& stats) {
-  const bool capped = stats.budget < stats.device_total;
-  std::string text = "CUDA out of memory. Tried to allocate " + size_text(bytes) + ". GPU " +
-                     std::to_string(device) + " has a total capacity of " +
-                     size_text(stats.device_total) + " of which " + size_text(stats.device_free) +
-                     " is free. ";
-  text += capped ? "Penstock may hold " + size_text(stats.budget) + " of it and holds "
-                 : "Penstock holds ";
-  text += size_text(static_cast<std::uint64_t>(stats.reserved_bytes[0].current)) + ", of which " +
-          size_text(static_cast<std::uint64_t>(stats.allocated_bytes[0].current)) +
-          " are allocated";
-  text += capped ? "; try: a smaller batch, or a larger gpu_memory for penstock.enable()"
-                 : "; try: a smaller batch, or fewer programs on this GPU";
-  return text;
-}
 
 }  // namespace penstock::adapters

@@ -11,8 +11,6 @@
 #include <cstdint>
 #include <string>
 
-#include "penstock/penstock.h"
-
 namespace penstock::adapters {
 
 enum class ErrorKind : std::int32_t {
@@ -27,9 +25,5 @@ ErrorKind error_kind();
 
 [[noreturn]] void raise_out_of_memory(const std::string& text);
 [[noreturn]] void raise_runtime_error(const std::string& text);
-
-// "CUDA out of memory. Tried to allocate ...", the numbers, the remedy; one line.
-std::string out_of_memory_text(std::uint64_t bytes, int device,
-                               const penstock_allocator_stats& stats);
 
 }  // namespace penstock::adapters

@@ -23,9 +23,9 @@ def test_running_out_raises_torch_s_own_error_and_the_process_goes_on(pattern):
         with pytest.raises(torch.OutOfMemoryError) as caught:
             take(300 * MIB)
         text = str(caught.value)
-        assert text.startswith("CUDA out of memory. Tried to allocate 300.00 MiB. GPU 0 has")
-        assert "Penstock may hold 256.00 MiB" in text
-        assert "10.00 MiB are allocated" in text
+        assert text.startswith("CUDA out of memory. Tried to allocate 300 MiB. GPU 0 has")
+        assert "of its budget of 256 MiB; 10 MiB of that is in use" in text
+        assert "gpu_memory" in text
         assert "\n" not in text
     assert isinstance(caught.value, RuntimeError)
     assert torch.cuda.memory_stats()["num_ooms"] == 3
@@ -53,7 +53,7 @@ def test_an_error_in_backward_arrives_in_the_calling_thread():
 
     x = torch.empty(16, device="cuda", requires_grad=True)
     y = Greedy.apply(x)
-    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 400\.00 MiB"):
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 400 MiB"):
         y.backward(torch.empty_like(y))
 
 

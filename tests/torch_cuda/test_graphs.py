@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 MIB = 1 << 20
@@ -43,6 +44,29 @@ def test_a_capture_has_memory_of_its_own():
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     assert own not in pools()
+
+
+def test_a_graph_keeps_what_was_freed_in_its_capture():
+    # A replay writes there again, so it must neither go back nor to others.
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        freed = torch.empty(40 * MIB, dtype=torch.uint8, device="cuda")
+        place = freed.data_ptr()
+        del freed
+    own = tuple(graph.pool())
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    assert any(
+        each["address"] <= place < each["address"] + each["total_size"]
+        for each in torch.cuda.memory_snapshot(own)
+    )
+    other = torch.empty(200 * MIB, dtype=torch.uint8, device="cuda")
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(40 * MIB, dtype=torch.uint8, device="cuda")
+    graph.replay()
+    graph.reset()
+    torch.empty(40 * MIB, dtype=torch.uint8, device="cuda")
+    del other, graph
 
 
 def test_graphs_may_share_a_pool():

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import threading
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from penstock.native.allocator_structs import AllocatorStats, HistoryEvent, PieceInfo
 from penstock.torch import allocator_snapshot as views
+from penstock.torch import allocator_trace as trace_of
 from penstock.torch.allocator_frames import MOST_FRAMES, FrameTable
 from penstock.torch.allocator_stats import as_torch
 
@@ -75,36 +79,85 @@ def test_a_snapshot_keeps_runs_whole_beside_stitched_blocks():
     assert trace == []
 
 
-def test_a_range_that_is_kept_unused_is_in_the_snapshot_if_events_speak_of_it():
-    idle, gone = STITCHED + 64 * CHUNK, STITCHED + 128 * CHUNK
-    unmapped = RUN + 8 * CHUNK
-    events = [
-        event(views.STITCH, idle, 3 * CHUNK),
-        event(views.ALLOC, idle, 2 * CHUNK),
-        event(views.FREE_REQUESTED, idle, 2 * CHUNK),
-        event(views.FREE_COMPLETED, idle, 2 * CHUNK),
-        event(views.STITCH, gone, CHUNK),
-        event(views.UNSTITCH, gone, CHUNK),
-        event(views.ALLOC, unmapped, CHUNK),
-        event(views.FREE_COMPLETED, unmapped, CHUNK),
-        event(views.UNMAP, unmapped, CHUNK),
+def block_events(address, size):
+    return [
+        event(trace_of.ALLOC, address, size),
+        event(trace_of.FREE_REQUESTED, address, size),
+        event(trace_of.FREE_COMPLETED, address, size),
     ]
+
+
+def extra_segments(events):
     segments, trace = views.snapshot(stitched_state(events), FrameTable())
-    extra = {s["address"]: s["total_size"] for s in segments if s["address"] not in (RUN, STITCHED)}
+    known = (RUN, STITCHED)
+    extra = {s["address"]: s["total_size"] for s in segments if s["address"] not in known}
+    return extra, [entry["action"] for entry in trace]
+
+
+def test_a_range_that_is_kept_unused_is_in_the_snapshot_if_events_speak_of_it():
+    idle, gone, unmapped = STITCHED + 64 * CHUNK, STITCHED + 128 * CHUNK, RUN + 8 * CHUNK
+    extra, actions = extra_segments(
+        [
+            event(trace_of.MAP, unmapped, CHUNK),
+            *block_events(unmapped, CHUNK // 2),
+            event(trace_of.UNMAP, unmapped, CHUNK),
+            event(trace_of.STITCH, idle, 3 * CHUNK),
+            *block_events(idle, 2 * CHUNK),
+            event(trace_of.STITCH, gone, CHUNK),
+            *block_events(gone, CHUNK),
+            event(trace_of.UNSTITCH, gone, CHUNK),
+            event(trace_of.MAP, RUN + 3 * CHUNK, CHUNK),
+        ]
+    )
     assert extra == {idle: 3 * CHUNK}
-    assert [entry["action"] for entry in trace[:4]] == [
-        "segment_alloc",
+    assert actions[:6] == [
+        "segment_map",
         "alloc",
         "free_requested",
         "free_completed",
+        "segment_unmap",
+        "segment_alloc",
     ]
-    assert trace[0]["time_us"] == 5
-    assert trace[0]["stream"] == 7
+    assert actions[-2:] == ["segment_free", "segment_map"]
+
+
+def test_segments_stand_still_where_their_events_do_not_come_out_even():
+    elsewhere = RUN + 16 * CHUNK
+    extra, actions = extra_segments(
+        [
+            event(trace_of.MAP, elsewhere, 2 * CHUNK),
+            *block_events(elsewhere, CHUNK),
+            *block_events(elsewhere + CHUNK // 2, CHUNK),
+            event(trace_of.UNMAP, RUN, 2 * CHUNK),  # what was given back, but not from there
+        ]
+    )
+    assert extra == {elsewhere: 3 * CHUNK // 2}
+    assert set(actions) == {"alloc", "free_requested", "free_completed"}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12), st.sampled_from("+-?")), max_size=30)
+)
+def test_spans_are_the_set_of_their_bytes(steps):
+    spans, expected = trace_of._Spans([]), set()
+    for begin, size, action in steps:
+        bytes_ = set(range(begin, begin + size))
+        assert spans.holds(begin, begin + size) == (bytes_ <= expected)
+        assert spans.touches(begin, begin + size) == bool(bytes_ & expected)
+        if action == "+":
+            spans.cover(begin, begin + size)
+            expected |= bytes_
+        elif action == "-":
+            assert spans.cut(begin, begin + size) == (bytes_ <= expected)
+            expected -= bytes_ if bytes_ <= expected else set()
+        ranges = spans.ranges()
+        assert sorted(ranges) == ranges
+        assert [b for begin, size in ranges for b in range(begin, begin + size)] == sorted(expected)
 
 
 def test_an_out_of_memory_event_tells_what_was_free():
     _, trace = views.snapshot(
-        views.State(0, [], [event(views.OOM, 12345, 4 * CHUNK)]), FrameTable()
+        views.State(0, [], [event(trace_of.OOM, 12345, 4 * CHUNK)]), FrameTable()
     )
     assert (trace[0]["action"], trace[0]["device_free"], trace[0]["size"]) == (
         "oom",
@@ -173,7 +226,7 @@ def test_many_threads_number_stacks_alike():
 def test_events_lead_to_the_frames_of_live_blocks():
     table = FrameTable(skip=1)
     number = remember(table)
-    state = stitched_state([event(views.ALLOC, STITCHED, 2 * CHUNK, number)])
+    state = stitched_state([event(trace_of.ALLOC, STITCHED, 2 * CHUNK, number)])
     for segments in (views.segments(state, table), views.snapshot(state, table)[0]):
         block = next(s for s in segments if s["address"] == STITCHED)["blocks"][0]
         assert block["frames"][0]["name"] == "remember"
@@ -185,10 +238,10 @@ def test_a_completed_free_has_the_frames_of_its_request():
     table = FrameTable(skip=1)
     number = remember(table)
     events = [
-        event(views.FREE_REQUESTED, STITCHED, CHUNK, number),
-        event(views.ALLOC, RUN, CHUNK),
-        event(views.FREE_COMPLETED, STITCHED, CHUNK),
-        event(views.FREE_COMPLETED, RUN, CHUNK),
+        event(trace_of.FREE_REQUESTED, STITCHED, CHUNK, number),
+        event(trace_of.ALLOC, RUN, CHUNK),
+        event(trace_of.FREE_COMPLETED, STITCHED, CHUNK),
+        event(trace_of.FREE_COMPLETED, RUN, CHUNK),
     ]
     _, trace = views.snapshot(stitched_state(events), table)
     assert [bool(entry["frames"]) for entry in trace] == [True, False, True, False]

@@ -16,16 +16,16 @@ import torch
 
 from penstock.native import torch_allocator
 
-from . import allocator_snapshot
+from . import allocator_snapshot, allocator_trace
 from .allocator_frames import FrameTable
 
 # Events that a stack is taken for, by torch's word for it.
 _CONTEXTS: dict[str | None, frozenset[int] | None] = {
     None: None,
-    "state": frozenset({allocator_snapshot.ALLOC}),
-    "alloc": frozenset({allocator_snapshot.ALLOC, allocator_snapshot.OOM}),
+    "state": frozenset({allocator_trace.ALLOC}),
+    "alloc": frozenset({allocator_trace.ALLOC, allocator_trace.OOM}),
     # A completed free may come at any later time, on any thread: it takes the request's stack.
-    "all": frozenset(range(8)) - {allocator_snapshot.FREE_COMPLETED},
+    "all": frozenset(range(8)) - {allocator_trace.FREE_COMPLETED},
 }
 MOST_EVENTS = 2**40  # "sys.maxsize" and the like
 

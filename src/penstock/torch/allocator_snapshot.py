@@ -13,7 +13,6 @@ chunks. Two views follow, and each is right for what torch uses it for:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -21,19 +20,10 @@ from typing import Any
 from penstock.native.allocator_structs import HistoryEvent, PieceInfo
 from penstock.native.torch_allocator import TorchAllocator
 
+from . import allocator_trace
 from .allocator_frames import FrameTable
+from .allocator_trace import ALLOC, FREE_COMPLETED
 
-ALLOC, FREE_REQUESTED, FREE_COMPLETED, MAP, UNMAP, STITCH, UNSTITCH, OOM = range(8)
-ACTIONS = {
-    ALLOC: "alloc",
-    FREE_REQUESTED: "free_requested",
-    FREE_COMPLETED: "free_completed",
-    MAP: "segment_map",
-    UNMAP: "segment_unmap",
-    STITCH: "segment_alloc",
-    UNSTITCH: "segment_free",
-    OOM: "oom",
-}
 STATES = ("inactive", "active_allocated", "active_awaiting_free")
 
 Segment = dict[str, Any]
@@ -106,11 +96,8 @@ def snapshot(state: State, frames: FrameTable) -> tuple[list[Segment], list[dict
             block = {**block, "state": "inactive", "requested_size": 0, "frames": []}
         _add_block(runs[piece.segment], block)
     known = [*runs.values(), *stitched.values()]
-    known += [
-        _empty(device, address, end - address, stream)
-        for address, end, stream in _ranges_spoken_of(events, known)
-    ]
-    return known, _trace(events, frames)
+    beside, trace = allocator_trace.retell(events, known, frames)
+    return [*known, *(_empty(device, address, size) for address, size in beside)], trace
 
 
 def origin_of(state: State, address: int, frames: FrameTable) -> list[dict[str, Any]] | None:
@@ -140,9 +127,9 @@ def _segment(device: int, address: int, piece: PieceInfo, *, expandable: bool) -
     }
 
 
-def _empty(device: int, address: int, size: int, stream: int) -> Segment:
+def _empty(device: int, address: int, size: int) -> Segment:
     """A stitched range without a block."""
-    nothing = PieceInfo(address=address, bytes=size, stream=stream)
+    nothing = PieceInfo(address=address, bytes=size)
     range_ = _segment(device, address, nothing, expandable=False)
     _add_block(range_, _block(address, nothing, []))
     return range_
@@ -195,62 +182,3 @@ def _origins(events: Iterable[HistoryEvent]) -> dict[int, int]:
         elif event.event == FREE_COMPLETED:
             live.pop(event.address, None)
     return live
-
-
-def _ranges_spoken_of(
-    events: Iterable[HistoryEvent], known: list[Segment]
-) -> list[tuple[int, int, int]]:
-    """(begin, end, stream) of ranges that events need and no segment covers.
-
-    memory_viz puts every block of every moment into a segment. Ranges stitched and given up within
-    the recording come and go by their own events; here are those that are kept, unused.
-    """
-    spans: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    covered = [(each["address"], each["address"] + each["total_size"]) for each in known]
-    for event in events:
-        if event.event == UNMAP:
-            covered.append((event.address, event.address + event.bytes))
-        elif event.event == UNSTITCH:
-            spans.pop(event.address, None)
-        elif event.event in (ALLOC, FREE_REQUESTED, FREE_COMPLETED, STITCH):
-            size, _ = spans[event.address]
-            spans[event.address] = (max(size, event.bytes), event.stream)
-    found: list[tuple[int, int, int]] = []
-    for address in sorted(spans):
-        size, stream = spans[address]
-        if any(begin <= address < end for begin, end in covered):
-            continue
-        if found and address < found[-1][1]:
-            begin, end, of = found.pop()
-            found.append((begin, max(end, address + size), of))
-        else:
-            found.append((address, address + size, stream))
-    return found
-
-
-def _trace(events: Iterable[HistoryEvent], frames: FrameTable) -> list[dict[str, Any]]:
-    """Events as torch tells them; a free that is completed was made where it was requested."""
-    requested: dict[int, int] = {}
-    told = []
-    for event in events:
-        context = event.context
-        if event.event == FREE_REQUESTED:
-            requested[event.address] = context
-        elif event.event == FREE_COMPLETED:
-            context = requested.pop(event.address, 0)
-        told.append(_entry(event, frames.frames(context)))
-    return told
-
-
-def _entry(event: HistoryEvent, context: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "action": ACTIONS[event.event],
-        "device_free" if event.event == OOM else "addr": event.address,
-        "size": event.bytes,
-        "stream": event.stream,
-        "time_us": event.time_ns // 1000,
-        "compile_context": "N/A",
-        "user_metadata": "",
-        "pool_id": (event.pool_high, event.pool_low),
-        "frames": context,
-    }
