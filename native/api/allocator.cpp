@@ -12,7 +12,10 @@ using policy::packing::StitchWhen;
 Result<engine::AllocatorOptions> from_c(const penstock_allocator_options& from) {
   engine::AllocatorOptions to;
   to.budget = from.budget;
-  if (from.chunk_bytes != 0) to.packing.chunk_bytes = from.chunk_bytes;
+  if (from.chunk_bytes != 0) to.packing.smallest_chunk = from.chunk_bytes;
+  to.packing.largest_chunk = from.largest_chunk_bytes != 0
+                                 ? from.largest_chunk_bytes
+                                 : std::max(to.packing.largest_chunk, to.packing.smallest_chunk);
   if (from.growth_bytes != 0) to.packing.growth_bytes = from.growth_bytes;
   if (from.stitch_limit != 0) to.packing.stitch_limit = from.stitch_limit;
   if (from.range_limit != 0) to.packing.range_limit = from.range_limit;
@@ -127,7 +130,8 @@ penstock_status penstock_allocator_defaults(penstock_device* device,
     const engine::AllocatorOptions defaults;
     penstock_allocator_options to{};
     to.budget = device->driver->info().total;
-    to.chunk_bytes = defaults.packing.chunk_bytes;
+    to.chunk_bytes = defaults.packing.smallest_chunk;
+    to.largest_chunk_bytes = defaults.packing.largest_chunk;
     to.growth_bytes = defaults.packing.growth_bytes;
     to.stitch_limit = defaults.packing.stitch_limit;
     to.range_limit = defaults.packing.range_limit;

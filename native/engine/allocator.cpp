@@ -25,8 +25,10 @@ Status check_options(const driver::DeviceInfo& info, const AllocatorOptions& opt
                                      " has no virtual memory management, which the "
                                      "stitching allocator needs")};
   }
-  const Bytes chunk = options.packing.chunk_bytes;
-  if (!std::has_single_bit(chunk) || chunk % info.granularity != 0) {
+  const Bytes chunk = options.packing.smallest_chunk;
+  if (!std::has_single_bit(chunk) || chunk % info.granularity != 0 ||
+      !std::has_single_bit(options.packing.largest_chunk) ||
+      options.packing.largest_chunk < chunk) {
     return {Code::kInvalidArgument, text("chunks of ", driver::size_text(chunk),
                                          " cannot be: a power of two, and a "
                                          "multiple of ",
@@ -182,10 +184,10 @@ Status Allocator::empty_cache() {
 Status Allocator::set_budget(Bytes budget) {
   const std::lock_guard lock(mutex_);
   const Bytes wanted = budget == 0 ? driver_.info().total : budget;
-  if (wanted < options_.packing.chunk_bytes) {
+  if (wanted < options_.packing.smallest_chunk) {
     return {Code::kInvalidArgument,
             text("a budget of ", driver::size_text(wanted), " does not hold one chunk of ",
-                 driver::size_text(options_.packing.chunk_bytes))};
+                 driver::size_text(options_.packing.smallest_chunk))};
   }
   options_.budget = wanted;
   return {};
@@ -193,7 +195,7 @@ Status Allocator::set_budget(Bytes budget) {
 
 Result<std::uint32_t> Allocator::make_pool(PoolId id) {
   // Twice the memory, so that vacancies do not force growth into pieces.
-  const std::uint64_t chunks = 2 * divide_up(driver_.info().total, options_.packing.chunk_bytes);
+  const std::uint64_t chunks = 2 * divide_up(driver_.info().total, options_.packing.smallest_chunk);
   PENSTOCK_ASSIGN(auto memory, MemoryPool::create(driver_, options_.packing, chunks));
   for (std::size_t i = 1; i < pools_.size(); ++i) {
     if (pools_[i].memory != nullptr) continue;

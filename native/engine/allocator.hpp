@@ -130,7 +130,7 @@ class Allocator {
   void note(AllocationEvent event, Addr address, Bytes bytes, Bytes requested,
             driver::Stream stream, PoolId pool, std::uint64_t context = 0);
   [[nodiscard]] std::uint64_t context_of(AllocationEvent event);
-  void count_reserved(std::int64_t chunks);
+  void count_reserved(std::int64_t bytes, std::int64_t chunks);
   void list_pieces(const Pool& pool, std::vector<PieceInfo>& out);
 
   driver::Driver& driver_;
@@ -144,7 +144,7 @@ class Allocator {
   std::unordered_map<Addr, int> awaited_;                       // events until it is free
   std::deque<LastUse> pending_;
   std::vector<Addr> deferred_;  // freed in a capture, in which no event can be recorded
-  std::uint64_t reserved_chunks_ = 0;
+  Bytes reserved_ = 0;
   AllocatorStats stats_;
   AllocationHistory history_;
   ContextCallback context_;

@@ -24,10 +24,9 @@ Result<BlockId> Allocator::place_slowly(Pool& pool, Request request) {
   PENSTOCK_TRY(take_over(pool, request.tag, false));
   bool device_full = false;
   for (int step = 0;;) {
-    const Bytes held = reserved_chunks_ * options_.packing.chunk_bytes;
-    request.growable = device_full || held >= options_.budget
+    request.growable = device_full || reserved_ >= options_.budget
                            ? 0
-                           : (options_.budget - held) / options_.packing.chunk_bytes;
+                           : (options_.budget - reserved_) / options_.packing.smallest_chunk;
     Decision decision = packer.place(request);
     switch (decision.kind) {
       case Decision::Kind::kPlaced:
@@ -47,10 +46,10 @@ Result<BlockId> Allocator::place_slowly(Pool& pool, Request request) {
         break;
       }
       case Decision::Kind::kFull: {
-        const std::uint64_t before = reserved_chunks_;
+        const Bytes before = reserved_;
         PENSTOCK_ASSIGN(const bool tried, recover(pool, request, step++));
         if (!tried) return out_of_memory(size);
-        if (reserved_chunks_ < before) device_full = false;
+        if (reserved_ < before) device_full = false;
         break;
       }
     }
@@ -84,8 +83,7 @@ Result<BlockId> Allocator::stitch(Pool& pool, Request& request, std::vector<Piec
     request.may_stitch = false;
     return static_cast<BlockId>(kNone);
   }
-  const Bytes bytes =
-      pool.memory->packer().ranges()[range.value()].chunks * options_.packing.chunk_bytes;
+  const Bytes bytes = pool.memory->packer().ranges()[range.value()].mapped;
   ++stats_.stitches;
   stats_.stitched_ranges.add(1);
   stats_.stitched_range_bytes.add(static_cast<std::int64_t>(bytes));
@@ -97,11 +95,13 @@ Result<BlockId> Allocator::stitch(Pool& pool, Request& request, std::vector<Piec
 }
 
 Status Allocator::grow(Pool& pool, const Decision& decision, std::uint16_t tag) {
-  PENSTOCK_TRY(pool.memory->grow(decision.first_chunk, decision.chunks, tag));
-  count_reserved(static_cast<std::int64_t>(decision.chunks));
-  const Bytes chunk = options_.packing.chunk_bytes;
-  note(AllocationEvent::kSegmentMap, pool.memory->base() + decision.first_chunk * chunk,
-       decision.chunks * chunk, 0, clock_.stream(tag), pool.id);
+  PENSTOCK_TRY(pool.memory->grow(decision, tag));
+  const Bytes slot = options_.packing.smallest_chunk;
+  const Bytes bytes = decision.slots() * slot;
+  count_reserved(static_cast<std::int64_t>(bytes),
+                 static_cast<std::int64_t>(decision.chunks.size()));
+  note(AllocationEvent::kSegmentMap, pool.memory->base() + decision.first_slot * slot, bytes, 0,
+       clock_.stream(tag), pool.id);
   return {};
 }
 
@@ -112,7 +112,7 @@ Status Allocator::drop_old_ranges(Pool& pool) {
   while (pool.memory->packer().ranges().size() > target) {
     const RangeId range = pool.memory->packer().oldest_range();
     if (range == kNone) break;
-    const Bytes bytes = pool.memory->packer().ranges()[range].chunks * options_.packing.chunk_bytes;
+    const Bytes bytes = pool.memory->packer().ranges()[range].mapped;
     note(AllocationEvent::kUnstitch, pool.memory->range_address(range), bytes, 0, {}, pool.id);
     PENSTOCK_TRY(pool.memory->drop_range(range));
     stats_.stitched_ranges.take(1);
@@ -155,15 +155,15 @@ Status Allocator::trim() {
       pool.memory->packer().hand_over(tag, 1, std::numeric_limits<std::uint32_t>::max());
     }
     const auto& ranges = pool.memory->packer().ranges();
-    const Bytes before = ranges.chunks();
+    const Bytes mapped = ranges.mapped();
+    const std::int64_t chunks = pool.memory->chunks();
     PENSTOCK_ASSIGN(const MemoryPool::Trimmed trimmed, pool.memory->trim());
-    const Bytes bytes = (before - ranges.chunks()) * options_.packing.chunk_bytes;
     stats_.stitched_ranges.take(static_cast<std::int64_t>(trimmed.ranges));
-    stats_.stitched_range_bytes.take(static_cast<std::int64_t>(bytes));
-    count_reserved(-static_cast<std::int64_t>(trimmed.chunks));
-    if (trimmed.chunks > 0) {
-      note(AllocationEvent::kSegmentUnmap, pool.memory->base(),
-           trimmed.chunks * options_.packing.chunk_bytes, 0, {}, pool.id);
+    stats_.stitched_range_bytes.take(static_cast<std::int64_t>(mapped - ranges.mapped()));
+    if (trimmed.slots > 0) {
+      const Bytes bytes = trimmed.slots * options_.packing.smallest_chunk;
+      count_reserved(-static_cast<std::int64_t>(bytes), pool.memory->chunks() - chunks);
+      note(AllocationEvent::kSegmentUnmap, pool.memory->base(), bytes, 0, {}, pool.id);
     }
     if (i > 0 && pool.users == 0 && pool.memory->packer().live_blocks() == 0) {
       pool.memory.reset();
@@ -172,18 +172,15 @@ Status Allocator::trim() {
   return {};
 }
 
-void Allocator::count_reserved(std::int64_t chunks) {
-  reserved_chunks_ =
-      static_cast<std::uint64_t>(static_cast<std::int64_t>(reserved_chunks_) + chunks);
-  const Bytes bytes =
-      static_cast<Bytes>(chunks < 0 ? -chunks : chunks) * options_.packing.chunk_bytes;
+void Allocator::count_reserved(std::int64_t bytes, std::int64_t chunks) {
+  reserved_ = static_cast<Bytes>(static_cast<std::int64_t>(reserved_) + bytes);
   constexpr Bytes kLarge = std::numeric_limits<Bytes>::max();
-  if (chunks >= 0) {
+  if (bytes >= 0) {
     stats_.chunks.add(chunks);
-    stats_.reserved_bytes.add(static_cast<std::int64_t>(bytes), kLarge);
+    stats_.reserved_bytes.add(bytes, kLarge);
   } else {
     stats_.chunks.take(-chunks);
-    stats_.reserved_bytes.take(static_cast<std::int64_t>(bytes), kLarge);
+    stats_.reserved_bytes.take(-bytes, kLarge);
   }
 }
 
@@ -191,7 +188,7 @@ Status Allocator::out_of_memory(Bytes size) {
   ++stats_.out_of_memory;
   const Result<driver::MemoryInfo> memory = driver_.memory_info();
   const Bytes device_free = memory.ok() ? memory.value().free : 0;
-  const Bytes held = reserved_chunks_ * options_.packing.chunk_bytes;
+  const Bytes held = reserved_;
   const auto used = static_cast<Bytes>(stats_.active_bytes.of[0].current);
   note(AllocationEvent::kOutOfMemory, device_free, size, size, {}, {});
   return {Code::kOutOfMemory,

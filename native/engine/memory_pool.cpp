@@ -6,6 +6,7 @@
 namespace penstock::engine {
 
 using policy::packing::BlockId;
+using policy::packing::Decision;
 using policy::packing::kNone;
 using policy::packing::Packer;
 using policy::packing::Piece;
@@ -15,96 +16,91 @@ using policy::packing::StreamTag;
 
 Result<std::unique_ptr<MemoryPool>> MemoryPool::create(driver::Driver& driver,
                                                        const policy::packing::Options& options,
-                                                       std::uint64_t chunks) {
-  std::unique_ptr<MemoryPool> pool(new MemoryPool(driver, options, chunks));
-  PENSTOCK_ASSIGN(pool->base_, driver.reserve(chunks * options.chunk_bytes));
+                                                       std::uint64_t slots) {
+  std::unique_ptr<MemoryPool> pool(new MemoryPool(driver, options, slots));
+  PENSTOCK_ASSIGN(pool->base_, driver.reserve(slots * options.smallest_chunk));
   return pool;
 }
 
 MemoryPool::~MemoryPool() {
   if (base_ == 0) return;
-  const Bytes chunk = options_.chunk_bytes;
   for (RangeId id = 0; id < packer_.ranges().ids(); ++id) {
     const StitchedRange& range = packer_.ranges()[id];
     if (range.state == StitchedRange::State::kDropped) continue;
-    (void)driver_.unmap(ranges_[id], range.chunks * chunk);
-    (void)driver_.unreserve(ranges_[id], range.chunks * chunk);
+    (void)driver_.unmap(ranges_[id], range.mapped);
+    (void)driver_.unreserve(ranges_[id], range.mapped);
   }
-  std::uint64_t run = 0;
-  for (std::uint64_t slot = 0; slot <= handles_.size(); ++slot) {
-    if (slot < handles_.size() && handles_[slot] != driver::Chunk{}) {
-      ++run;
-      continue;
-    }
-    if (run > 0) (void)driver_.unmap(base_ + (slot - run) * chunk, run * chunk);
-    run = 0;
+  const auto& extents = packer_.extents();
+  for (std::uint64_t slot = 0; slot < handles_.size(); ++slot) {
+    if (handles_[slot] == driver::Chunk{}) continue;
+    const Piece chunk = extents.chunk_at(slot * slot_bytes());
+    (void)driver_.unmap(base_ + chunk.start, chunk.bytes);
+    (void)driver_.release_chunk(handles_[slot]);
   }
-  for (const driver::Chunk handle : handles_) {
-    if (handle != driver::Chunk{}) (void)driver_.release_chunk(handle);
-  }
-  (void)driver_.unreserve(base_, handles_.size() * chunk);
+  (void)driver_.unreserve(base_, handles_.size() * slot_bytes());
 }
 
 Addr MemoryPool::address_of(BlockId id) const {
   const auto& block = packer_.block(id);
   if (block.range == kNone) return base_ + block.offset;
-  return ranges_[block.range] + block.offset % options_.chunk_bytes;
+  // The range begins with the chunk in which the block does.
+  return ranges_[block.range] + block.offset - packer_.extents().chunk_at(block.offset).start;
 }
 
-Status MemoryPool::map_chunks(Addr address, const std::vector<std::uint64_t>& chunks) {
-  const Bytes bytes = options_.chunk_bytes;
-  std::uint64_t mapped = 0;
+Status MemoryPool::map_chunks(Addr address, const std::vector<Piece>& chunks) {
+  Bytes mapped = 0;
   Status status;
-  for (; mapped < chunks.size() && status.ok(); ++mapped) {
+  for (const Piece& chunk : chunks) {
     ++driver_calls_;
-    status = driver_.map(address + mapped * bytes, bytes, handles_[chunks[mapped]]);
+    status = driver_.map(address + mapped, chunk.bytes, handles_[chunk.start / slot_bytes()]);
     if (!status.ok()) break;
+    mapped += chunk.bytes;
   }
   if (status.ok()) {
     ++driver_calls_;
-    status = driver_.set_access(address, chunks.size() * bytes);
+    status = driver_.set_access(address, mapped);
   }
-  if (!status.ok() && mapped > 0) (void)driver_.unmap(address, mapped * bytes);
+  if (!status.ok() && mapped > 0) (void)driver_.unmap(address, mapped);
   return status;
 }
 
-Status MemoryPool::grow(std::uint64_t first_chunk, std::uint64_t count, StreamTag tag) {
-  const Bytes bytes = options_.chunk_bytes;
-  std::vector<std::uint64_t> made;
+Status MemoryPool::grow(const Decision& decision, StreamTag tag) {
+  std::vector<Piece> made;
   Status status;
-  for (std::uint64_t slot = first_chunk; slot < first_chunk + count; ++slot) {
+  std::uint64_t slot = decision.first_slot;
+  for (const std::uint32_t slots : decision.chunks) {
     ++driver_calls_;
+    const Bytes bytes = slots * slot_bytes();
     Result<driver::Chunk> chunk = driver_.create_chunk(bytes, driver::Place::kDevice);
     if (!chunk.ok()) {
       status = chunk.status();
       break;
     }
     handles_[slot] = chunk.value();
-    made.push_back(slot);
+    made.push_back({slot * slot_bytes(), bytes});
+    slot += slots;
   }
-  if (status.ok()) status = map_chunks(base_ + first_chunk * bytes, made);
+  if (status.ok()) status = map_chunks(base_ + decision.first_slot * slot_bytes(), made);
   if (!status.ok()) {
-    for (const std::uint64_t slot : made) {
-      (void)driver_.release_chunk(std::exchange(handles_[slot], driver::Chunk{}));
+    for (const Piece& chunk : made) {
+      driver::Chunk& handle = handles_[chunk.start / slot_bytes()];
+      (void)driver_.release_chunk(std::exchange(handle, driver::Chunk{}));
     }
     return status;
   }
-  chunks_ += count;
-  packer_.grown(first_chunk, count, tag);
+  chunks_ += static_cast<std::int64_t>(made.size());
+  packer_.grown(decision, tag);
   return {};
 }
 
 Result<RangeId> MemoryPool::stitch(std::vector<Piece> pieces) {
-  const Bytes bytes = options_.chunk_bytes;
-  std::vector<std::uint64_t> chunks;
-  for (const Piece& piece : pieces) {
-    const std::uint64_t last = (piece.start + piece.bytes - 1) / bytes;
-    for (std::uint64_t slot = piece.start / bytes; slot <= last; ++slot) chunks.push_back(slot);
-  }
+  const std::vector<Piece> chunks = packer_.ranges().chunks_of(pieces);
+  Bytes bytes = 0;
+  for (const Piece& chunk : chunks) bytes += chunk.bytes;
   ++driver_calls_;
-  PENSTOCK_ASSIGN(const Addr address, driver_.reserve(chunks.size() * bytes));
+  PENSTOCK_ASSIGN(const Addr address, driver_.reserve(bytes));
   if (Status status = map_chunks(address, chunks); !status.ok()) {
-    (void)driver_.unreserve(address, chunks.size() * bytes);
+    (void)driver_.unreserve(address, bytes);
     return status;
   }
   const RangeId id = packer_.stitched(std::move(pieces));
@@ -114,7 +110,7 @@ Result<RangeId> MemoryPool::stitch(std::vector<Piece> pieces) {
 }
 
 Status MemoryPool::drop_range(RangeId id) {
-  const Bytes bytes = packer_.ranges()[id].chunks * options_.chunk_bytes;
+  const Bytes bytes = packer_.ranges()[id].mapped;
   driver_calls_ += 2;
   PENSTOCK_TRY(driver_.unmap(ranges_[id], bytes));
   packer_.drop_range(id);
@@ -128,16 +124,16 @@ Result<MemoryPool::Trimmed> MemoryPool::trim() {
       PENSTOCK_TRY(drop_range(id));
       ++trimmed.ranges;
     }
-    const Bytes bytes = options_.chunk_bytes;
     ++driver_calls_;
-    PENSTOCK_TRY(driver_.unmap(base_ + run.first_chunk * bytes, run.count * bytes));
+    PENSTOCK_TRY(driver_.unmap(base_ + run.first_slot * slot_bytes(), run.slots * slot_bytes()));
     packer_.vacate(run);
-    for (std::uint64_t slot = run.first_chunk; slot < run.first_chunk + run.count; ++slot) {
+    for (std::uint64_t slot = run.first_slot; slot < run.first_slot + run.slots; ++slot) {
+      if (handles_[slot] == driver::Chunk{}) continue;
       ++driver_calls_;
+      --chunks_;
       (void)driver_.release_chunk(std::exchange(handles_[slot], driver::Chunk{}));
     }
-    chunks_ -= run.count;
-    trimmed.chunks += run.count;
+    trimmed.slots += run.slots;
   }
   return trimmed;
 }

@@ -15,10 +15,10 @@ namespace penstock::engine {
 
 class MemoryPool {
  public:
-  // A line with room for `chunks` chunks; no memory yet.
+  // A line of so many slots; no memory yet.
   static Result<std::unique_ptr<MemoryPool>> create(driver::Driver& driver,
                                                     const policy::packing::Options& options,
-                                                    std::uint64_t chunks);
+                                                    std::uint64_t slots);
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
@@ -28,31 +28,32 @@ class MemoryPool {
   [[nodiscard]] Addr base() const { return base_; }
   [[nodiscard]] Addr address_of(policy::packing::BlockId block) const;
   [[nodiscard]] Addr range_address(policy::packing::RangeId range) const { return ranges_[range]; }
-  [[nodiscard]] std::uint64_t chunks() const { return chunks_; }
+  [[nodiscard]] std::int64_t chunks() const { return chunks_; }
   [[nodiscard]] std::int64_t driver_calls() const { return driver_calls_; }
 
-  Status grow(std::uint64_t first_chunk, std::uint64_t count, policy::packing::StreamTag tag);
+  Status grow(const policy::packing::Decision& decision, policy::packing::StreamTag tag);
   Result<policy::packing::RangeId> stitch(std::vector<policy::packing::Piece> pieces);
   Status drop_range(policy::packing::RangeId range);
   // Give back the free chunks, and before that the idle stitched ranges that map them: how many.
   struct Trimmed {
-    std::uint64_t chunks = 0;
+    std::uint64_t slots = 0;
     std::uint64_t ranges = 0;
   };
   Result<Trimmed> trim();
 
  private:
-  MemoryPool(driver::Driver& driver, const policy::packing::Options& options, std::uint64_t chunks)
-      : driver_(driver), options_(options), packer_(options, chunks), handles_(chunks) {}
-  Status map_chunks(Addr address, const std::vector<std::uint64_t>& chunks);
+  MemoryPool(driver::Driver& driver, const policy::packing::Options& options, std::uint64_t slots)
+      : driver_(driver), options_(options), packer_(options, slots), handles_(slots) {}
+  [[nodiscard]] Bytes slot_bytes() const { return options_.smallest_chunk; }
+  Status map_chunks(Addr address, const std::vector<policy::packing::Piece>& chunks);
 
   driver::Driver& driver_;
   policy::packing::Options options_;
   policy::packing::Packer packer_;
   Addr base_ = 0;
-  std::vector<driver::Chunk> handles_;  // by place in the line
+  std::vector<driver::Chunk> handles_;  // by the first slot of each
   std::vector<Addr> ranges_;            // by RangeId
-  std::uint64_t chunks_ = 0;
+  std::int64_t chunks_ = 0;
   std::int64_t driver_calls_ = 0;
 };
 

@@ -44,7 +44,9 @@ struct Machine {
 
 engine::AllocatorOptions small_options() {
   engine::AllocatorOptions options;
-  options.packing.chunk_bytes = kGranule;
+  options.packing.smallest_chunk = kGranule;
+  options.packing.largest_chunk = 4 * kGranule;
+  options.packing.chunks_a_growth = 2;
   options.packing.growth_bytes = 4 * kGranule;
   options.packing.stitch_limit = kGranule;
   return options;

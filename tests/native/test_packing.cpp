@@ -15,7 +15,8 @@ constexpr Bytes kChunk = 64 * kKiB;
 
 Options small_options() {
   Options options;
-  options.chunk_bytes = kChunk;
+  options.smallest_chunk = kChunk;
+  options.largest_chunk = kChunk;
   options.growth_bytes = 2 * kChunk;
   options.stitch_limit = kChunk / 2;
   return options;
@@ -41,7 +42,7 @@ void check_tiling(const Extents& extents) {
     before = id;
     at = extent.end();
   }
-  REQUIRE(at == extents.chunks() * extents.chunk_bytes());
+  REQUIRE(at == extents.slots() * extents.slot_bytes());
   REQUIRE(free == extents.free_bytes());
 }
 
@@ -62,11 +63,11 @@ class Program {
         case Decision::Kind::kFull:
           return kNone;
         case Decision::Kind::kGrow:
-          REQUIRE(decision.chunks > 0);
-          REQUIRE(decision.chunks <= left_);
-          left_ -= decision.chunks;
-          grown_ += decision.chunks;
-          packer_.grown(decision.first_chunk, decision.chunks, tag);
+          REQUIRE(decision.slots() > 0);
+          REQUIRE(decision.slots() <= left_);
+          left_ -= decision.slots();
+          grown_ += decision.slots();
+          packer_.grown(decision, tag);
           break;
         case Decision::Kind::kStitch:
           ++stitches_;
@@ -114,6 +115,8 @@ TEST_CASE("packing: no two live blocks share a byte, whatever the order") {
     Options options = small_options();
     options.stitch_when = static_cast<StitchWhen>(seed % 4);
     options.grow_exactly = seed % 3 != 0;
+    options.largest_chunk = kChunk << seed % 4;
+    options.chunks_a_growth = 1 + seed % 5;
     Program program(options, 256);
     std::map<std::uint64_t, std::pair<std::uint64_t, BlockId>> taken;  // start -> end, block
     std::vector<BlockId> live;
@@ -203,7 +206,7 @@ TEST_CASE("packing: chunks that a range in use maps are not given back") {
   const BlockId part = program.allocate(3 * kChunk);  // in the same range, whose last chunk is free
   REQUIRE(program.packer().block(part).range != kNone);
   std::uint64_t freed = 0;
-  for (const auto& run : program.packer().free_runs()) freed += run.count;
+  for (const auto& run : program.packer().free_runs()) freed += run.slots;
   CHECK(freed == program.packer().extents().free_bytes() / kChunk - 1);
   program.packer().release(part, 1);
   freed = 0;
@@ -211,7 +214,7 @@ TEST_CASE("packing: chunks that a range in use maps are not given back") {
     for (const RangeId range : program.packer().idle_ranges(run))
       program.packer().drop_range(range);
     program.packer().vacate(run);
-    freed += run.count;
+    freed += run.slots;
   }
   CHECK(freed >= 4);
   CHECK(program.packer().extents().free_bytes() == 0);

@@ -132,7 +132,7 @@ TEST_CASE("replay: what makes no sense is refused before anything runs") {
         Code::kInvalidArgument);
   const Recorded good({{0, 1, 8}});
   ReplayOptions options = with(ReplayAllocator::kStitch);
-  options.subject.packing.chunk_bytes = 3 * kMiB;
+  options.subject.packing.smallest_chunk = 3 * kMiB;
   CHECK(replay(good.trace(), options).status().code() == Code::kInvalidArgument);
 }
 

@@ -6,10 +6,10 @@
 
 namespace penstock::policy::packing {
 
-Extents::Extents(std::uint64_t chunks, int chunk_shift)
-    : shift_(chunk_shift), cover_(chunks, 0), bins_(1), free_of_(1, 0) {
+Extents::Extents(std::uint64_t slots, int slot_shift)
+    : shift_(slot_shift), cover_(slots, 0), chunks_(slots), bins_(1), free_of_(1, 0) {
   Extent all;
-  all.bytes = chunks << shift_;
+  all.bytes = slots << shift_;
   first_ = last_ = make(all);
 }
 
@@ -38,15 +38,16 @@ ExtentId Extents::at(std::uint64_t address) const {
 }
 
 ExtentId Extents::blocker(const Piece& piece, StreamTag tag) const {
-  const std::uint64_t chunk = piece.start >> shift_;
-  if (piece.start == chunk << shift_) {  // begins a chunk: forwards
-    for (ExtentId id = cover_[chunk];; id = extents_[id].after) {
+  const std::uint64_t slot = piece.start >> shift_;
+  if (piece.start == slot << shift_) {  // forwards
+    for (ExtentId id = cover_[slot];; id = extents_[id].after) {
       if (!usable(extents_[id], tag)) return id;
       if (extents_[id].end() >= piece.start + piece.bytes) return kNone;
     }
   }
-  // Ends a chunk: backwards from its last byte, which takes one step where the piece is free.
-  ExtentId id = chunk + 1 < cover_.size() ? cover_[chunk + 1] : last_;
+  // It ends a chunk: backwards from its last byte, which takes one step where the piece is free.
+  const std::uint64_t next = (piece.start + piece.bytes) >> shift_;
+  ExtentId id = next < cover_.size() ? cover_[next] : last_;
   if (extents_[id].start >= piece.start + piece.bytes) id = extents_[id].before;
   for (;; id = extents_[id].before) {
     if (!usable(extents_[id], tag)) return id;
@@ -104,21 +105,37 @@ void Extents::set_free(ExtentId id, StreamTag tag, std::uint32_t epoch) {
   enter(id);
 }
 
-void Extents::populate(std::uint64_t first_chunk, std::uint64_t count, StreamTag tag) {
-  const ExtentId id = at(first_chunk << shift_);
-  set_free(carve(id, first_chunk << shift_, count << shift_), tag, 0);
+std::uint64_t Extents::boundary_after(std::uint64_t start) const {
+  const Piece chunk = chunk_at(start);
+  return chunk.start == start ? start : chunk.start + chunk.bytes;
 }
 
-void Extents::vacate(std::uint64_t first_chunk, std::uint64_t count) {
-  ExtentId id = at(first_chunk << shift_);
-  const std::uint64_t end = (first_chunk + count) << shift_;
+std::uint64_t Extents::boundary_before(std::uint64_t end) const {
+  const Piece chunk = chunk_at(end - 1);
+  return chunk.start + chunk.bytes == end ? end : chunk.start;
+}
+
+void Extents::populate(std::uint64_t first_slot, const std::vector<std::uint32_t>& sizes,
+                       StreamTag tag) {
+  auto slot = static_cast<std::uint32_t>(first_slot);
+  for (const std::uint32_t slots : sizes) {
+    const Chunk chunk{slot, slots};
+    for (; slot < chunk.first + slots; ++slot) chunks_[slot] = chunk;
+  }
+  const ExtentId id = at(first_slot << shift_);
+  set_free(carve(id, first_slot << shift_, (slot - first_slot) << shift_), tag, 0);
+}
+
+void Extents::vacate(std::uint64_t first_slot, std::uint64_t slots) {
+  ExtentId id = at(first_slot << shift_);
+  const std::uint64_t end = (first_slot + slots) << shift_;
   leave(id);
   while (extents_[id].end() < end) {
     const ExtentId next = extents_[id].after;
     leave(next);
     id = join(id, next);
   }
-  id = carve(id, first_chunk << shift_, count << shift_);
+  id = carve(id, first_slot << shift_, slots << shift_);
   extents_[id].state = ExtentState::kVacant;
   extents_[id].tag = kAnyStream;
   const auto vacant = [&](ExtentId other) {
@@ -160,9 +177,9 @@ void Extents::discard(ExtentId id) {
 }
 
 void Extents::set_cover(ExtentId id, std::uint64_t start, std::uint64_t end) {
-  const std::uint64_t mask = chunk_bytes() - 1;
-  for (std::uint64_t chunk = (start + mask) >> shift_; chunk << shift_ < end; ++chunk) {
-    cover_[chunk] = id;
+  const std::uint64_t mask = slot_bytes() - 1;
+  for (std::uint64_t slot = (start + mask) >> shift_; slot << shift_ < end; ++slot) {
+    cover_[slot] = id;
   }
 }
 

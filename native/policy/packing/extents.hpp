@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The physical memory of one pool as a line of bytes, chunk after chunk, tiled by extents: used by
-// a block, free, or vacant (no chunk there yet).  Free neighbours are one extent.
+// a block, free, or vacant (no chunk there yet).  Free neighbours are one extent.  The line is
+// divided into slots, the size of the smallest chunk; a chunk takes one or several.
 //
 // Each free extent carries the stream that last used it, so that its bytes go to another stream
 // only when that is safe; kAnyStream marks what no unfinished work touches.  Taking and freeing
-// cost constant time, and time in proportion to the chunks that the smaller part spans.
+// cost constant time, and time in proportion to the slots that the smaller part spans.
 #pragma once
 
 #include <cstdint>
@@ -44,13 +45,22 @@ struct Piece {
 
 class Extents {
  public:
-  // A line of `chunks` vacant chunks of 2^chunk_shift bytes.
-  Extents(std::uint64_t chunks, int chunk_shift);
+  // A line of vacant slots of 2^slot_shift bytes.
+  Extents(std::uint64_t slots, int slot_shift);
 
   [[nodiscard]] const Extent& operator[](ExtentId id) const { return extents_[id]; }
   [[nodiscard]] ExtentId first() const { return first_; }
-  [[nodiscard]] Bytes chunk_bytes() const { return Bytes{1} << shift_; }
-  [[nodiscard]] std::uint64_t chunks() const { return cover_.size(); }  // room for
+  [[nodiscard]] Bytes slot_bytes() const { return Bytes{1} << shift_; }
+  [[nodiscard]] std::uint64_t slots() const { return cover_.size(); }
+  // The chunk that holds the byte at `address`.
+  [[nodiscard]] Piece chunk_at(std::uint64_t address) const {
+    const Chunk& chunk = chunks_[address >> shift_];
+    return {std::uint64_t{chunk.first} << shift_, Bytes{chunk.slots} << shift_};
+  }
+  // The first boundary of chunks at or after an address in an extent, and the last at or before the
+  // end of one.
+  [[nodiscard]] std::uint64_t boundary_after(std::uint64_t start) const;
+  [[nodiscard]] std::uint64_t boundary_before(std::uint64_t end) const;
   [[nodiscard]] Bytes free_bytes() const { return free_bytes_; }
   [[nodiscard]] Bytes free_bytes(StreamTag tag) const {
     return tag < free_of_.size() ? free_of_[tag] : 0;
@@ -72,9 +82,10 @@ class Extents {
   std::uint32_t release(ExtentId id, StreamTag tag, std::uint32_t epoch);
   void set_watchers(ExtentId id, std::uint32_t head) { extents_[id].watchers = head; }
 
-  // Vacant chunks become free for `tag`; free ones vacant.
-  void populate(std::uint64_t first_chunk, std::uint64_t count, StreamTag tag);
-  void vacate(std::uint64_t first_chunk, std::uint64_t count);
+  // Vacant slots become chunks of so many slots each, free for `tag`.
+  void populate(std::uint64_t first_slot, const std::vector<std::uint32_t>& sizes, StreamTag tag);
+  // Whole free chunks become vacant.
+  void vacate(std::uint64_t first_slot, std::uint64_t slots);
 
   // Work of `from` up to and including `epoch` is over, or `to` waits for it: what `from` had
   // freed by then is free for `to`, as if `to` had freed it in `to_epoch` (0: long ago).
@@ -108,7 +119,12 @@ class Extents {
   std::vector<Extent> extents_;
   std::vector<BinLink> links_;
   std::vector<ExtentId> spare_;
-  std::vector<ExtentId> cover_;  // by chunk: the extent that holds its first byte
+  struct Chunk {
+    std::uint32_t first = 0;
+    std::uint32_t slots = 0;
+  };
+  std::vector<ExtentId> cover_;  // by slot: the extent that holds its first byte
+  std::vector<Chunk> chunks_;    // by slot
   std::vector<SizeBins> bins_;   // by tag
   std::vector<Bytes> free_of_;   // by tag
   ExtentId first_ = 0;

@@ -3,16 +3,21 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 namespace penstock::policy::packing {
 
 using Kind = Decision::Kind;
 
-Packer::Packer(const Options& options, std::uint64_t chunks)
+std::uint64_t Decision::slots() const {
+  return std::accumulate(chunks.begin(), chunks.end(), std::uint64_t{0});
+}
+
+Packer::Packer(const Options& options, std::uint64_t slots)
     : options_(options),
-      shift_(std::countr_zero(options.chunk_bytes)),
-      extents_(chunks, shift_),
+      shift_(std::countr_zero(options.smallest_chunk)),
+      extents_(slots, shift_),
       ranges_(extents_) {}
 
 BlockId Packer::place_now(const Request& request) {
@@ -52,7 +57,7 @@ Decision Packer::place(const Request& request) {
     decision.pieces = std::move(stitch.pieces);
     return decision;
   }
-  return grow(request, bytes, options_.grow_exactly ? stitch.missing_chunks : 0);
+  return grow(request, bytes, options_.grow_exactly ? stitch.missing : 0);
 }
 
 bool Packer::may_stitch(const Request& request, Bytes bytes) const {
@@ -70,21 +75,17 @@ bool Packer::may_stitch(const Request& request, Bytes bytes) const {
   return false;
 }
 
-Decision Packer::grow(const Request& request, Bytes bytes, std::uint64_t missing) {
-  const Bytes chunk = options_.chunk_bytes;
+Decision Packer::grow(const Request& request, Bytes bytes, Bytes missing) {
+  const std::uint64_t lacking = divide_up(missing, options_.smallest_chunk);
   Decision decision;
   // The first vacancy that, with the free bytes before it, holds the request in one piece; and the
   // first that holds what a stitch lacks.
-  std::uint64_t scattered_first = 0;
-  bool scattered = false;
+  ExtentId scattered = kNone;
   for (ExtentId id = extents_.first(); id != kNone; id = extents_[id].after) {
     const Extent& vacancy = extents_[id];
     if (vacancy.state != ExtentState::kVacant) continue;
     const std::uint64_t room = std::min(vacancy.bytes >> shift_, request.growable);
-    if (missing > 0 && missing <= room && !scattered) {
-      scattered = true;
-      scattered_first = vacancy.start >> shift_;
-    }
+    if (lacking > 0 && lacking <= room && scattered == kNone) scattered = id;
     Bytes tail = 0;
     if (vacancy.before != kNone) {
       const Extent& before = extents_[vacancy.before];
@@ -93,29 +94,43 @@ Decision Packer::grow(const Request& request, Bytes bytes, std::uint64_t missing
         tail = before.bytes;
       }
     }
-    const std::uint64_t whole = divide_up(bytes - std::min(tail, bytes), chunk);
-    if (whole > room || (missing > 0 && whole > missing)) continue;
-    std::uint64_t count = whole;
+    const std::uint64_t whole = divide_up(bytes - std::min(tail, bytes), options_.smallest_chunk);
+    if (whole > room || (lacking > 0 && whole > lacking)) continue;
+    std::uint64_t slots = whole;
     if (allocations_ - last_growth_ < options_.burst_allocations) {
       // A hundredth of what there is at most, so that small programs stay small.
-      count = std::max(count, std::min(options_.growth_bytes / chunk, chunks_ / 100));
+      slots = std::max(slots, std::min(options_.growth_bytes >> shift_, slots_ / 100));
     }
     decision.kind = Kind::kGrow;
-    decision.first_chunk = vacancy.start >> shift_;
-    decision.chunks = std::min(count, room);
+    decision.first_slot = vacancy.start >> shift_;
+    decision.chunks = cut(std::min(slots, room));
     return decision;
   }
-  if (scattered) {
+  if (scattered != kNone) {
     decision.kind = Kind::kGrow;
-    decision.first_chunk = scattered_first;
-    decision.chunks = missing;
+    decision.first_slot = extents_[scattered].start >> shift_;
+    decision.chunks = cut(lacking);
   }
   return decision;
 }
 
-void Packer::grown(std::uint64_t first_chunk, std::uint64_t count, StreamTag tag) {
-  extents_.populate(first_chunk, count, tag);
-  chunks_ += count;
+// The largest chunks first, and the rest in ever smaller ones.
+std::vector<std::uint32_t> Packer::cut(std::uint64_t slots) const {
+  const std::uint64_t largest = options_.largest_chunk >> shift_;
+  const std::uint64_t share = std::max<std::uint64_t>(slots / options_.chunks_a_growth, 1);
+  std::uint64_t size = std::min(largest, std::bit_floor(share));
+  std::vector<std::uint32_t> chunks;
+  while (slots > 0) {
+    size = std::min(size, std::bit_floor(slots));
+    chunks.push_back(static_cast<std::uint32_t>(size));
+    slots -= size;
+  }
+  return chunks;
+}
+
+void Packer::grown(const Decision& decision, StreamTag tag) {
+  extents_.populate(decision.first_slot, decision.chunks, tag);
+  slots_ += decision.slots();
   last_growth_ = allocations_;
 }
 
@@ -154,9 +169,8 @@ BlockId Packer::new_block(const Request& request, Bytes bytes) {
 
 BlockId Packer::put(const Request& request, Bytes bytes, ExtentId extent) {
   const BlockId id = new_block(request, bytes);
-  const std::uint64_t start = best_start(extents_[extent], bytes);
-  blocks_[id].extent = extents_.take({start, bytes}, request.tag, id);
-  blocks_[id].offset = start;
+  blocks_[id].offset = extents_[extent].start;
+  blocks_[id].extent = extents_.take({blocks_[id].offset, bytes}, request.tag, id);
   return id;
 }
 
@@ -168,52 +182,44 @@ BlockId Packer::put_in_range(const Request& request, Bytes bytes, RangeId range)
   return id;
 }
 
-// At the beginning of the hole, unless more whole chunks stay free behind it at the end.
-std::uint64_t Packer::best_start(const Extent& hole, Bytes bytes) const {
-  const auto whole = [&](std::uint64_t from, std::uint64_t to) {
-    const std::uint64_t first = divide_up(from, options_.chunk_bytes);
-    const std::uint64_t last = to >> shift_;
-    return last > first ? last - first : 0;
-  };
-  const std::uint64_t at_end = hole.end() - bytes;
-  return whole(hole.start, at_end) > whole(hole.start + bytes, hole.end()) ? at_end : hole.start;
-}
-
 bool Packer::too_many_ranges() const {
-  return ranges_.size() > options_.max_ranges || ranges_.chunks() > options_.range_limit >> shift_;
+  return ranges_.size() > options_.max_ranges || ranges_.mapped() > options_.range_limit;
 }
 
 std::vector<RangeId> Packer::idle_ranges(const Run& run) const {
   std::vector<RangeId> idle;
-  for (const RangeId id : ranges_.mapping(run.first_chunk, run.count)) {
+  const std::uint64_t start = run.first_slot << shift_;
+  for (const RangeId id : ranges_.mapping(start, start + (run.slots << shift_))) {
     if (ranges_[id].state != StitchedRange::State::kUsed) idle.push_back(id);
   }
   return idle;
 }
 
 std::vector<Packer::Run> Packer::free_runs() const {
-  std::vector<bool> held(extents_.chunks());  // mapped by a range in use, if only by its unused end
+  std::vector<bool> held(extents_.slots());  // first slots of chunks that a range in use maps
   for (RangeId id = 0; id < ranges_.ids(); ++id) {
     if (ranges_[id].state != StitchedRange::State::kUsed) continue;
-    for (const Piece& piece : ranges_[id].pieces) {
-      const std::uint64_t last = (piece.start + piece.bytes - 1) >> shift_;
-      for (std::uint64_t chunk = piece.start >> shift_; chunk <= last; ++chunk) held[chunk] = true;
+    for (const Piece& chunk : ranges_.chunks_of(ranges_[id].pieces)) {
+      held[chunk.start >> shift_] = true;
     }
   }
   std::vector<Run> runs;
   for (ExtentId id = extents_.first(); id != kNone; id = extents_[id].after) {
     const Extent& extent = extents_[id];
     if (extent.state != ExtentState::kFree) continue;
-    const std::uint64_t to = extent.end() >> shift_;
+    const std::uint64_t to = extents_.boundary_before(extent.end());
     Run run;
-    for (std::uint64_t chunk = divide_up(extent.start, options_.chunk_bytes); chunk < to; ++chunk) {
-      if (!held[chunk]) {
-        if (run.count++ == 0) run.first_chunk = chunk;
-      } else if (run.count > 0) {
+    for (std::uint64_t at = extents_.boundary_after(extent.start); at < to;) {
+      const Piece chunk = extents_.chunk_at(at);
+      if (!held[at >> shift_]) {
+        if (run.slots == 0) run.first_slot = at >> shift_;
+        run.slots += chunk.bytes >> shift_;
+      } else if (run.slots > 0) {
         runs.push_back(std::exchange(run, {}));
       }
+      at += chunk.bytes;
     }
-    if (run.count > 0) runs.push_back(run);
+    if (run.slots > 0) runs.push_back(run);
   }
   return runs;
 }

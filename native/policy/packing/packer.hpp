@@ -21,7 +21,7 @@ using BlockId = std::uint32_t;
 struct Request {
   Bytes bytes = 0;
   StreamTag tag = kAnyStream;
-  std::uint64_t growable = 0;  // so many chunks may be added
+  std::uint64_t growable = 0;  // so many slots may be added
   bool may_stitch = true;      // false: address space has run out
   bool released = false;       // cached memory was given back for this request
   bool desperate = false;      // nothing else is left: stitch however small it is
@@ -31,10 +31,12 @@ struct Decision {
   enum class Kind : std::uint8_t { kPlaced, kGrow, kStitch, kFull };
 
   Kind kind = Kind::kFull;
-  BlockId block = kNone;          // placed
-  std::uint64_t first_chunk = 0;  // grow
-  std::uint64_t chunks = 0;
-  std::vector<Piece> pieces;  // stitch
+  BlockId block = kNone;              // placed
+  std::uint64_t first_slot = 0;       // grow:
+  std::vector<std::uint32_t> chunks;  // the slots of each
+  std::vector<Piece> pieces;          // stitch
+
+  [[nodiscard]] std::uint64_t slots() const;
 };
 
 struct Block {
@@ -49,15 +51,15 @@ struct Block {
 
 class Packer {
  public:
-  // A line with room for `chunks` chunks, none of them there yet.
-  Packer(const Options& options, std::uint64_t chunks);
+  // A line of `slots` slots, the size of the smallest chunk, without chunks.
+  Packer(const Options& options, std::uint64_t slots);
 
   // The request as a block, for the hot path: kNone if it needs more than looking.
   BlockId place_now(const Request& request);
   // The same, and what to do where that fails.
   Decision place(const Request& request);
 
-  void grown(std::uint64_t first_chunk, std::uint64_t count, StreamTag tag);
+  void grown(const Decision& decision, StreamTag tag);
   RangeId stitched(std::vector<Piece> pieces);
   BlockId place_in(const Request& request, RangeId range);  // one just stitched for it
   void release(BlockId block, std::uint32_t epoch);
@@ -73,14 +75,14 @@ class Packer {
   // Runs of free whole chunks that no range in use maps, and their end; before that, the idle
   // ranges that map them must be dropped.
   struct Run {
-    std::uint64_t first_chunk = 0;
-    std::uint64_t count = 0;
+    std::uint64_t first_slot = 0;
+    std::uint64_t slots = 0;
   };
   [[nodiscard]] std::vector<RangeId> idle_ranges(const Run& run) const;
   [[nodiscard]] std::vector<Run> free_runs() const;
   void vacate(const Run& run) {
-    extents_.vacate(run.first_chunk, run.count);
-    chunks_ -= run.count;
+    extents_.vacate(run.first_slot, run.slots);
+    slots_ -= run.slots;
   }
 
   [[nodiscard]] const Options& options() const { return options_; }
@@ -93,10 +95,10 @@ class Packer {
   BlockId put(const Request& request, Bytes bytes, ExtentId extent);
   BlockId put_in_range(const Request& request, Bytes bytes, RangeId range);
   BlockId new_block(const Request& request, Bytes bytes);
-  [[nodiscard]] std::uint64_t best_start(const Extent& hole, Bytes bytes) const;
   [[nodiscard]] bool may_stitch(const Request& request, Bytes bytes) const;
   // Chunks to be added for `bytes` in one piece, or for a stitch that lacks `missing` (0: none).
-  [[nodiscard]] Decision grow(const Request& request, Bytes bytes, std::uint64_t missing);
+  [[nodiscard]] Decision grow(const Request& request, Bytes bytes, Bytes missing);
+  [[nodiscard]] std::vector<std::uint32_t> cut(std::uint64_t slots) const;
 
   Options options_;
   int shift_;
@@ -107,7 +109,7 @@ class Packer {
   std::uint64_t live_blocks_ = 0;
   std::uint64_t allocations_ = 0;
   std::uint64_t last_growth_ = 0;
-  std::uint64_t chunks_ = 0;  // populated
+  std::uint64_t slots_ = 0;  // with chunks
 };
 
 }  // namespace penstock::policy::packing

@@ -2,6 +2,7 @@
 #include "policy/packing/stitch.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace penstock::policy::packing {
 namespace {
@@ -10,8 +11,8 @@ namespace {
 struct Supply {
   std::vector<Piece> ends;        // free ends of chunks, the largest first
   std::vector<Piece> beginnings;  // free beginnings of chunks, the smallest first
-  std::vector<Piece> runs;        // whole chunks
-  std::uint64_t chunks = 0;       // in all runs
+  // Whole chunks by size, the largest first; of one size those in the largest holes first.
+  std::map<Bytes, std::vector<Piece>, std::greater<>> chunks;
 };
 
 // Smaller rests of chunks are left to small blocks.
@@ -21,62 +22,85 @@ constexpr std::size_t kEndsTried = 64;
 
 Supply survey(const Extents& extents, StreamTag tag) {
   Supply supply;
-  const Bytes chunk = extents.chunk_bytes();
-  extents.each_free(kSmallestEnd, tag, [&](ExtentId id) {
+  std::vector<Piece> runs;
+  extents.each_free(std::min(kSmallestEnd, extents.slot_bytes()), tag, [&](ExtentId id) {
     const Extent& extent = extents[id];
-    const std::uint64_t from = align_up(extent.start, chunk);
-    const std::uint64_t to = align_down(extent.end(), chunk);
+    const std::uint64_t from = extents.boundary_after(extent.start);
+    const std::uint64_t to = extents.boundary_before(extent.end());
     if (from > to) return true;  // within one chunk, and touches neither end of it
     if (from > extent.start) supply.ends.push_back({extent.start, from - extent.start});
     if (extent.end() > to) supply.beginnings.push_back({to, extent.end() - to});
-    if (to > from) {
-      supply.runs.push_back({from, to - from});
-      supply.chunks += (to - from) / chunk;
-    }
+    if (to > from) runs.push_back({from, to - from});
     return true;
   });
   std::ranges::sort(supply.ends, [](const Piece& a, const Piece& b) { return a.bytes > b.bytes; });
   std::ranges::sort(supply.beginnings,
                     [](const Piece& a, const Piece& b) { return a.bytes < b.bytes; });
-  std::ranges::sort(supply.runs, [](const Piece& a, const Piece& b) {
+  std::ranges::sort(runs, [](const Piece& a, const Piece& b) {
     return a.bytes != b.bytes ? a.bytes > b.bytes : a.start < b.start;
   });
+  for (const Piece& run : runs) {
+    for (std::uint64_t at = run.start; at < run.start + run.bytes;) {
+      const Piece chunk = extents.chunk_at(at);
+      supply.chunks[chunk.bytes].push_back(chunk);
+      at += chunk.bytes;
+    }
+  }
   return supply;
 }
 
-// An end (or none), so many whole chunks, and a beginning (or none).
+// An end (or none), whole chunks, and a beginning of a chunk (or none).
 struct Choice {
   Piece end;
-  Piece beginning;
-  std::uint64_t chunks = 0;
-  Bytes loss = ~Bytes{0};
+  Piece beginning;                  // where, and how much of it is needed
+  std::vector<std::size_t> chunks;  // how many of each size, in the order of the supply
+  Bytes missing = 0;
+  Bytes loss = 0;
 };
 
-Choice with_end(const Supply& supply, const Piece& end, Bytes bytes, Bytes chunk) {
-  Choice choice{end, {}, (bytes - end.bytes) / chunk, 0};
-  const Bytes rest = (bytes - end.bytes) % chunk;
-  if (rest == 0) return choice;
-  const auto fit = std::ranges::lower_bound(supply.beginnings, rest, {}, &Piece::bytes);
+bool better(const Choice& a, const Choice& b) {
+  return a.missing != b.missing ? a.missing < b.missing : a.loss < b.loss;
+}
+
+Choice with_end(const Supply& supply, const Piece& end, Bytes bytes) {
+  Choice choice{.end = end, .beginning = {}, .chunks = {}};
+  Bytes left = bytes - end.bytes;
+  for (const auto& [size, chunks] : supply.chunks) {
+    choice.chunks.push_back(std::min<std::size_t>(chunks.size(), left / size));
+    left -= choice.chunks.back() * size;
+  }
+  if (left == 0) return choice;
+  choice.missing = left;
+  const auto fit = std::ranges::lower_bound(supply.beginnings, left, {}, &Piece::bytes);
   if (fit != supply.beginnings.end()) {
-    choice.beginning = {fit->start, rest};
-    choice.loss = fit->bytes - rest;
-  } else {
-    ++choice.chunks;
-    // The rest of a whole chunk is a beginning for others: less of a loss than it looks.
-    choice.loss = chunk - rest + chunk / 4;
+    choice.beginning = {fit->start, left};
+    choice.loss = fit->bytes - left;
+    choice.missing = 0;
+  }
+  // Or the beginning of the smallest chunk that is left over.  What remains of it is a beginning
+  // for no one, but an end: less of a loss than it looks.
+  std::size_t which = choice.chunks.size();
+  for (auto size = supply.chunks.rbegin(); size != supply.chunks.rend(); ++size) {
+    const std::size_t used = choice.chunks[--which];
+    if (size->first < left || used == size->second.size()) continue;
+    const Bytes loss = (size->first - left) / 2 + size->first / 8;
+    if (choice.missing > 0 || loss < choice.loss) {
+      choice.beginning = {size->second.back().start, left};
+      choice.loss = loss;
+      choice.missing = 0;
+    }
+    break;
   }
   return choice;
 }
 
-Choice choose(const Supply& supply, Bytes bytes, Bytes chunk) {
-  Choice best = with_end(supply, {}, bytes, chunk);
+Choice choose(const Supply& supply, Bytes bytes) {
+  Choice best = with_end(supply, {}, bytes);
   const std::size_t ends = std::min(supply.ends.size(), kEndsTried);
   for (std::size_t i = 0; i < ends; ++i) {
     if (supply.ends[i].bytes >= bytes) continue;
-    const Choice choice = with_end(supply, supply.ends[i], bytes, chunk);
-    const bool feasible = choice.chunks <= supply.chunks;
-    const bool best_feasible = best.chunks <= supply.chunks;
-    if (feasible != best_feasible ? feasible : choice.loss < best.loss) best = choice;
+    Choice choice = with_end(supply, supply.ends[i], bytes);
+    if (better(choice, best)) best = std::move(choice);
   }
   return best;
 }
@@ -84,28 +108,25 @@ Choice choose(const Supply& supply, Bytes bytes, Bytes chunk) {
 }  // namespace
 
 Stitch choose_stitch(const Extents& extents, Bytes bytes, StreamTag tag) {
-  const Bytes chunk = extents.chunk_bytes();
   const Supply supply = survey(extents, tag);
-  const Choice choice = choose(supply, bytes, chunk);
+  const Choice choice = choose(supply, bytes);
   Stitch stitch;
-  if (choice.chunks > supply.chunks) {
-    stitch.missing_chunks = choice.chunks - supply.chunks;
-    return stitch;
-  }
+  stitch.missing = choice.missing;
+  if (choice.missing > 0) return stitch;
   if (choice.end.bytes > 0) stitch.pieces.push_back(choice.end);
-  std::uint64_t left = choice.chunks;
-  for (const Piece& run : supply.runs) {
-    if (left == 0) break;
-    const std::uint64_t taken = std::min(left, run.bytes / chunk);
-    stitch.pieces.push_back({run.start, taken * chunk});
-    left -= taken;
+  std::size_t which = 0;
+  for (const auto& [size, chunks] : supply.chunks) {
+    const auto first = chunks.begin();
+    stitch.pieces.insert(stitch.pieces.end(), first,
+                         first + static_cast<std::ptrdiff_t>(choice.chunks[which++]));
   }
   if (choice.beginning.bytes > 0) {
     // The range maps the whole chunk, so it may serve up to its end later; or up to its own first
     // piece, where that is the end of the same chunk.
-    const std::uint64_t from = choice.beginning.start;
-    const bool same = choice.end.bytes > 0 && align_down(choice.end.start, chunk) == from;
-    stitch.pieces.push_back({from, same ? choice.end.start - from : chunk});
+    const Piece chunk = extents.chunk_at(choice.beginning.start);
+    const std::uint64_t end = choice.end.start;
+    const bool same = choice.end.bytes > 0 && end > chunk.start && end < chunk.start + chunk.bytes;
+    stitch.pieces.push_back({chunk.start, same ? end - chunk.start : chunk.bytes});
   }
   return stitch;
 }

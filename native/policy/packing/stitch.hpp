@@ -11,12 +11,12 @@
 namespace penstock::policy::packing {
 
 struct Stitch {
-  std::vector<Piece> pieces;         // empty if free memory does not suffice
-  std::uint64_t missing_chunks = 0;  // then: so many whole chunks more would do
+  std::vector<Piece> pieces;  // empty if free memory does not suffice
+  Bytes missing = 0;          // then: so much more, in whole chunks, would do
 };
 
 // Joins at least `bytes` of what `tag` may use: fewest bytes lost in the chunks at both ends first,
-// then the longest runs of chunks, so that few holes are touched.
+// then the largest chunks, since mapping one costs the same whatever its size.
 Stitch choose_stitch(const Extents& extents, Bytes bytes, StreamTag tag);
 
 }  // namespace penstock::policy::packing

@@ -21,14 +21,12 @@ RangeId StitchedRanges::add(std::vector<Piece> pieces) {
   StitchedRange& range = ranges_[id];
   range = {};
   range.pieces = std::move(pieces);
-  for (const Piece& piece : range.pieces) {
-    range.bytes += piece.bytes;
-    range.chunks += divide_up(piece.bytes, extents_.chunk_bytes());
-  }
+  for (const Piece& piece : range.pieces) range.bytes += piece.bytes;
+  for (const Piece& chunk : chunks_of(range.pieces)) range.mapped += chunk.bytes;
   range.state = State::kCached;
   cached_.insert(links_, id, range.bytes);
   ++live_;
-  chunks_ += range.chunks;
+  mapped_ += range.mapped;
   return id;
 }
 
@@ -39,7 +37,7 @@ void StitchedRanges::drop(RangeId id) {
   range.state = State::kDropped;
   range.pieces.clear();
   --live_;
-  chunks_ -= range.chunks;
+  mapped_ -= range.mapped;
   spare_.push_back(id);
 }
 
@@ -138,9 +136,19 @@ RangeId StitchedRanges::oldest() const {
   return oldest;
 }
 
-std::vector<RangeId> StitchedRanges::mapping(std::uint64_t first, std::uint64_t count) const {
-  const std::uint64_t start = first * extents_.chunk_bytes();
-  const std::uint64_t end = start + count * extents_.chunk_bytes();
+std::vector<Piece> StitchedRanges::chunks_of(const std::vector<Piece>& pieces) const {
+  std::vector<Piece> chunks;
+  for (const Piece& piece : pieces) {
+    for (std::uint64_t at = piece.start; at < piece.start + piece.bytes;) {
+      const Piece chunk = extents_.chunk_at(at);
+      chunks.push_back(chunk);
+      at = chunk.start + chunk.bytes;
+    }
+  }
+  return chunks;
+}
+
+std::vector<RangeId> StitchedRanges::mapping(std::uint64_t start, std::uint64_t end) const {
   std::vector<RangeId> found;
   for (RangeId id = 0; id < ranges_.size(); ++id) {
     if (ranges_[id].state == State::kDropped) continue;

@@ -22,7 +22,7 @@ struct StitchedRange {
   std::vector<Piece> pieces;   // the first may end a chunk, the last begins one, the rest are whole
   std::vector<ExtentId> used;  // while a block lives in it
   Bytes bytes = 0;
-  Bytes chunks = 0;  // how many it maps
+  Bytes mapped = 0;  // of the chunks behind it
   std::uint64_t last_use = 0;
   State state = State::kDropped;
   ExtentId waits_for = kNone;
@@ -36,10 +36,12 @@ class StitchedRanges {
 
   [[nodiscard]] const StitchedRange& operator[](RangeId id) const { return ranges_[id]; }
   [[nodiscard]] std::size_t size() const { return live_; }
-  [[nodiscard]] Bytes chunks() const { return chunks_; }  // mapped by all of them
+  [[nodiscard]] Bytes mapped() const { return mapped_; }  // by all of them
   [[nodiscard]] std::size_t ids() const { return ranges_.size(); }
 
   RangeId add(std::vector<Piece> pieces);
+  // The chunks that a range of these pieces maps, in order.
+  [[nodiscard]] std::vector<Piece> chunks_of(const std::vector<Piece>& pieces) const;
   void drop(RangeId id);  // not in use
 
   // A range with room for `bytes` and less than `limit` bytes whose beginning is free for `tag`.
@@ -53,8 +55,8 @@ class StitchedRanges {
 
   // The least recently used range that is not in use, or kNone.
   [[nodiscard]] RangeId oldest() const;
-  // Those that map a chunk in [first, first + count): all of them must not be in use.
-  [[nodiscard]] std::vector<RangeId> mapping(std::uint64_t first, std::uint64_t count) const;
+  // Those with bytes in [start, end).
+  [[nodiscard]] std::vector<RangeId> mapping(std::uint64_t start, std::uint64_t end) const;
 
  private:
   static constexpr int kTries = 32;
@@ -69,7 +71,7 @@ class StitchedRanges {
   std::vector<RangeId> spare_;
   SizeBins cached_;
   std::size_t live_ = 0;
-  Bytes chunks_ = 0;
+  Bytes mapped_ = 0;
 };
 
 }  // namespace penstock::policy::packing

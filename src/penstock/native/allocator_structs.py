@@ -40,6 +40,7 @@ class AllocatorOptions(Structure):
         ("reuse_limit", c_double),
         ("stitch_when", c_int32),
         ("grow_exactly", c_int32),
+        ("largest_chunk_bytes", c_uint64),
     ]
 
 

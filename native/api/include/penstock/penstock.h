@@ -265,13 +265,14 @@ PENSTOCK_API penstock_status penstock_managed_get_stats(penstock_managed* manage
 typedef struct {
   uint64_t struct_size;
   uint64_t budget;       /* bytes of device memory it may hold; 0 = all that the device has */
-  uint64_t chunk_bytes;  /* 0 = default */
+  uint64_t chunk_bytes;  /* of the smallest chunks; 0 = default */
   uint64_t growth_bytes; /* mapped at once while memory is growing fast; 0 = default */
   uint64_t stitch_limit; /* requests below it are never stitched; 0 = default */
   uint64_t range_limit;  /* bytes of addresses that stitched ranges may span; 0 = default */
   double reuse_limit;    /* a range up to so many times a request may serve it; 0 = default */
   int32_t stitch_when;   /* PENSTOCK_STITCH_FIRST, ... */
   int32_t grow_exactly;  /* not 0: a stitch may join old chunks and new ones */
+  uint64_t largest_chunk_bytes; /* 0 = default */
 } penstock_allocator_options;
 
 enum {
