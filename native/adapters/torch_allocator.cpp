@@ -23,7 +23,9 @@ struct State {
   std::array<std::atomic<penstock_allocator*>, kMostDevices> allocators{};
   std::array<penstock_device*, kMostDevices> devices{};
   std::atomic<penstock_torch_observer> observer{nullptr};
-  penstock_torch_options options{};
+  penstock_device_options device_options{};
+  penstock_allocator_options allocator_options{};
+  double budget_share = 0;
   std::uint64_t history_capacity = 0;
   penstock_context_callback history_context = nullptr;
   void* history_user = nullptr;
@@ -50,15 +52,16 @@ std::uint64_t budget_of(penstock_device* device, double share) {
 
 // Under the lock.  NULL, with the reason in penstock_last_error(), where it cannot be made.
 penstock_allocator* make_allocator(int ordinal) {
-  penstock_device_options wanted = state.options.device;
+  penstock_device_options wanted = state.device_options;
   wanted.struct_size = sizeof(wanted);
   wanted.ordinal = ordinal;
   penstock_device* device = nullptr;
   if (penstock_open(&wanted, &device) != PENSTOCK_OK) return nullptr;
-  penstock_allocator_options options = state.options.allocator;
+  penstock_allocator_options options = state.allocator_options;
   options.struct_size = sizeof(options);
-  const double share = state.options.budget_share;
-  if (options.budget == 0 && share > 0) options.budget = budget_of(device, share);
+  if (options.budget == 0 && state.budget_share > 0) {
+    options.budget = budget_of(device, state.budget_share);
+  }
   penstock_allocator* allocator = nullptr;
   if (penstock_allocator_create(device, &options, &allocator) != PENSTOCK_OK) {
     const std::string reason = penstock_last_error();
@@ -166,7 +169,10 @@ penstock_status penstock_torch_configure(const penstock_torch_options* options) 
       if (slot.load(std::memory_order_relaxed) == nullptr) continue;
       return {Code::kInvalidArgument, "memory has been allocated with other options already"};
     }
-    state.options = api::read_struct(options);
+    const penstock_torch_options from = api::read_struct(options);
+    state.device_options = api::read_struct(from.device);
+    state.allocator_options = api::read_struct(from.allocator);
+    state.budget_share = from.budget_share;
     find_torch_errors();
     return {};
   });
@@ -239,10 +245,11 @@ void penstock_torch_memory_fraction(double fraction, int device) {
   penstock_allocator* const allocator = need_allocator(device);
   penstock_device* const of = state.devices[static_cast<std::size_t>(device)];
   std::uint64_t budget = budget_of(of, fraction);
-  const penstock_torch_options& options = state.options;
-  if (options.allocator.budget != 0) budget = std::min(budget, options.allocator.budget);
-  if (options.allocator.budget == 0 && options.budget_share > 0) {
-    budget = std::min(budget, budget_of(of, options.budget_share));
+  const std::uint64_t configured = state.allocator_options.budget;
+  if (configured != 0) {
+    budget = std::min(budget, configured);
+  } else if (state.budget_share > 0) {
+    budget = std::min(budget, budget_of(of, state.budget_share));
   }
   if (penstock_allocator_set_budget(allocator, budget) != PENSTOCK_OK) raise_last_error();
 }

@@ -23,12 +23,13 @@ extern "C" {
 
 typedef struct {
   uint64_t struct_size;
-  penstock_device_options device; /* its ordinal does not matter: torch names the device */
-  penstock_allocator_options allocator;
-  double budget_share; /* of the device's memory, if allocator.budget is 0; 0 = all of it */
+  const penstock_device_options* device; /* its ordinal does not matter: torch names the device */
+  const penstock_allocator_options* allocator;
+  double budget_share; /* of the device's memory, if allocator->budget is 0; 0 = all of it */
 } penstock_torch_options;
 
-/* Options of every allocator that will be made.  kInvalidArgument once there is one. */
+/* Options of every allocator that will be made; they are copied.  kInvalidArgument once there is
+ * one. */
 PENSTOCK_API penstock_status penstock_torch_configure(const penstock_torch_options* options);
 /* That of a device; NULL, and no failure, where nothing has been allocated there yet. */
 PENSTOCK_API penstock_status penstock_torch_allocator(int32_t device,

@@ -22,6 +22,7 @@ def capture(graph, **options):
 def test_a_capture_has_memory_of_its_own():
     outside = torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
     del outside  # free memory that the capture must not take
+    kept = torch.empty(MIB, dtype=torch.uint8, device="cuda")
     graph = torch.cuda.CUDAGraph()
     output = capture(graph)
     own = tuple(graph.pool())
@@ -40,7 +41,7 @@ def test_a_capture_has_memory_of_its_own():
     )
     graph.replay()
     graph.reset()
-    del output, later, graph
+    del output, later, graph, kept
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     assert own not in pools()
@@ -79,6 +80,17 @@ def test_graphs_may_share_a_pool():
     assert len(pools() - {(0, 0)}) == 1
     second.reset()
     del a, b, first, second
+
+
+def test_a_callable_can_be_graphed():
+    weight = torch.empty(64, 64, device="cuda", requires_grad=True)
+    sample = torch.empty(64, 64, device="cuda", requires_grad=True)
+    graphed = torch.cuda.make_graphed_callables(lambda x: (x * weight).relu(), (sample,))
+    before = torch.cuda.memory_reserved()
+    for _ in range(3):
+        graphed(sample).sum().backward()
+    assert sample.grad.shape == sample.shape
+    assert torch.cuda.memory_reserved() <= before + 4 * MIB
 
 
 def test_other_threads_stay_outside_a_capture():

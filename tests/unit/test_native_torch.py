@@ -20,8 +20,8 @@ TEXT = re.sub(r"/\*.*?\*/|//.*?$", "", HEADER.read_text(encoding="utf-8"), flags
 TYPES = {
     "uint64_t": ctypes.c_uint64,
     "double": ctypes.c_double,
-    "penstock_device_options": DeviceOptions,
-    "penstock_allocator_options": AllocatorOptions,
+    "const penstock_device_options*": ctypes.POINTER(DeviceOptions),
+    "const penstock_allocator_options*": ctypes.POINTER(AllocatorOptions),
 }
 
 
@@ -35,7 +35,7 @@ def declared():
 
 def test_the_options_are_those_of_the_header():
     body = re.search(r"typedef struct \{(.*?)\} penstock_torch_options;", TEXT, re.S)[1]
-    fields = [part.split() for part in body.split(";") if part.strip()]
+    fields = [part.strip().rsplit(maxsplit=1) for part in body.split(";") if part.strip()]
     assert list(TorchOptions._fields_) == [(name, TYPES[kind]) for kind, name in fields]
 
 

@@ -101,8 +101,8 @@ class TorchOptions(Structure):
 
     _fields_ = [
         ("struct_size", c_uint64),
-        ("device", DeviceOptions),
-        ("allocator", AllocatorOptions),
+        ("device", POINTER(DeviceOptions)),
+        ("allocator", POINTER(AllocatorOptions)),
         ("budget_share", c_double),
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import byref, c_uint64, c_void_p, sizeof
+from ctypes import byref, c_uint64, c_void_p, pointer, sizeof
 from functools import lru_cache
 from typing import Any
 
@@ -82,11 +82,10 @@ def configure(
     Raises:
         UsageError: If memory has been allocated already.
     """
+    of_device = DeviceOptions(sizeof(DeviceOptions), kind=kind, **(device or {}))
+    of_allocator = AllocatorOptions(sizeof(AllocatorOptions), budget=budget, **options)
     wanted = TorchOptions(
-        sizeof(TorchOptions),
-        DeviceOptions(sizeof(DeviceOptions), kind=kind, **(device or {})),
-        AllocatorOptions(sizeof(AllocatorOptions), budget=budget, **options),
-        budget_share,
+        sizeof(TorchOptions), pointer(of_device), pointer(of_allocator), budget_share
     )
     lib = library()
     check(lib.penstock_torch_configure(byref(wanted)))
