@@ -71,7 +71,7 @@ class Program {
           break;
         case Decision::Kind::kStitch:
           ++stitches_;
-          return packer_.place_in(request, packer_.stitched(decision.pieces));
+          return packer_.place_in(request, packer_.stitched(decision.pieces, bytes));
       }
     }
   }

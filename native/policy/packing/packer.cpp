@@ -23,14 +23,13 @@ Packer::Packer(const Options& options, std::uint64_t slots)
 BlockId Packer::place_now(const Request& request) {
   const Bytes bytes = std::max(align_up(request.bytes, kUnit), kUnit);
   const ExtentId extent = extents_.best(bytes, request.tag);
-  const Bytes fit = extent == kNone ? ~Bytes{0} : extents_[extent].bytes;
-  if (fit != bytes && bytes >= options_.stitch_limit && ranges_.size() > 0) {
-    const double reach = static_cast<double>(bytes) * options_.reuse_limit;
-    const Bytes limit = reach < static_cast<double>(fit) ? static_cast<Bytes>(reach) + 1 : fit;
-    const RangeId range = ranges_.find(bytes, limit, request.tag);
-    if (range != kNone) return put_in_range(request, bytes, range);
-  }
-  return extent == kNone ? kNone : put(request, bytes, extent);
+  // The line first: what is decided there does not depend on the ranges made so far, so that a loop
+  // finds in its next iteration what it made in this one.
+  if (extent != kNone) return put(request, bytes, extent);
+  if (ranges_.size() == 0 || (bytes < options_.stitch_limit && !request.desperate)) return kNone;
+  const auto reach = static_cast<Bytes>(static_cast<double>(bytes) * options_.reuse_limit);
+  const RangeId range = ranges_.find(bytes, reach, request.tag);
+  return range == kNone ? kNone : put_in_range(request, bytes, range);
 }
 
 Decision Packer::place(const Request& request) {
@@ -134,7 +133,9 @@ void Packer::grown(const Decision& decision, StreamTag tag) {
   last_growth_ = allocations_;
 }
 
-RangeId Packer::stitched(std::vector<Piece> pieces) { return ranges_.add(std::move(pieces)); }
+RangeId Packer::stitched(std::vector<Piece> pieces, Bytes bytes) {
+  return ranges_.add(std::move(pieces), std::max(align_up(bytes, kUnit), kUnit));
+}
 
 BlockId Packer::place_in(const Request& request, RangeId range) {
   return put_in_range(request, std::max(align_up(request.bytes, kUnit), kUnit), range);

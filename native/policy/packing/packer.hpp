@@ -2,8 +2,8 @@
 // Where the blocks of one pool go.  Pure: it answers a request with a place, or with what has to be
 // done first (more chunks, a stitched range); the caller does it, says so, and goes on.
 //
-// Order: an extent of the line that fits exactly; the smallest stitched range that is free; the
-// smallest extent; a new stitched range; new chunks at the end of the line.
+// Order: the smallest extent of the line that fits; a stitched range that is free, one made for
+// this size first; a new stitched range; new chunks at the end of the line.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ class Packer {
   Decision place(const Request& request);
 
   void grown(const Decision& decision, StreamTag tag);
-  RangeId stitched(std::vector<Piece> pieces);
+  RangeId stitched(std::vector<Piece> pieces, Bytes bytes);
   BlockId place_in(const Request& request, RangeId range);  // one just stitched for it
   void release(BlockId block, std::uint32_t epoch);
   void hand_over(StreamTag from, StreamTag to, std::uint32_t epoch, std::uint32_t to_epoch = 0) {

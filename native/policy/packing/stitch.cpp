@@ -105,6 +105,26 @@ Choice choose(const Supply& supply, Bytes bytes) {
   return best;
 }
 
+// The whole chunks of a choice; neighbours as one piece, so that a range has few of them.
+std::vector<Piece> runs_of(const Supply& supply, const Choice& choice) {
+  std::vector<Piece> chosen;
+  std::size_t which = 0;
+  for (const auto& [size, chunks] : supply.chunks) {
+    const auto count = static_cast<std::ptrdiff_t>(choice.chunks[which++]);
+    chosen.insert(chosen.end(), chunks.begin(), chunks.begin() + count);
+  }
+  std::ranges::sort(chosen, {}, &Piece::start);
+  std::vector<Piece> runs;
+  for (const Piece& chunk : chosen) {
+    if (!runs.empty() && runs.back().start + runs.back().bytes == chunk.start) {
+      runs.back().bytes += chunk.bytes;
+    } else {
+      runs.push_back(chunk);
+    }
+  }
+  return runs;
+}
+
 }  // namespace
 
 Stitch choose_stitch(const Extents& extents, Bytes bytes, StreamTag tag) {
@@ -114,12 +134,7 @@ Stitch choose_stitch(const Extents& extents, Bytes bytes, StreamTag tag) {
   stitch.missing = choice.missing;
   if (choice.missing > 0) return stitch;
   if (choice.end.bytes > 0) stitch.pieces.push_back(choice.end);
-  std::size_t which = 0;
-  for (const auto& [size, chunks] : supply.chunks) {
-    const auto first = chunks.begin();
-    stitch.pieces.insert(stitch.pieces.end(), first,
-                         first + static_cast<std::ptrdiff_t>(choice.chunks[which++]));
-  }
+  for (const Piece& run : runs_of(supply, choice)) stitch.pieces.push_back(run);
   if (choice.beginning.bytes > 0) {
     // The range maps the whole chunk, so it may serve up to its end later; or up to its own first
     // piece, where that is the end of the same chunk.

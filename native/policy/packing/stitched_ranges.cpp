@@ -8,7 +8,7 @@ namespace penstock::policy::packing {
 
 using State = StitchedRange::State;
 
-RangeId StitchedRanges::add(std::vector<Piece> pieces) {
+RangeId StitchedRanges::add(std::vector<Piece> pieces, Bytes made_for) {
   RangeId id;
   if (spare_.empty()) {
     id = static_cast<RangeId>(ranges_.size());
@@ -21,6 +21,8 @@ RangeId StitchedRanges::add(std::vector<Piece> pieces) {
   StitchedRange& range = ranges_[id];
   range = {};
   range.pieces = std::move(pieces);
+  range.made_for = made_for;
+  made_for_[made_for].push_back(id);
   for (const Piece& piece : range.pieces) range.bytes += piece.bytes;
   for (const Piece& chunk : chunks_of(range.pieces)) range.mapped += chunk.bytes;
   range.state = State::kCached;
@@ -36,6 +38,9 @@ void StitchedRanges::drop(RangeId id) {
   if (range.state == State::kWaiting) stop_waiting(id);
   range.state = State::kDropped;
   range.pieces.clear();
+  std::vector<RangeId>& same = made_for_[range.made_for];
+  std::erase(same, id);
+  if (same.empty()) made_for_.erase(range.made_for);
   --live_;
   mapped_ -= range.mapped;
   spare_.push_back(id);
@@ -51,22 +56,28 @@ ExtentId StitchedRanges::blocker(const StitchedRange& range, Bytes bytes, Stream
   return kNone;
 }
 
+bool StitchedRanges::is_free(RangeId id, Bytes bytes, StreamTag tag) {
+  const StitchedRange& range = ranges_[id];
+  // A part of the first piece alone would not end its chunk; small requests have other places.
+  if (range.pieces.front().bytes > bytes) return false;
+  const ExtentId extent = blocker(range, bytes, tag);
+  // A free extent in the way is another stream's: there is nothing to wait for.
+  if (extent != kNone && extents_[extent].state == ExtentState::kUsed) wait_for(id, extent);
+  return extent == kNone;
+}
+
 RangeId StitchedRanges::find(Bytes bytes, Bytes limit, StreamTag tag) {
+  if (const auto same = made_for_.find(bytes); same != made_for_.end()) {
+    for (const RangeId id : same->second) {
+      if (ranges_[id].state == State::kCached && is_free(id, bytes, tag)) return id;
+    }
+  }
   RangeId found = kNone;
   int tries = kTries;
   cached_.each_from(links_, bytes, [&](RangeId id) {
-    const StitchedRange& range = ranges_[id];
-    if (range.bytes >= limit || --tries < 0) return false;
-    // A part of the first piece alone would not end its chunk; small requests have other places.
-    if (range.pieces.front().bytes > bytes) return true;
-    const ExtentId extent = blocker(range, bytes, tag);
-    if (extent == kNone) {
-      found = id;
-      return false;
-    }
-    // Free, but another stream's: nothing to wait for.
-    if (extents_[extent].state == ExtentState::kUsed) wait_for(id, extent);
-    return true;
+    if (ranges_[id].bytes > limit || --tries < 0) return false;
+    if (is_free(id, bytes, tag)) found = id;
+    return found == kNone;
   });
   return found;
 }

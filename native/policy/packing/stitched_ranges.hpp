@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "policy/packing/extents.hpp"
@@ -22,6 +23,7 @@ struct StitchedRange {
   std::vector<Piece> pieces;   // the first may end a chunk, the last begins one, the rest are whole
   std::vector<ExtentId> used;  // while a block lives in it
   Bytes bytes = 0;
+  Bytes made_for = 0;
   Bytes mapped = 0;  // of the chunks behind it
   std::uint64_t last_use = 0;
   State state = State::kDropped;
@@ -39,12 +41,14 @@ class StitchedRanges {
   [[nodiscard]] Bytes mapped() const { return mapped_; }  // by all of them
   [[nodiscard]] std::size_t ids() const { return ranges_.size(); }
 
-  RangeId add(std::vector<Piece> pieces);
+  // `made_for`: the bytes of the request.
+  RangeId add(std::vector<Piece> pieces, Bytes made_for);
   // The chunks that a range of these pieces maps, in order.
   [[nodiscard]] std::vector<Piece> chunks_of(const std::vector<Piece>& pieces) const;
   void drop(RangeId id);  // not in use
 
-  // A range with room for `bytes` and less than `limit` bytes whose beginning is free for `tag`.
+  // A range with room for `bytes`, and no more than `limit`, whose beginning is free for `tag`: one
+  // made for as many bytes before others.
   [[nodiscard]] RangeId find(Bytes bytes, Bytes limit, StreamTag tag);
 
   // The first `bytes` of the range become used by `owner`.
@@ -61,6 +65,8 @@ class StitchedRanges {
  private:
   static constexpr int kTries = 32;
 
+  // Whether the range can serve; if a used extent is in the way, the range waits for it.
+  bool is_free(RangeId id, Bytes bytes, StreamTag tag);
   [[nodiscard]] ExtentId blocker(const StitchedRange& range, Bytes bytes, StreamTag tag) const;
   void wait_for(RangeId id, ExtentId extent);
   void stop_waiting(RangeId id);
@@ -70,6 +76,7 @@ class StitchedRanges {
   std::vector<BinLink> links_;
   std::vector<RangeId> spare_;
   SizeBins cached_;
+  std::unordered_map<Bytes, std::vector<RangeId>> made_for_;
   std::size_t live_ = 0;
   Bytes mapped_ = 0;
 };
