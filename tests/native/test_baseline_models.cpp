@@ -40,6 +40,8 @@ TEST_CASE("native model: small requests share a segment, 512 bytes at the least"
   CHECK(model.reserved() == 2 * kMiB);
   take(model, 1);
   CHECK(model.reserved() == 4 * kMiB);
+  take(model, kMiB);  // still a small one
+  CHECK(model.reserved() == 4 * kMiB);
 }
 
 TEST_CASE("native model: what a large request leaves is split off above 1 MiB") {
@@ -95,6 +97,21 @@ TEST_CASE("native model: free segments are given back before a request fails") {
   CHECK_FALSE(model.allocate(2 * kMiB, 0).has_value());
   CHECK_FALSE(model.allocate(200 * kMiB, 0).has_value());
   CHECK(model.reserved() == 100 * kMiB);
+}
+
+TEST_CASE("native model: a segment in use stays, whichever part of it is free") {
+  NativeModel model(60 * kMiB);
+  const Handle first = take(model, 6 * kMiB);
+  take(model, 6 * kMiB);
+  const Handle last = take(model, 6 * kMiB);
+  model.free(first);
+  model.free(last);
+  CHECK_FALSE(model.allocate(50 * kMiB, 0).has_value());
+  CHECK(model.calls().unmap == 0);
+  CHECK(model.reserved() == 20 * kMiB);
+  take(model, 40 * kMiB);
+  take(model, 6 * kMiB);
+  CHECK(model.reserved() == 60 * kMiB);
 }
 
 TEST_CASE("expandable model: one range grows by pages") {

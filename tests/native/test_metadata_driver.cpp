@@ -196,11 +196,11 @@ TEST_CASE("metadata driver: adds up what the calls would cost") {
 }
 
 TEST_CASE("metadata driver: addresses come back, and run out") {
-  auto driver = opened({.capacity = kGiB});
-  for (int i = 0; i < 1000; ++i) {
-    const auto range = driver->reserve(kGiB);
+  auto driver = opened({.capacity = kGiB, .granularity = 64 * kMiB});
+  for (int i = 0; i < 70; ++i) {  // 280 TiB one after the other, of 128
+    const auto range = driver->reserve(4 * kTiB);
     PENSTOCK_REQUIRE_OK(range.status());
-    PENSTOCK_REQUIRE_OK(driver->unreserve(range.value(), kGiB));
+    PENSTOCK_REQUIRE_OK(driver->unreserve(range.value(), 4 * kTiB));
   }
   PENSTOCK_CHECK_CODE(driver->reserve(Bytes{1} << 47).status(), Code::kOutOfMemory);
   PENSTOCK_CHECK_CODE(driver->reserve(Bytes{1} << 60).status(), Code::kInvalidArgument);

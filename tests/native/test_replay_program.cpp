@@ -95,6 +95,14 @@ TEST_CASE("replay program: stops lie evenly in time, with the most that was requ
   CHECK(stops.back().requested == 1099);
 }
 
+TEST_CASE("replay program: the most between two stops begins with what was there") {
+  const auto program = made({{0, 1, 1000, 0}, {2, 1, 0, 60}, {0, 2, 10, 70}, {2, 2, 0, 100}}, 2);
+  REQUIRE(program.ok());
+  std::vector<Bytes> most;
+  for (const ReplayStop& stop : program.value().stops) most.push_back(stop.requested);
+  CHECK(most == std::vector<Bytes>{1000, 1000, 1000});  // half time, the first of two, the last
+}
+
 TEST_CASE("replay program: events at one time are one half") {
   const auto program = made({{0, 1, 8}, {0, 2, 8}}, 5);
   REQUIRE(program.ok());

@@ -90,6 +90,18 @@ def test_objects_are_refused_unopened(tmp_path):
     assert not (tmp_path / "touched").exists()
 
 
+def test_an_array_that_claims_to_be_huge_is_refused(tmp_path):
+    content = io.BytesIO()
+    np.save(content, np.zeros(5, dtype=np.uint64))
+    header = content.getvalue().replace(b"(5,), }        ", b"(5" + b"0" * 8 + b",), }")
+    assert header != content.getvalue()
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        for name in EVENTS:
+            file.writestr(f"{name}.npy", header)
+    with pytest.raises(FailedError, match="cut off or broken"):
+        read_traces(tmp_path / "a.npz")
+
+
 def test_a_file_cut_off_anywhere_is_refused(tmp_path):
     whole = write(tmp_path / "a.npz").read_bytes()
     for length in range(0, len(whole) - 1, 37):

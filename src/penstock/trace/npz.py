@@ -18,6 +18,7 @@ from .events import FIELDS, REMEDY, Trace, make_trace
 _BROKEN = (
     EOFError,
     KeyError,
+    MemoryError,
     NotImplementedError,
     OverflowError,
     RuntimeError,

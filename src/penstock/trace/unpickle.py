@@ -42,11 +42,9 @@ def load_plain(name: str, stream: BinaryIO) -> Any:
             f"{name} is not a memory snapshot: {error}",
             remedy="what torch.cuda.memory._dump_snapshot() wrote",
         ) from error
-    except MemoryError:
-        raise
     except OSError:
         raise
-    except Exception as error:  # a broken pickle raises nearly anything
+    except Exception as error:  # a broken pickle raises nearly anything, MemoryError too
         raise FailedError(
             f"{name} is cut off or broken: {error}", remedy="the whole file"
         ) from error
