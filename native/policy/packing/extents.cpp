@@ -67,6 +67,16 @@ ExtentId Extents::take(const Piece& piece, StreamTag tag, std::uint32_t owner) {
     extents_[id].tag = joint;
     extents_[id].epoch = epoch;
   }
+  return use(id, piece, tag, owner);
+}
+
+ExtentId Extents::take_front(ExtentId id, Bytes bytes, StreamTag tag, std::uint32_t owner) {
+  leave(id);
+  return use(id, {extents_[id].start, bytes}, tag, owner);
+}
+
+// A piece of a free extent in no bin becomes used.
+ExtentId Extents::use(ExtentId id, const Piece& piece, StreamTag tag, std::uint32_t owner) {
   id = carve(id, piece.start, piece.bytes);
   Extent& used = extents_[id];
   used.state = ExtentState::kUsed;

@@ -78,6 +78,8 @@ class Extents {
 
   // Free bytes become used by `owner`: the new extent.  All of them must be free for `tag`.
   ExtentId take(const Piece& piece, StreamTag tag, std::uint32_t owner);
+  // The same for the first bytes of a free extent, without looking for it.
+  ExtentId take_front(ExtentId id, Bytes bytes, StreamTag tag, std::uint32_t owner);
   // Used bytes become free; returns the first watcher, if there is any.
   std::uint32_t release(ExtentId id, StreamTag tag, std::uint32_t epoch);
   void set_watchers(ExtentId id, std::uint32_t head) { extents_[id].watchers = head; }
@@ -111,6 +113,7 @@ class Extents {
   ExtentId join(ExtentId left, ExtentId right);
   // Cuts [start, start + bytes) out of an extent in no bin; the rest goes back into the bins.
   ExtentId carve(ExtentId id, std::uint64_t start, Bytes bytes);
+  ExtentId use(ExtentId id, const Piece& piece, StreamTag tag, std::uint32_t owner);
   void enter(ExtentId id);  // into its bin, and the sums
   void leave(ExtentId id);
   void set_free(ExtentId id, StreamTag tag, std::uint32_t epoch);

@@ -171,7 +171,7 @@ BlockId Packer::new_block(const Request& request, Bytes bytes) {
 BlockId Packer::put(const Request& request, Bytes bytes, ExtentId extent) {
   const BlockId id = new_block(request, bytes);
   blocks_[id].offset = extents_[extent].start;
-  blocks_[id].extent = extents_.take({blocks_[id].offset, bytes}, request.tag, id);
+  blocks_[id].extent = extents_.take_front(extent, bytes, request.tag, id);
   return id;
 }
 
