@@ -77,7 +77,7 @@ Status Allocator::take_over(Pool& pool, std::uint16_t tag, bool wait) {
 }
 
 Result<BlockId> Allocator::stitch(Pool& pool, Request& request, std::vector<Piece> pieces) {
-  Result<RangeId> range = pool.memory->stitch(std::move(pieces), request.bytes);
+  Result<RangeId> range = pool.memory->stitch(std::move(pieces));
   if (!range.ok()) {
     // Addresses or page tables ran out, not chunks: the same again without stitching.
     request.may_stitch = false;

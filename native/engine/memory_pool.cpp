@@ -93,7 +93,7 @@ Status MemoryPool::grow(const Decision& decision, StreamTag tag) {
   return {};
 }
 
-Result<RangeId> MemoryPool::stitch(std::vector<Piece> pieces, Bytes request) {
+Result<RangeId> MemoryPool::stitch(std::vector<Piece> pieces) {
   const std::vector<Piece> chunks = packer_.ranges().chunks_of(pieces);
   Bytes bytes = 0;
   for (const Piece& chunk : chunks) bytes += chunk.bytes;
@@ -103,7 +103,7 @@ Result<RangeId> MemoryPool::stitch(std::vector<Piece> pieces, Bytes request) {
     (void)driver_.unreserve(address, bytes);
     return status;
   }
-  const RangeId id = packer_.stitched(std::move(pieces), request);
+  const RangeId id = packer_.stitched(std::move(pieces));
   if (id >= ranges_.size()) ranges_.resize(id + 1);
   ranges_[id] = address;
   return id;

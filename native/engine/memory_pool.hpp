@@ -32,7 +32,7 @@ class MemoryPool {
   [[nodiscard]] std::int64_t driver_calls() const { return driver_calls_; }
 
   Status grow(const policy::packing::Decision& decision, policy::packing::StreamTag tag);
-  Result<policy::packing::RangeId> stitch(std::vector<policy::packing::Piece> pieces, Bytes bytes);
+  Result<policy::packing::RangeId> stitch(std::vector<policy::packing::Piece> pieces);
   Status drop_range(policy::packing::RangeId range);
   // Give back the free chunks, and before that the idle stitched ranges that map them: how many.
   struct Trimmed {

@@ -133,9 +133,7 @@ void Packer::grown(const Decision& decision, StreamTag tag) {
   last_growth_ = allocations_;
 }
 
-RangeId Packer::stitched(std::vector<Piece> pieces, Bytes bytes) {
-  return ranges_.add(std::move(pieces), std::max(align_up(bytes, kUnit), kUnit));
-}
+RangeId Packer::stitched(std::vector<Piece> pieces) { return ranges_.add(std::move(pieces)); }
 
 BlockId Packer::place_in(const Request& request, RangeId range) {
   return put_in_range(request, std::max(align_up(request.bytes, kUnit), kUnit), range);

@@ -60,7 +60,7 @@ class Packer {
   Decision place(const Request& request);
 
   void grown(const Decision& decision, StreamTag tag);
-  RangeId stitched(std::vector<Piece> pieces, Bytes bytes);
+  RangeId stitched(std::vector<Piece> pieces);
   BlockId place_in(const Request& request, RangeId range);  // one just stitched for it
   void release(BlockId block, std::uint32_t epoch);
   void hand_over(StreamTag from, StreamTag to, std::uint32_t epoch, std::uint32_t to_epoch = 0) {

@@ -3,10 +3,11 @@
 
 namespace penstock::policy::packing {
 
-void SizeBins::insert(std::vector<BinLink>& links, std::uint32_t id, Bytes bytes) {
+void SizeBins::insert(std::vector<BinLink>& links, std::uint32_t id, Bytes bytes,
+                      std::uint64_t rank) {
   const std::uint32_t bin = bin_of(bytes);
   const std::uint32_t head = heads_[bin];
-  links[id] = {bytes, kNone, head};
+  links[id] = {bytes, rank, kNone, head};
   if (head != kNone) links[head].before = id;
   heads_[bin] = id;
   used_[bin / 64] |= std::uint64_t{1} << (bin % 64);
@@ -31,8 +32,10 @@ std::uint32_t SizeBins::best(const std::vector<BinLink>& links, Bytes bytes) con
   for (std::uint32_t bin = next_bin(own); bin != kNone; bin = next_bin(bin + 1)) {
     int left = kSearch;
     for (std::uint32_t id = heads_[bin]; id != kNone && left > 0; id = links[id].after, --left) {
-      if (links[id].bytes == bytes) return id;
-      if (links[id].bytes > bytes && (best == kNone || links[id].bytes < links[best].bytes)) {
+      const BinLink& link = links[id];
+      if (link.bytes < bytes) continue;
+      if (best == kNone || link.bytes < links[best].bytes ||
+          (link.bytes == links[best].bytes && link.rank < links[best].rank)) {
         best = id;
       }
     }

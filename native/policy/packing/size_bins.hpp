@@ -20,6 +20,7 @@ inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
 struct BinLink {
   Bytes bytes = 0;
+  std::uint64_t rank = 0;  // decides between equals: the lower one
   std::uint32_t before = kNone;
   std::uint32_t after = kNone;
 };
@@ -28,10 +29,11 @@ class SizeBins {
  public:
   SizeBins() { heads_.fill(kNone); }
 
-  void insert(std::vector<BinLink>& links, std::uint32_t id, Bytes bytes);
+  void insert(std::vector<BinLink>& links, std::uint32_t id, Bytes bytes, std::uint64_t rank = 0);
   void erase(std::vector<BinLink>& links, std::uint32_t id);
 
-  // The smallest of at least `bytes` that a bounded search finds, or kNone.
+  // The smallest of at least `bytes` that a bounded search finds, or kNone; of equals the one with
+  // the lowest rank, so that what is chosen does not depend on what was freed last.
   [[nodiscard]] std::uint32_t best(const std::vector<BinLink>& links, Bytes bytes) const;
 
   // visit(id) for all of at least `bytes`, smaller bins first, until it returns false.  visit may

@@ -8,7 +8,7 @@ namespace penstock::policy::packing {
 
 using State = StitchedRange::State;
 
-RangeId StitchedRanges::add(std::vector<Piece> pieces, Bytes made_for) {
+RangeId StitchedRanges::add(std::vector<Piece> pieces) {
   RangeId id;
   if (spare_.empty()) {
     id = static_cast<RangeId>(ranges_.size());
@@ -21,8 +21,6 @@ RangeId StitchedRanges::add(std::vector<Piece> pieces, Bytes made_for) {
   StitchedRange& range = ranges_[id];
   range = {};
   range.pieces = std::move(pieces);
-  range.made_for = made_for;
-  made_for_[made_for].push_back(id);
   for (const Piece& piece : range.pieces) range.bytes += piece.bytes;
   for (const Piece& chunk : chunks_of(range.pieces)) range.mapped += chunk.bytes;
   range.state = State::kCached;
@@ -38,9 +36,6 @@ void StitchedRanges::drop(RangeId id) {
   if (range.state == State::kWaiting) stop_waiting(id);
   range.state = State::kDropped;
   range.pieces.clear();
-  std::vector<RangeId>& same = made_for_[range.made_for];
-  std::erase(same, id);
-  if (same.empty()) made_for_.erase(range.made_for);
   --live_;
   mapped_ -= range.mapped;
   spare_.push_back(id);
@@ -66,12 +61,24 @@ bool StitchedRanges::is_free(RangeId id, Bytes bytes, StreamTag tag) {
   return extent == kNone;
 }
 
-RangeId StitchedRanges::find(Bytes bytes, Bytes limit, StreamTag tag) {
-  if (const auto same = made_for_.find(bytes); same != made_for_.end()) {
-    for (const RangeId id : same->second) {
-      if (ranges_[id].state == State::kCached && is_free(id, bytes, tag)) return id;
-    }
+// The range that served this size the longest ago, if it is free.  In a loop that repeats itself it
+// is; where it is not, the order it comes from has passed, and it leaves the turn.
+RangeId StitchedRanges::next_in_turn(Bytes bytes, StreamTag tag) {
+  const auto turn = turns_.find(bytes);
+  if (turn == turns_.end()) return kNone;
+  std::deque<RangeId>& ranges = turn->second;
+  while (!ranges.empty()) {
+    const RangeId id = ranges.front();
+    const State state = ranges_[id].state;
+    if (state == State::kUsed) return kNone;  // as are those behind it
+    ranges.pop_front();
+    if (state == State::kCached && ranges_[id].bytes >= bytes && is_free(id, bytes, tag)) return id;
   }
+  return kNone;
+}
+
+RangeId StitchedRanges::find(Bytes bytes, Bytes limit, StreamTag tag) {
+  if (const RangeId id = next_in_turn(bytes, tag); id != kNone) return id;
   RangeId found = kNone;
   int tries = kTries;
   cached_.each_from(links_, bytes, [&](RangeId id) {
@@ -88,6 +95,9 @@ void StitchedRanges::take(RangeId id, Bytes bytes, StreamTag tag, std::uint32_t 
   cached_.erase(links_, id);
   range.state = State::kUsed;
   range.last_use = now;
+  std::deque<RangeId>& turn = turns_[bytes];
+  turn.push_back(id);
+  if (turn.size() > kLongestTurn) turn.pop_front();
   range.used.clear();
   for (const Piece& piece : range.pieces) {
     const Bytes part = std::min(bytes, piece.bytes);

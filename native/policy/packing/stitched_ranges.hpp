@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -23,7 +24,6 @@ struct StitchedRange {
   std::vector<Piece> pieces;   // the first may end a chunk, the last begins one, the rest are whole
   std::vector<ExtentId> used;  // while a block lives in it
   Bytes bytes = 0;
-  Bytes made_for = 0;
   Bytes mapped = 0;  // of the chunks behind it
   std::uint64_t last_use = 0;
   State state = State::kDropped;
@@ -41,14 +41,13 @@ class StitchedRanges {
   [[nodiscard]] Bytes mapped() const { return mapped_; }  // by all of them
   [[nodiscard]] std::size_t ids() const { return ranges_.size(); }
 
-  // `made_for`: the bytes of the request.
-  RangeId add(std::vector<Piece> pieces, Bytes made_for);
+  RangeId add(std::vector<Piece> pieces);
   // The chunks that a range of these pieces maps, in order.
   [[nodiscard]] std::vector<Piece> chunks_of(const std::vector<Piece>& pieces) const;
   void drop(RangeId id);  // not in use
 
-  // A range with room for `bytes`, and no more than `limit`, whose beginning is free for `tag`: one
-  // made for as many bytes before others.
+  // A range with room for `bytes`, and no more than `limit`, whose beginning is free for `tag`: the
+  // one whose turn it is before others.
   [[nodiscard]] RangeId find(Bytes bytes, Bytes limit, StreamTag tag);
 
   // The first `bytes` of the range become used by `owner`.
@@ -64,8 +63,10 @@ class StitchedRanges {
 
  private:
   static constexpr int kTries = 32;
+  static constexpr std::size_t kLongestTurn = 1024;
 
   // Whether the range can serve; if a used extent is in the way, the range waits for it.
+  RangeId next_in_turn(Bytes bytes, StreamTag tag);
   bool is_free(RangeId id, Bytes bytes, StreamTag tag);
   [[nodiscard]] ExtentId blocker(const StitchedRange& range, Bytes bytes, StreamTag tag) const;
   void wait_for(RangeId id, ExtentId extent);
@@ -76,7 +77,7 @@ class StitchedRanges {
   std::vector<BinLink> links_;
   std::vector<RangeId> spare_;
   SizeBins cached_;
-  std::unordered_map<Bytes, std::vector<RangeId>> made_for_;
+  std::unordered_map<Bytes, std::deque<RangeId>> turns_;  // by size: what served it, in order
   std::size_t live_ = 0;
   Bytes mapped_ = 0;
 };
