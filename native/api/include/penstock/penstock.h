@@ -298,8 +298,8 @@ PENSTOCK_API penstock_status penstock_allocate(penstock_allocator* allocator, ui
 /* All work on the block has been given to its stream, or to streams named by record_stream. */
 PENSTOCK_API penstock_status penstock_free(penstock_allocator* allocator, uint64_t address);
 /* `stream` uses the block too: it is not handed out again before that work is done. */
-PENSTOCK_API penstock_status penstock_record_stream(penstock_allocator* allocator,
-                                                    uint64_t address, uint64_t stream);
+PENSTOCK_API penstock_status penstock_record_stream(penstock_allocator* allocator, uint64_t address,
+                                                    uint64_t stream);
 /* Give all free chunks back to the device, and all unused stitched ranges; waits for their use. */
 PENSTOCK_API penstock_status penstock_empty_cache(penstock_allocator* allocator);
 /* Change the cap on device memory; what is held beyond it stays until it is free. */
@@ -352,9 +352,9 @@ PENSTOCK_API penstock_status penstock_allocator_reset_accumulated(penstock_alloc
 /* One piece of device memory: runs of chunks are tiled by them without a gap. */
 enum { PENSTOCK_FREE = 0, PENSTOCK_ALLOCATED = 1, PENSTOCK_AWAITING_FREE = 2 };
 typedef struct {
-  uint64_t segment;         /* where its run of chunks is mapped in order; and how long that is */
+  uint64_t segment; /* where its run of chunks is mapped in order; and how long that is */
   uint64_t segment_bytes;
-  uint64_t address;         /* of the piece in that run */
+  uint64_t address; /* of the piece in that run */
   uint64_t bytes;
   uint64_t block;           /* the program's address of the block; 0 if free */
   uint64_t block_offset;    /* of this piece in the block: a stitched one has several */
@@ -460,9 +460,9 @@ typedef struct {
 /* The options with their defaults filled in: the costs are those measured on an H200. */
 PENSTOCK_API penstock_status penstock_replay_defaults(penstock_replay_options* options);
 /* Replays a trace without any memory.  `packing` is for PENSTOCK_REPLAY_STITCH, its budget being
- * the capacity; it and `options` may be NULL.  Up to `capacity` points of the curve of requested and
- * reserved memory over time are written.  What cannot have happened, such as an id that is freed
- * without having been allocated, is PENSTOCK_INVALID_ARGUMENT with the event. */
+ * the capacity; it and `options` may be NULL.  Up to `capacity` points of the curve of requested
+ * and reserved memory over time are written.  What cannot have happened, such as an id that is
+ * freed without having been allocated, is PENSTOCK_INVALID_ARGUMENT with the event. */
 PENSTOCK_API penstock_status penstock_replay(const penstock_trace* trace,
                                              const penstock_replay_options* options,
                                              const penstock_allocator_options* packing,
