@@ -28,6 +28,7 @@ void check_tiling(const Extents& extents) {
   std::uint64_t at = 0;
   Bytes free = 0;
   ExtentId before = kNone;
+  std::size_t vacant = 0;
   for (ExtentId id = extents.first(); id != kNone; id = extents[id].after) {
     const Extent& extent = extents[id];
     REQUIRE(extent.start == at);
@@ -36,6 +37,10 @@ void check_tiling(const Extents& extents) {
     REQUIRE(extents.at(extent.start) == id);
     REQUIRE(extents.at(extent.end() - 1) == id);
     if (extent.state == ExtentState::kFree) free += extent.bytes;
+    if (extent.state == ExtentState::kVacant) {
+      ++vacant;
+      REQUIRE(extents.vacancies().contains(extent.start));
+    }
     if (before != kNone && extents[before].state == ExtentState::kFree &&
         extent.state == ExtentState::kFree) {
       REQUIRE(extents[before].tag != extent.tag);
@@ -45,6 +50,7 @@ void check_tiling(const Extents& extents) {
   }
   REQUIRE(at == extents.slots() * extents.slot_bytes());
   REQUIRE(free == extents.free_bytes());
+  REQUIRE(vacant == extents.vacancies().size());
 }
 
 // A program over one packer: every step that it asks for succeeds, up to a number of chunks.

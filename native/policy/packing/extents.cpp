@@ -11,6 +11,7 @@ Extents::Extents(std::uint64_t slots, int slot_shift)
   Extent all;
   all.bytes = slots << shift_;
   first_ = last_ = make(all);
+  vacancies_.insert(0);
 }
 
 ExtentId Extents::best(Bytes bytes, StreamTag tag) const {
@@ -133,7 +134,11 @@ void Extents::populate(std::uint64_t first_slot, const std::vector<std::uint32_t
     for (; slot < chunk.first + slots; ++slot) chunks_[slot] = chunk;
   }
   const ExtentId id = at(first_slot << shift_);
-  set_free(carve(id, first_slot << shift_, (slot - first_slot) << shift_), tag, 0);
+  const std::uint64_t start = first_slot << shift_;
+  const std::uint64_t end = std::uint64_t{slot} << shift_;
+  if (extents_[id].start == start) vacancies_.erase(start);
+  if (extents_[id].end() > end) vacancies_.insert(end);
+  set_free(carve(id, start, end - start), tag, 0);
 }
 
 void Extents::vacate(std::uint64_t first_slot, std::uint64_t slots) {
@@ -152,7 +157,11 @@ void Extents::vacate(std::uint64_t first_slot, std::uint64_t slots) {
     return other != kNone && extents_[other].state == ExtentState::kVacant;
   };
   if (vacant(extents_[id].before)) id = join(extents_[id].before, id);
-  if (vacant(extents_[id].after)) join(id, extents_[id].after);
+  if (const ExtentId after = extents_[id].after; vacant(after)) {
+    vacancies_.erase(extents_[after].start);
+    id = join(id, after);
+  }
+  vacancies_.insert(extents_[id].start);
 }
 
 void Extents::hand_over(StreamTag from, StreamTag to, std::uint32_t epoch, std::uint32_t to_epoch) {

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "policy/packing/size_bins.hpp"
@@ -50,6 +52,8 @@ class Extents {
 
   [[nodiscard]] const Extent& operator[](ExtentId id) const { return extents_[id]; }
   [[nodiscard]] ExtentId first() const { return first_; }
+  // Where the vacant extents begin, the lowest first: few, however many blocks there are.
+  [[nodiscard]] const std::set<std::uint64_t>& vacancies() const { return vacancies_; }
   [[nodiscard]] Bytes slot_bytes() const { return Bytes{1} << shift_; }
   [[nodiscard]] std::uint64_t slots() const { return cover_.size(); }
   // The chunk that holds the byte at `address`.
@@ -128,8 +132,9 @@ class Extents {
   };
   std::vector<ExtentId> cover_;  // by slot: the extent that holds its first byte
   std::vector<Chunk> chunks_;    // by slot
-  std::vector<SizeBins> bins_;   // by tag
-  std::vector<Bytes> free_of_;   // by tag
+  std::set<std::uint64_t> vacancies_;
+  std::vector<SizeBins> bins_;  // by tag
+  std::vector<Bytes> free_of_;  // by tag
   ExtentId first_ = 0;
   ExtentId last_ = 0;
   Bytes free_bytes_ = 0;

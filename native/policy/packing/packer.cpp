@@ -80,9 +80,9 @@ Decision Packer::grow(const Request& request, Bytes bytes, Bytes missing) {
   // The first vacancy that, with the free bytes before it, holds the request in one piece; and the
   // first that holds what a stitch lacks.
   ExtentId scattered = kNone;
-  for (ExtentId id = extents_.first(); id != kNone; id = extents_[id].after) {
+  for (const std::uint64_t start : extents_.vacancies()) {
+    const ExtentId id = extents_.at(start);
     const Extent& vacancy = extents_[id];
-    if (vacancy.state != ExtentState::kVacant) continue;
     const std::uint64_t room = std::min(vacancy.bytes >> shift_, request.growable);
     if (lacking > 0 && lacking <= room && scattered == kNone) scattered = id;
     Bytes tail = 0;
