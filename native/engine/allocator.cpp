@@ -147,7 +147,7 @@ Status Allocator::defer(Addr address) {
     return {};
   }
   for (const std::uint16_t tag : users_[address]) {
-    PENSTOCK_ASSIGN(const driver::Event event, clock_.record(tag));
+    PENSTOCK_ASSIGN(const driver::Event event, clock_.record(clock_.stream(tag)));
     pending_.push_back({event, address});
     ++awaited_[address];
   }

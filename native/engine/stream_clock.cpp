@@ -29,17 +29,7 @@ std::uint32_t StreamClock::freed(std::uint16_t tag, Bytes bytes, bool capturing)
 }
 
 Status StreamClock::end_epoch(Line& line) {
-  driver::Event event;
-  if (spare_.empty()) {
-    PENSTOCK_ASSIGN(event, driver_.create_event(false));
-  } else {
-    event = spare_.back();
-    spare_.pop_back();
-  }
-  if (Status status = driver_.record(event, line.stream); !status.ok()) {
-    spare_.push_back(event);
-    return status;
-  }
+  PENSTOCK_ASSIGN(const driver::Event event, record(line.stream));
   line.ended.push_back({line.epoch, event});
   ++line.epoch;
   line.freed = 0;
@@ -69,9 +59,8 @@ Result<std::uint32_t> StreamClock::wait(std::uint16_t waiter, std::uint16_t tag)
 }
 
 Status StreamClock::synchronize() {
-  for (Line& line : lines_) {
-    PENSTOCK_ASSIGN(const driver::Event event,
-                    record(static_cast<std::uint16_t>(&line - lines_.data() + 1)));
+  for (const Line& line : lines_) {
+    PENSTOCK_ASSIGN(const driver::Event event, record(line.stream));
     Status status = driver_.synchronize(event);
     spare_.push_back(event);
     PENSTOCK_TRY(status);
@@ -79,7 +68,7 @@ Status StreamClock::synchronize() {
   return {};
 }
 
-Result<driver::Event> StreamClock::record(std::uint16_t tag) {
+Result<driver::Event> StreamClock::record(driver::Stream stream) {
   driver::Event event;
   if (spare_.empty()) {
     PENSTOCK_ASSIGN(event, driver_.create_event(false));
@@ -87,7 +76,7 @@ Result<driver::Event> StreamClock::record(std::uint16_t tag) {
     event = spare_.back();
     spare_.pop_back();
   }
-  if (Status status = driver_.record(event, lines_[tag - 1].stream); !status.ok()) {
+  if (Status status = driver_.record(event, stream); !status.ok()) {
     spare_.push_back(event);
     return status;
   }

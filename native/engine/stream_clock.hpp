@@ -37,9 +37,8 @@ class StreamClock {
   // The calling thread waits for all work given to all streams so far.
   Status synchronize();
 
-  // A recorded event of `tag` for work given to it so far; give it back when it has been waited
-  // for.
-  Result<driver::Event> record(std::uint16_t tag);
+  // An event of the work given to a stream so far; give it back when it has been waited for.
+  Result<driver::Event> record(driver::Stream stream);
   void give_back(driver::Event event) { spare_.push_back(event); }
 
  private:
