@@ -32,7 +32,8 @@ struct Options {
   // Growths with no more than so many allocations between them are a burst.
   std::uint64_t burst_allocations = 8;
   // Requests below it are stitched only when nothing else is left (GMLake's fragLimit; its default
-  // is 512 MiB).  Blocks of 2 to 16 MiB packed no better for being stitched, and each costs 100 us.
+  // is 512 MiB).  Blocks of 2 to 16 MiB packed no better for being stitched, and mapping a
+  // chunk once more costs 21 us (benchmarks/results/vmm_calls.json).
   Bytes stitch_limit = 16 * kMiB;
   // A stitched range serves requests down to 1/reuse_limit of its size (GMLake's reuseLimit).  Its
   // unused tail is not lost: the chunks of it serve others meanwhile.

@@ -95,6 +95,7 @@ void StitchedRanges::take(RangeId id, Bytes bytes, StreamTag tag, std::uint32_t 
   cached_.erase(links_, id);
   range.state = State::kUsed;
   range.last_use = now;
+  if (turns_.size() >= kMostTurns) turns_.clear();
   std::deque<RangeId>& turn = turns_[bytes];
   turn.push_back(id);
   if (turn.size() > kLongestTurn) turn.pop_front();

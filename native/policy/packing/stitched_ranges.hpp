@@ -64,9 +64,11 @@ class StitchedRanges {
  private:
   static constexpr int kTries = 32;
   static constexpr std::size_t kLongestTurn = 1024;
+  static constexpr std::size_t kMostTurns =
+      8192;  // sizes; a program that never repeats one has more
 
-  // Whether the range can serve; if a used extent is in the way, the range waits for it.
   RangeId next_in_turn(Bytes bytes, StreamTag tag);
+  // Whether the range can serve; if a used extent is in the way, the range waits for it.
   bool is_free(RangeId id, Bytes bytes, StreamTag tag);
   [[nodiscard]] ExtentId blocker(const StitchedRange& range, Bytes bytes, StreamTag tag) const;
   void wait_for(RangeId id, ExtentId extent);
