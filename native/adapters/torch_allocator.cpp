@@ -50,6 +50,20 @@ std::uint64_t budget_of(penstock_device* device, double share) {
   return static_cast<std::uint64_t>(static_cast<double>(total) * share);
 }
 
+// torch copies between GPUs that reach each other without asking the allocator, which mapped memory
+// forbids unless access was given.  Only a program that uses several pays for it.
+penstock_status share_with_others(penstock_device* device, int ordinal) {
+  for (int other = 0; other < kMostDevices; ++other) {
+    penstock_device* const there = state.devices[static_cast<std::size_t>(other)];
+    if (there == nullptr || other == ordinal) continue;
+    for (const penstock_status status :
+         {penstock_share(there, ordinal), penstock_share(device, other)}) {
+      if (status != PENSTOCK_OK && status != PENSTOCK_UNSUPPORTED) return status;
+    }
+  }
+  return PENSTOCK_OK;
+}
+
 // Under the lock.  NULL, with the reason in penstock_last_error(), where it cannot be made.
 penstock_allocator* make_allocator(int ordinal) {
   penstock_device_options wanted = state.device_options;
@@ -63,7 +77,8 @@ penstock_allocator* make_allocator(int ordinal) {
     options.budget = budget_of(device, state.budget_share);
   }
   penstock_allocator* allocator = nullptr;
-  if (penstock_allocator_create(device, &options, &allocator) != PENSTOCK_OK) {
+  if (share_with_others(device, ordinal) != PENSTOCK_OK ||
+      penstock_allocator_create(device, &options, &allocator) != PENSTOCK_OK) {
     const std::string reason = penstock_last_error();
     penstock_close(device);
     api::leave(Status(Code::kInternal, reason));

@@ -94,6 +94,13 @@ penstock_status penstock_memory(penstock_device* device, uint64_t* free_bytes,
   });
 }
 
+penstock_status penstock_share(penstock_device* device, int32_t ordinal) {
+  return guard([&]() -> Status {
+    if (device == nullptr) return missing("device");
+    return device->driver->share_with(ordinal);
+  });
+}
+
 penstock_status penstock_live(penstock_device* device, penstock_live_counts* counts) {
   return guard([&]() -> Status {
     if (device == nullptr) return missing("device");

@@ -123,6 +123,17 @@ Status CudaDevice::fill_granularity() {
   return {};
 }
 
+Result<Device> CudaDevice::find_peer(int ordinal) const {
+  Device peer = 0;
+  PENSTOCK_TRY(check(symbols_.device_get(&peer, ordinal), "cuDeviceGet"));
+  int reaches = 0;
+  PENSTOCK_TRY(
+      check(symbols_.device_can_access_peer(&reaches, peer, device_), "cuDeviceCanAccessPeer"));
+  if (reaches != 0) return peer;
+  return Status(Code::kUnsupported, text("device ", ordinal, " cannot reach the memory of device ",
+                                         info_.ordinal, " (", info_.name, ")"));
+}
+
 AllocationProperties CudaDevice::properties(Place place) const {
   AllocationProperties properties{};
   properties.type = kAllocationPinned;

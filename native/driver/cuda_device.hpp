@@ -30,6 +30,8 @@ class CudaDevice {
 
   Location device_location() const { return {kLocationDevice, device_}; }
   AllocationProperties properties(Place place) const;
+  // The device with this ordinal, if it can reach this one's memory, else kUnsupported.
+  Result<Device> find_peer(int ordinal) const;
 
   // `call` and `size` (0: none) are for the message; `place` says whose memory ran out.
   Status check(Error error, const char* call, Bytes size = 0, Place place = Place::kDevice) const;

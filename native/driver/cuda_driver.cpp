@@ -39,6 +39,7 @@ class CudaDriver final : public Driver {
   }
   Status unmap(Addr address, Bytes size) override { return memory_.unmap(address, size); }
   Status set_access(Addr address, Bytes size) override { return memory_.set_access(address, size); }
+  Status share_with(int ordinal) override;
 
   Result<void*> host_alloc(Bytes size) override;
   Status host_free(void* pointer) override;
@@ -101,6 +102,11 @@ CudaDriver::~CudaDriver() {
     symbols_.mem_free_host(reinterpret_cast<void*>(pointer));
   }
   for (const auto address : managed_.take_all()) symbols_.mem_free(address);
+}
+
+Status CudaDriver::share_with(int ordinal) {
+  PENSTOCK_ASSIGN(const Device peer, device_->find_peer(ordinal));
+  return memory_.share_with(peer);
 }
 
 LiveCounts CudaDriver::live() const {

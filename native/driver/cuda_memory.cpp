@@ -85,23 +85,46 @@ Status CudaMemory::unmap(Addr address, Bytes size) {
   return {};
 }
 
+Status CudaMemory::try_set_access(Addr address, Bytes size) {
+  const CudaScope scope(device_);
+  return device_.check(symbols_.mem_set_access(address, size, access_.data(), access_.size()),
+                       "cuMemSetAccess", size);
+}
+
 Status CudaMemory::set_access(Addr address, Bytes size) {
-  const AccessDescriptor access{device_.device_location(), kAccessReadWrite};
-  Error error = kNotReady;
+  Status status;
   auto pause = std::chrono::microseconds(50);
-  for (int attempt = 0; error == kNotReady && attempt < kSetAccessTries; ++attempt) {
+  for (int attempt = 0; attempt < kSetAccessTries; ++attempt) {
     if (attempt > 0) {
       std::this_thread::sleep_for(pause);
       pause *= 2;
     }
     const std::lock_guard lock(mutex_);
     PENSTOCK_TRY(ledger_.check_mapped("set_access", address, size));
-    const CudaScope scope(device_);
-    error = symbols_.mem_set_access(address, size, &access, 1);
+    status = try_set_access(address, size);
+    if (status.code() != Code::kNotReady) return status;
   }
-  Status status = device_.check(error, "cuMemSetAccess", size);
-  if (error == kNotReady) return {Code::kDriver, status.message()};  // here it is a failure
-  return status;
+  return {Code::kDriver, status.message()};  // here it is a failure
+}
+
+// A mapping that another thread has made and not yet given access gets it a little early.
+Status CudaMemory::share_with(Device peer) {
+  std::vector<std::pair<Addr, Bytes>> mapped;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const AccessDescriptor& known : access_) {
+      if (known.location.id == peer) return {};
+    }
+    access_.push_back({{kLocationDevice, peer}, kAccessReadWrite});
+    mapped = ledger_.mappings();
+  }
+  for (const auto& [address, size] : mapped) {
+    const Status status = set_access(address, size);
+    if (status.ok()) continue;
+    const std::lock_guard lock(mutex_);
+    if (ledger_.check_mapped("share_with", address, size).ok()) return status;
+  }
+  return {};
 }
 
 void CudaMemory::count_live(LiveCounts& counts) const {

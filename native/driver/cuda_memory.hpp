@@ -6,6 +6,7 @@
 #pragma once
 
 #include <mutex>
+#include <vector>
 
 #include "base/status.hpp"
 #include "base/units.hpp"
@@ -18,7 +19,10 @@ namespace penstock::driver::cuda {
 class CudaMemory {
  public:
   explicit CudaMemory(const CudaDevice& device)
-      : device_(device), symbols_(device.symbols()), ledger_(device.info().granularity) {}
+      : device_(device),
+        symbols_(device.symbols()),
+        ledger_(device.info().granularity),
+        access_{{device.device_location(), kAccessReadWrite}} {}
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
 
@@ -29,17 +33,20 @@ class CudaMemory {
   Status map(Addr address, Bytes size, Chunk chunk);
   Status unmap(Addr address, Bytes size);
   Status set_access(Addr address, Bytes size);
+  Status share_with(Device peer);
 
   void count_live(LiveCounts& counts) const;
   void give_everything_back();  // at the end; nothing on the device may be running on it
 
  private:
   Status check_supported(const char* call, Place place) const;
+  Status try_set_access(Addr address, Bytes size);  // under the lock; kNotReady: try again
 
   const CudaDevice& device_;
   const Symbols& symbols_;
   mutable std::mutex mutex_;
   Ledger ledger_;
+  std::vector<AccessDescriptor> access_;  // this device first, then those it shares with
 };
 
 }  // namespace penstock::driver::cuda

@@ -44,6 +44,9 @@ class EmulatedGpu final : public HostDriver {
   Status map(Addr address, Bytes size, Chunk chunk) override;
   Status unmap(Addr address, Bytes size) override;
   Status set_access(Addr address, Bytes size) override;
+  Status share_with(int) override {
+    return {Code::kUnsupported, "the emulated GPU is the only one"};
+  }
 
   Result<void*> host_alloc(Bytes size) override;
   Status host_free(void* allocation) override;

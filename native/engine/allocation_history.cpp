@@ -2,13 +2,17 @@
 #include "engine/allocation_history.hpp"
 
 #include <chrono>
+#include <utility>
 
 namespace penstock::engine {
 
 void AllocationHistory::start(std::uint64_t capacity) {
+  std::vector<AllocationRecord> kept = events();
+  if (kept.size() > capacity)
+    kept.erase(kept.begin(), kept.end() - static_cast<std::ptrdiff_t>(capacity));
   capacity_ = capacity;
-  next_ = 0;
-  ring_.clear();
+  next_ = kept.size();
+  ring_ = std::move(kept);
   ring_.shrink_to_fit();
 }
 

@@ -35,7 +35,7 @@ struct AllocationRecord {
 
 class AllocationHistory {
  public:
-  // Forgets all; keeps up to `capacity` events from here on.
+  // Keeps up to `capacity` events from here on, the last ones of those before among them.
   void start(std::uint64_t capacity);
   [[nodiscard]] bool on() const { return capacity_ > 0; }
   void add(AllocationRecord record);  // sets the time; nothing if it is off

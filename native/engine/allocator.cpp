@@ -146,18 +146,31 @@ Status Allocator::defer(Addr address) {
     deferred_.push_back(address);
     return {};
   }
+  std::vector<driver::Event> events;
   for (const std::uint16_t tag : users_[address]) {
-    PENSTOCK_ASSIGN(const driver::Event event, clock_.record(clock_.stream(tag)));
-    pending_.push_back({event, address});
-    ++awaited_[address];
+    Result<driver::Event> event = clock_.record(clock_.stream(tag));
+    if (!event.ok()) {
+      for (const driver::Event recorded : events) clock_.give_back(recorded);
+      deferred_.push_back(address);
+      return event.status();
+    }
+    events.push_back(event.value());
   }
+  for (const driver::Event event : events) pending_.push_back({event, address});
+  awaited_[address] = static_cast<int>(events.size());
   users_.erase(address);
   return {};
+}
+
+// A block whose last use still cannot be known stays: another caller's request must not fail by it.
+void Allocator::defer_again() {
+  for (const Addr address : std::exchange(deferred_, {})) (void)defer(address);
 }
 
 // Completes blocks whose last uses are over; `wait`: all of them.
 Status Allocator::collect(bool wait) {
   if (capturing()) return {};  // an event must not be asked for then
+  if (wait) defer_again();
   std::size_t left = pending_.size();
   for (; left > 0; --left) {
     const LastUse use = pending_.front();
@@ -245,8 +258,7 @@ Status Allocator::end_pool(PoolId id) {
   if (std::erase_if(captures_, [&](const Capture& each) { return each.id == id; }) == 0) {
     return {Code::kInvalidArgument, text("pool ", id.high, ", ", id.low, " was not begun")};
   }
-  if (capturing()) return {};
-  for (const Addr address : std::exchange(deferred_, {})) PENSTOCK_TRY(defer(address));
+  if (!capturing()) defer_again();
   return {};
 }
 

@@ -121,9 +121,11 @@ class Allocator {
   Status grow(Pool& pool, const policy::packing::Decision& decision, std::uint16_t tag);
   Status drop_old_ranges(Pool& pool);
   Status trim();
+  void tell_trimmed(const Pool& pool, const MemoryPool::Trimmed& trimmed, std::int64_t chunks);
   Status out_of_memory(Bytes size);
 
   Status defer(Addr address);
+  void defer_again();
   Status collect(bool wait);
   void complete(Addr address);
   Status check_live(Addr address, Place** place);
@@ -143,7 +145,8 @@ class Allocator {
   std::unordered_map<Addr, std::vector<std::uint16_t>> users_;  // other streams of live blocks
   std::unordered_map<Addr, int> awaited_;                       // events until it is free
   std::deque<LastUse> pending_;
-  std::vector<Addr> deferred_;  // freed in a capture, in which no event can be recorded
+  // Freed in a capture, in which no event can be recorded, or where recording one failed.
+  std::vector<Addr> deferred_;
   Bytes reserved_ = 0;
   AllocatorStats stats_;
   AllocationHistory history_;

@@ -154,22 +154,29 @@ Status Allocator::trim() {
     for (std::uint16_t tag = 2; tag <= clock_.last_tag(); ++tag) {
       pool.memory->packer().hand_over(tag, 1, std::numeric_limits<std::uint32_t>::max());
     }
-    const auto& ranges = pool.memory->packer().ranges();
-    const Bytes mapped = ranges.mapped();
+    MemoryPool::Trimmed trimmed;
     const std::int64_t chunks = pool.memory->chunks();
-    PENSTOCK_ASSIGN(const MemoryPool::Trimmed trimmed, pool.memory->trim());
-    stats_.stitched_ranges.take(static_cast<std::int64_t>(trimmed.ranges));
-    stats_.stitched_range_bytes.take(static_cast<std::int64_t>(mapped - ranges.mapped()));
-    if (trimmed.slots > 0) {
-      const Bytes bytes = trimmed.slots * options_.packing.smallest_chunk;
-      count_reserved(-static_cast<std::int64_t>(bytes), pool.memory->chunks() - chunks);
-      note(AllocationEvent::kSegmentUnmap, pool.memory->base(), bytes, 0, {}, pool.id);
-    }
+    const Status status = pool.memory->trim(trimmed);
+    tell_trimmed(pool, trimmed, pool.memory->chunks() - chunks);
+    PENSTOCK_TRY(status);
     if (i > 0 && pool.users == 0 && pool.memory->packer().live_blocks() == 0) {
       pool.memory.reset();
     }
   }
   return {};
+}
+
+void Allocator::tell_trimmed(const Pool& pool, const MemoryPool::Trimmed& trimmed,
+                             std::int64_t chunks) {
+  for (const auto& [address, bytes] : trimmed.ranges) {
+    stats_.stitched_ranges.take(1);
+    stats_.stitched_range_bytes.take(static_cast<std::int64_t>(bytes));
+    note(AllocationEvent::kUnstitch, address, bytes, 0, {}, pool.id);
+  }
+  for (const auto& [address, bytes] : trimmed.runs) {
+    count_reserved(-static_cast<std::int64_t>(bytes), std::exchange(chunks, 0));
+    note(AllocationEvent::kSegmentUnmap, address, bytes, 0, {}, pool.id);
+  }
 }
 
 void Allocator::count_reserved(std::int64_t bytes, std::int64_t chunks) {

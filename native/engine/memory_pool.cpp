@@ -117,15 +117,16 @@ Status MemoryPool::drop_range(RangeId id) {
   return driver_.unreserve(ranges_[id], bytes);
 }
 
-Result<MemoryPool::Trimmed> MemoryPool::trim() {
-  Trimmed trimmed;
+Status MemoryPool::trim(Trimmed& trimmed) {
   for (const Packer::Run& run : packer_.free_runs()) {
     for (const RangeId id : packer_.idle_ranges(run)) {
+      const Span range{ranges_[id], packer_.ranges()[id].mapped};
       PENSTOCK_TRY(drop_range(id));
-      ++trimmed.ranges;
+      trimmed.ranges.push_back(range);
     }
+    const Span span{base_ + run.first_slot * slot_bytes(), run.slots * slot_bytes()};
     ++driver_calls_;
-    PENSTOCK_TRY(driver_.unmap(base_ + run.first_slot * slot_bytes(), run.slots * slot_bytes()));
+    PENSTOCK_TRY(driver_.unmap(span.address, span.bytes));
     packer_.vacate(run);
     for (std::uint64_t slot = run.first_slot; slot < run.first_slot + run.slots; ++slot) {
       if (handles_[slot] == driver::Chunk{}) continue;
@@ -133,9 +134,9 @@ Result<MemoryPool::Trimmed> MemoryPool::trim() {
       --chunks_;
       (void)driver_.release_chunk(std::exchange(handles_[slot], driver::Chunk{}));
     }
-    trimmed.slots += run.slots;
+    trimmed.runs.push_back(span);
   }
-  return trimmed;
+  return {};
 }
 
 }  // namespace penstock::engine

@@ -34,12 +34,17 @@ class MemoryPool {
   Status grow(const policy::packing::Decision& decision, policy::packing::StreamTag tag);
   Result<policy::packing::RangeId> stitch(std::vector<policy::packing::Piece> pieces);
   Status drop_range(policy::packing::RangeId range);
-  // Give back the free chunks, and before that the idle stitched ranges that map them: how many.
-  struct Trimmed {
-    std::uint64_t slots = 0;
-    std::uint64_t ranges = 0;
+  // Give back the free chunks, and before that the idle stitched ranges that map them.  What is in
+  // `trimmed` has gone, whatever the status.
+  struct Span {
+    Addr address = 0;
+    Bytes bytes = 0;
   };
-  Result<Trimmed> trim();
+  struct Trimmed {
+    std::vector<Span> ranges;
+    std::vector<Span> runs;  // of chunks that lay side by side
+  };
+  Status trim(Trimmed& trimmed);
 
  private:
   MemoryPool(driver::Driver& driver, const policy::packing::Options& options, std::uint64_t slots)

@@ -128,10 +128,10 @@ struct Calls {
 
   static Error device_get(Device* device, int ordinal) {
     *device = ordinal;
-    return ordinal == 0 ? kSuccess : kInvalidValue;
+    return ordinal >= 0 && ordinal < control().devices ? kSuccess : kInvalidValue;
   }
   static Error device_get_count(int* count) {
-    *count = 1;
+    *count = control().devices;
     return alive();
   }
   static Error device_get_name(char* name, int length, Device) {
@@ -162,6 +162,10 @@ struct Calls {
   static Error device_total_mem(std::size_t* total, Device) {
     *total = gpu().info().total;
     return kSuccess;
+  }
+  static Error device_can_access_peer(int* can, Device, Device) {
+    *can = control().reachable;
+    return alive();
   }
   static Error primary_context_retain(ContextPtr* context, Device) {
     NEEDS(alive());
@@ -250,8 +254,13 @@ struct Calls {
       --control().not_ready;
       return kNotReady;
     }
-    const bool expected = count == 1 && access->flags == kAccessReadWrite &&
-                          access->location.type == kLocationDevice && access->location.id == 0;
+    bool expected = count > 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      expected = expected && access[i].flags == kAccessReadWrite &&
+                 access[i].location.type == kLocationDevice &&
+                 access[i].location.id == static_cast<int>(i);
+    }
+    if (expected && count == 2) control().shared += size;
     return expected ? error_of(gpu().set_access(address, size)) : kInvalidValue;
   }
 

@@ -15,6 +15,9 @@ struct EmulatedCuda {
   std::atomic<int> not_ready{0};       // so many calls of cuMemSetAccess answer NOT_READY
   std::atomic<bool> shut_down{false};  // every call answers DEINITIALIZED, as at process exit
   std::atomic<int> contexts{0};        // retained and not released
+  std::atomic<int> devices{1};         // all but the first have no memory, and can reach its
+  std::atomic<int> reachable{1};       // what cuDeviceCanAccessPeer answers
+  std::atomic<Bytes> shared{0};        // given access to for device 1 as well
   std::atomic<int> advice{0};          // of the last cuMemAdvise, and the kind of its location
   std::atomic<int> advice_location{0};
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <thread>
@@ -278,6 +279,75 @@ TEST_CASE("allocator: a failure at any driver call is clean, and the next reques
   CHECK(calls > 20);
 }
 
+TEST_CASE("allocator: a block whose last use could not be recorded is not lost") {
+  std::int64_t calls = 0;
+  for (std::int64_t fail_at = 0; fail_at <= calls; ++fail_at) {
+    CAPTURE(fail_at);
+    driver::HostDriverOptions host{.capacity = 40 * kGranule};
+    host.fail_at_call = fail_at;
+    host.granularity = kGranule;
+    auto opened = driver::open_host_driver(host);
+    REQUIRE_OK(opened.status());
+    driver::HostDriver& device = *opened.value();
+    auto made = engine::Allocator::create(device, small_options());
+    auto stream = device.create_stream();
+    auto third = device.create_stream();
+    if (!made.ok() || !stream.ok() || !third.ok()) continue;
+    engine::Allocator& allocator = *made.value();
+    const Result<Addr> address = allocator.allocate(kGranule, driver::kDefaultStream);
+    if (!address.ok()) continue;
+    REQUIRE_OK(allocator.record_stream(address.value(), stream.value()));
+    REQUIRE_OK(allocator.record_stream(address.value(), third.value()));
+    (void)allocator.free(address.value());  // an event may fail
+    int failed = 0;
+    for (int i = 0; i < 3; ++i) failed += allocator.empty_cache().ok() ? 0 : 1;
+    CHECK(failed <= 1);
+    CHECK(allocator.stats().active_bytes.of[0].current == 0);
+    CHECK(allocator.stats().reserved_bytes.of[0].current == 0);
+    if (fail_at == 0) calls = device.calls();
+    made.value().reset();
+    REQUIRE_OK(device.destroy_stream(stream.value()));
+    REQUIRE_OK(device.destroy_stream(third.value()));
+    CHECK(device.live().events == 0);
+  }
+  CHECK(calls > 6);
+}
+
+TEST_CASE("allocator: the history tells where every chunk went that was given back") {
+  Machine machine = open_machine({.capacity = 200 * kGranule}, small_options(), 1);
+  machine.allocator->record_history(1 << 16, nullptr);
+  Soak soak(machine, 3);
+  for (int round = 0; round < 6; ++round) {
+    for (int i = 0; i < 120; ++i) soak.step(6 * kGranule);
+    REQUIRE_OK(machine.allocator->empty_cache());
+  }
+  soak.drop_all();
+  REQUIRE_OK(machine.allocator->empty_cache());
+  std::map<Addr, Bytes> slots;  // mapped on the line, slot by slot
+  std::map<Addr, Bytes> ranges;
+  int given_back = 0;
+  for (const engine::AllocationRecord& event : machine.allocator->history()) {
+    const bool map = event.event == engine::AllocationEvent::kSegmentMap;
+    if (event.event == engine::AllocationEvent::kStitch) {
+      REQUIRE(ranges.emplace(event.address, event.bytes).second);
+    } else if (event.event == engine::AllocationEvent::kUnstitch) {
+      REQUIRE(ranges[event.address] == event.bytes);
+      ranges.erase(event.address);
+    } else if (map || event.event == engine::AllocationEvent::kSegmentUnmap) {
+      if (!map) ++given_back;
+      for (Addr at = event.address; at < event.address + event.bytes; at += kGranule) {
+        REQUIRE((map ? slots.emplace(at, 1).second : slots.erase(at) == 1));
+      }
+    }
+  }
+  CHECK(given_back > 6);
+  CHECK(slots.empty());
+  CHECK(ranges.empty());
+  CHECK(machine.allocator->stats().stitched_ranges.current == 0);
+  CHECK(machine.allocator->stats().reserved_bytes.of[0].current == 0);
+  machine.close();
+}
+
 TEST_CASE("allocator: out of memory names the numbers, and the allocator goes on") {
   engine::AllocatorOptions options = small_options();
   options.budget = 8 * kGranule;
@@ -377,6 +447,14 @@ TEST_CASE("allocator: the history keeps the last events, each with its context")
   CHECK(events[2].context == 42);
   CHECK(events[2].bytes == 1024);
   CHECK(events[2].requested == 1000);
+  machine.allocator->record_history(3, nullptr);  // goes on with what fits
+  REQUIRE(machine.allocator->history().size() == 3);
+  CHECK(machine.allocator->history()[0].time_ns == events[2].time_ns);
+  REQUIRE_OK(machine.allocator->allocate(1000, machine.streams[0]).status());
+  REQUIRE(machine.allocator->history().size() == 3);
+  CHECK(machine.allocator->history()[0].time_ns == events[3].time_ns);
+  machine.allocator->record_history(0, nullptr);
+  CHECK(machine.allocator->history().empty());
   machine.close();
 }
 

@@ -135,6 +135,32 @@ TEST_CASE("CUDA: set_access tries again while the driver is not ready") {
   CHECK(says(refused, "cuMemSetAccess of 2 MiB: CUDA_ERROR_NOT_READY"));
 }
 
+TEST_CASE("CUDA: sharing gives another device access to what is mapped and to what will be") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  const auto driver = open();
+  Bench bench(*driver);
+  const Addr before = bench.backed({2 * kMiB, 4 * kMiB});
+  PENSTOCK_CHECK_CODE(driver->share_with(1), Code::kInvalidArgument);  // there is none
+  cuda->devices = 2;
+  cuda->reachable = 0;
+  PENSTOCK_CHECK_CODE(driver->share_with(1), Code::kUnsupported);
+  bench.write(bench.backed({2 * kMiB}), conformance::pattern(2 * kMiB, 1));
+  CHECK(cuda->shared.load() == 0);
+  cuda->reachable = 1;
+  cuda->not_ready = 3;
+  PENSTOCK_CHECK_OK(driver->share_with(1));
+  CHECK(cuda->shared.load() == 8 * kMiB);
+  PENSTOCK_CHECK_OK(driver->share_with(1));  // nothing new
+  PENSTOCK_CHECK_OK(driver->share_with(0));  // with itself: it has
+  CHECK(cuda->shared.load() == 8 * kMiB);
+  bench.backed({16 * kMiB});
+  CHECK(cuda->shared.load() == 24 * kMiB);
+  bench.write(before, conformance::pattern(6 * kMiB, 2));
+  cuda->devices = 1;
+  cuda->shared = 0;
+}
+
 TEST_CASE("CUDA: out of memory names the call, the size and what is left") {
   if (emulation() == nullptr) return;
   const auto driver = open();

@@ -49,6 +49,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "penstock_close": (None, [c_void_p]),
     "penstock_get_info": (c_int32, [c_void_p, POINTER(DeviceInfo)]),
     "penstock_memory": (c_int32, [c_void_p, POINTER(c_uint64), POINTER(c_uint64)]),
+    "penstock_share": (c_int32, [c_void_p, c_int32]),
     "penstock_live": (c_int32, [c_void_p, POINTER(LiveCounts)]),
     "penstock_driver_calls": (c_int64, [c_void_p]),
     "penstock_measure_link": (

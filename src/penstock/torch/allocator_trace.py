@@ -3,9 +3,9 @@
 
 memory_viz begins with the segments of a snapshot and undoes event by event; each block of each
 moment must lie in a segment of that moment, and it stops with an error where one does not. So
-events about segments are told only if undoing them comes out even; if one does not (the library
-tells how much it gave back at a time, not always where), the segments stay as they are throughout,
-and whatever blocks lay elsewhere gets a segment of its own.
+events about segments are told only if undoing them comes out even; if one does not (the oldest
+may have been forgotten), the segments stay as they are throughout, and whatever blocks lay
+elsewhere gets a segment of its own.
 """
 
 from __future__ import annotations

@@ -83,6 +83,9 @@ PENSTOCK_API void penstock_close(penstock_device* device);
 PENSTOCK_API penstock_status penstock_get_info(penstock_device* device, penstock_device_info* info);
 PENSTOCK_API penstock_status penstock_memory(penstock_device* device, uint64_t* free_bytes,
                                              uint64_t* total_bytes);
+/* Let the CUDA device with this ordinal read and write this one's memory: what is mapped now, and
+ * what will be.  PENSTOCK_UNSUPPORTED where it cannot reach it. */
+PENSTOCK_API penstock_status penstock_share(penstock_device* device, int32_t ordinal);
 PENSTOCK_API penstock_status penstock_live(penstock_device* device, penstock_live_counts* counts);
 /* Driver calls made so far that can fail (emulated GPU only, else 0): for fault injection. */
 PENSTOCK_API int64_t penstock_driver_calls(penstock_device* device);
