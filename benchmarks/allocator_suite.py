@@ -51,10 +51,11 @@ def plans(args: argparse.Namespace) -> list[Plan]:
     if "calls" in args.parts:
         made += [
             Plan(f"calls {name}", "allocator_calls.py", ["--allocator", name], 12)
-            for name in ALLOCATORS
+            for name in args.allocators
         ]
     if "soak" in args.parts:
-        for name, seconds in (("stitch", args.soak), ("native", args.soak / 3)):
+        soaks = (("stitch", args.soak), ("native", args.soak / 3))
+        for name, seconds in (each for each in soaks if each[0] in args.allocators):
             options = ["--allocator", name, "--seconds", str(seconds)]
             made.append(Plan(f"soak {name}", "allocator_soak.py", options, seconds + 15))
     if "workloads" in args.parts:
@@ -62,7 +63,7 @@ def plans(args: argparse.Namespace) -> list[Plan]:
             made += _of_workload(work, args, 25)
     if "find" in args.parts:
         for work, first in FIND:
-            for name in ALLOCATORS:
+            for name in args.allocators:
                 options = ["--workload", work, "--allocator", name, "--find-batch"]
                 options += ["--cap", args.cap, "--first-batch", str(first)]
                 made.append(Plan(f"find {work} {name}", "allocator_workloads.py", options, 35))
@@ -72,7 +73,9 @@ def plans(args: argparse.Namespace) -> list[Plan]:
 
 
 def _of_workload(work: str, args: argparse.Namespace, seconds: float) -> list[Plan]:
-    rows = [(name, name) for name in ALLOCATORS] + [("native", "native again")]
+    rows = [(name, name) for name in args.allocators]
+    if "native" in args.allocators:
+        rows.append(("native", "native again"))
     steps = ["--steps", str(args.steps)] if args.steps else []
     return [
         Plan(
@@ -176,6 +179,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--workloads", nargs="+", default=list(TRAINED))
+    parser.add_argument("--allocators", nargs="+", choices=ALLOCATORS, default=list(ALLOCATORS))
     parser.add_argument("--limit", type=float, default=345.0, help="seconds for everything")
     parser.add_argument("--soak", type=float, default=24.0, help="seconds of it under stitch")
     parser.add_argument("--cap", default="24GiB", help="for the largest batch")

@@ -154,3 +154,21 @@ print("then", held())
     )
     assert "ours 30 torch 60" in said
     assert "then 0" in said
+
+
+def test_cudnn_does_not_search(run_python):
+    # A convolution would raise "CUDAPluggableAllocator does not yet support cacheInfo".
+    said = run_python(
+        "import torch, penstock\n"
+        "cudnn = torch.backends.cudnn\n"
+        "cudnn.benchmark = True\n"
+        "penstock.enable()\n"
+        "print('first', cudnn.benchmark)\n"
+        "cudnn.benchmark = True\n"
+        "print('second', cudnn.benchmark)\n"
+        "with cudnn.flags(enabled=True, benchmark=True):\n"
+        "    print('third', cudnn.benchmark)\n"
+    )
+    for line in ("first False", "second False", "third False"):
+        assert line in said
+    assert said.count("benchmark stays off") == 1

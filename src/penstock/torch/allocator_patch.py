@@ -57,6 +57,7 @@ def install() -> None:
             setattr(torch._C, name, function)
     _refuse_mem_pools()
     _refuse_sharing()
+    _keep_cudnn_from_searching()
 
 
 def _refusal(what: str, remedy: str) -> Callable[..., NoReturn]:
@@ -120,3 +121,27 @@ def _refuse_sharing() -> None:
         "send tensor.cpu(), or penstock.enable(mode='mempool') and make what is shared outside "
         "the pool",
     )
+
+
+def _keep_cudnn_from_searching() -> None:
+    """cudnn.benchmark asks for the largest free block, which torch refuses to other allocators.
+
+    Every convolution would raise; without the search cuDNN's own choice of algorithm serves.
+    """
+    switch: Any = torch._C._set_cudnn_benchmark
+    warned = False
+
+    def leave_off(wanted: bool) -> None:
+        nonlocal warned
+        if wanted and not warned:
+            warned = True
+            log.warning(
+                "torch.backends.cudnn.benchmark stays off: it asks for the free blocks of torch's "
+                "own allocator; penstock.enable(mode='mempool') leaves that in place"
+            )
+        switch(False)
+
+    setattr(torch._C, switch.__name__, leave_off)
+    vars(torch.backends.cudnn.CudnnModule)["benchmark"].setter = leave_off
+    if torch.backends.cudnn.benchmark:
+        leave_off(True)
