@@ -366,6 +366,32 @@ TEST_CASE("allocator: out of memory names the numbers, and the allocator goes on
   machine.close();
 }
 
+TEST_CASE("allocator: before it fails, free ends of chunks are joined to the last new ones") {
+  engine::AllocatorOptions options = small_options();
+  constexpr Bytes kChunk = 4 * kGranule;
+  options.packing.smallest_chunk = kChunk;
+  options.packing.grow_exactly = false;  // until nothing else is left
+  options.budget = 4 * kChunk;
+  Machine machine = open_machine({.capacity = 64 * kGranule}, options, 1);
+  const auto get = [&](Bytes bytes) {
+    return machine.allocator->allocate(bytes, machine.streams[0]);
+  };
+  const Result<Addr> first = get(kChunk / 2);
+  const Result<Addr> second = get(kChunk / 2);
+  const Result<Addr> third = get(kChunk);
+  REQUIRE((first.ok() && second.ok() && third.ok()));
+  REQUIRE_OK(machine.allocator->free(second.value()));
+  // Half a chunk is free, in use at its beginning, and two may be added elsewhere.
+  const Result<Addr> joined = get(2 * kChunk + kChunk / 2);
+  REQUIRE_OK(joined.status());
+  CHECK(machine.allocator->stats().stitches == 1);
+  CHECK(machine.allocator->stats().reserved_bytes.of[0].current == 4 * kChunk);
+  REQUIRE_OK(machine.device->fill(joined.value(), 7, 2 * kChunk + kChunk / 2, machine.streams[0]));
+  REQUIRE_OK(machine.device->synchronize(machine.streams[0]));
+  CHECK(get(1).status().code() == Code::kOutOfMemory);
+  machine.close();
+}
+
 TEST_CASE("allocator: a private pool keeps to itself, and goes with its last block") {
   Machine machine = open_machine({.capacity = 64 * kGranule}, small_options(), 2);
   engine::Allocator& allocator = *machine.allocator;

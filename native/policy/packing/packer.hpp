@@ -98,7 +98,7 @@ class Packer {
   [[nodiscard]] bool may_stitch(const Request& request, Bytes bytes) const;
   // Chunks to be added for `bytes` in one piece, or for a stitch that lacks `missing` (0: none).
   [[nodiscard]] Decision grow(const Request& request, Bytes bytes, Bytes missing);
-  [[nodiscard]] std::vector<std::uint32_t> cut(std::uint64_t slots) const;
+  [[nodiscard]] std::vector<std::uint32_t> cut(std::uint64_t slots, std::uint64_t growable) const;
 
   Options options_;
   int shift_;
