@@ -52,6 +52,9 @@ class CudaDriver final : public Driver {
   Result<Stream> create_stream() override;
   Status destroy_stream(Stream stream) override;
   Status synchronize(Stream stream) override;
+  Status synchronize_device() override {
+    return call("cuCtxSynchronize", 0, symbols_.context_synchronize);
+  }
 
   Result<Event> create_event(bool timing) override;
   Status destroy_event(Event event) override;

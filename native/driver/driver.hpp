@@ -117,6 +117,7 @@ class Driver {
   virtual Result<Stream> create_stream() = 0;
   virtual Status destroy_stream(Stream stream) = 0;  // after the work already in it
   virtual Status synchronize(Stream stream) = 0;
+  virtual Status synchronize_device() = 0;  // all streams, those of others too
 
   virtual Result<Event> create_event(bool timing) = 0;
   virtual Status destroy_event(Event event) = 0;

@@ -59,6 +59,7 @@ class EmulatedGpu final : public HostDriver {
   Result<Stream> create_stream() override;
   Status destroy_stream(Stream stream) override { return streams_.destroy(stream); }
   Status synchronize(Stream stream) override { return streams_.synchronize(stream); }
+  Status synchronize_device() override { return streams_.synchronize_all(); }
 
   Result<Event> create_event(bool timing) override;
   Status destroy_event(Event event) override { return events_.destroy(event); }

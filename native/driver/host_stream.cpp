@@ -6,6 +6,7 @@
 #include <chrono>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "driver/text.hpp"
 
@@ -120,6 +121,21 @@ Status HostStreams::synchronize(Stream stream) {
     return {Code::kInvalidArgument, "synchronize: called by the stream's own work"};
   }
   found->synchronize();
+  return {};
+}
+
+Status HostStreams::synchronize_all() {
+  std::vector<std::shared_ptr<HostStream>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, stream] : *streams_) all.push_back(stream);
+  }
+  for (const auto& stream : all) {
+    if (stream->is_this_thread()) {
+      return {Code::kInvalidArgument, "synchronize_device: called by a stream's own work"};
+    }
+    stream->synchronize();
+  }
   return {};
 }
 

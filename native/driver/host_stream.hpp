@@ -60,6 +60,7 @@ class HostStreams {
   Status destroy(Stream stream);
   Status enqueue(Stream stream, HostWork work);
   Status synchronize(Stream stream);
+  Status synchronize_all();
   std::int64_t size() const;
 
  private:

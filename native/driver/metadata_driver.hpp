@@ -68,6 +68,7 @@ class MetadataDriver final : public Driver {
   Status unmap(Addr address, Bytes size) override;
   Status set_access(Addr address, Bytes size) override;
   Status share_with(int) override { return no_bytes(); }
+  Status synchronize_device() override { return {}; }
 
   Result<void*> host_alloc(Bytes) override { return no_bytes(); }
   Status host_free(void*) override { return no_bytes(); }

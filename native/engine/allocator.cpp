@@ -86,6 +86,9 @@ Result<Addr> Allocator::allocate(Bytes size, driver::Stream stream) {
   stats_.active_bytes.add(bytes, size);
   stats_.allocations.add(1, size);
   stats_.active_blocks.add(1, size);
+  if (options_.observer != nullptr) {
+    options_.observer->allocated(address, static_cast<Bytes>(bytes));
+  }
   note(AllocationEvent::kAlloc, address, static_cast<Bytes>(bytes), size, stream, pool.id, context);
   return address;
 }
@@ -119,6 +122,7 @@ void Allocator::complete(Addr address) {
   Pool& pool = pools_[place.pool];
   const Block block = pool.memory->packer().block(place.block);
   blocks_.erase(address);
+  if (options_.observer != nullptr) options_.observer->freed(address);
   stats_.requested_bytes.take(static_cast<std::int64_t>(block.requested), block.requested);
   stats_.active_bytes.take(static_cast<std::int64_t>(block.bytes), block.requested);
   stats_.active_blocks.take(1, block.requested);
@@ -208,7 +212,8 @@ Status Allocator::set_budget(Bytes budget) {
 
 Result<std::uint32_t> Allocator::make_pool(PoolId id) {
   // Twice the memory, so that vacancies do not force growth into pieces.
-  const std::uint64_t chunks = 2 * divide_up(driver_.info().total, options_.packing.smallest_chunk);
+  const Bytes line = options_.line_bytes == 0 ? 2 * driver_.info().total : options_.line_bytes;
+  const std::uint64_t chunks = divide_up(line, options_.packing.smallest_chunk);
   PENSTOCK_ASSIGN(auto memory, MemoryPool::create(driver_, options_.packing, chunks));
   for (std::size_t i = 1; i < pools_.size(); ++i) {
     if (pools_[i].memory != nullptr) continue;

@@ -26,8 +26,18 @@
 
 namespace penstock::engine {
 
+// Told of every block, under the allocator's lock.
+class BlockObserver {
+ public:
+  virtual ~BlockObserver() = default;
+  virtual void allocated(Addr address, Bytes bytes) = 0;
+  virtual void freed(Addr address) = 0;  // its last use has been given to the device
+};
+
 struct AllocatorOptions {
-  Bytes budget = 0;  // 0: all that the device has
+  Bytes budget = 0;                   // 0: all that the device has
+  Bytes line_bytes = 0;               // addresses of a pool; 0: twice the device's memory
+  BlockObserver* observer = nullptr;  // outlives the allocator
   policy::packing::Options packing;
 };
 

@@ -18,14 +18,32 @@ void add_mark(std::vector<Mark>& marks, Mark mark) {
 }
 
 PageTable::~PageTable() {
+  for (Page& page : pages_) {
+    if (ranges_[static_cast<std::size_t>(page.range)].kind == RangeKind::kHeap) take_host(page);
+  }
   for (const Range& range : ranges_) {
     if (range.backed) {
       (void)driver_.unmap(range.address, range.reserved);
       (void)pool_.give_back(range.chunk, range.reserved);
     }
     if (range.reserved != 0) (void)driver_.unreserve(range.address, range.reserved);
-    (void)driver_.host_free(range.host);
+    if (range.host != nullptr) (void)driver_.host_free(range.host);
   }
+}
+
+Status PageTable::give_host(Page& page) {
+  if (page.host != nullptr) return {};
+  PENSTOCK_ASSIGN(void* host, driver_.host_alloc(page.bytes));
+  page.host = static_cast<std::byte*>(host);
+  host_bytes_ += page.bytes;
+  return {};
+}
+
+void PageTable::take_host(Page& page) {
+  if (page.host == nullptr) return;
+  (void)driver_.host_free(page.host);
+  page.host = nullptr;
+  host_bytes_ -= page.bytes;
 }
 
 Status PageTable::back_pinned(Range& range) {
@@ -54,6 +72,7 @@ Status PageTable::acquire(Range& range) {
   const bool pinned = range.kind == RangeKind::kPinned;
   range.reserved = align_up(range.bytes, pinned ? driver_.info().granularity : pool_.chunk_bytes());
   PENSTOCK_ASSIGN(range.address, driver_.reserve(range.reserved));
+  if (range.kind == RangeKind::kHeap) return {};
   auto host = driver_.host_alloc(range.bytes);
   Status status = host.status();
   if (status.ok()) {
@@ -73,16 +92,17 @@ Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
   PENSTOCK_TRY(acquire(range));
   const auto index = static_cast<std::int32_t>(ranges_.size());
   by_address_.insert(range.address, range.address + std::max(range.reserved, bytes), index);
-  host_bytes_ += bytes;
+  if (kind != RangeKind::kHeap) host_bytes_ += bytes;
   if (kind == RangeKind::kPinned) pinned_bytes_ += range.reserved;
-  if (kind == RangeKind::kPaged) {
-    paged_bytes_ += bytes;
+  if (kind == RangeKind::kPaged || kind == RangeKind::kHeap) {
+    if (kind == RangeKind::kPaged) paged_bytes_ += bytes;
     range.first_page = pages();
     const Bytes chunk = pool_.chunk_bytes();
     for (Bytes offset = 0; offset < bytes; offset += chunk) {
       Page page;
       page.address = range.address + offset;
-      page.host = range.host + offset;
+      if (range.host != nullptr) page.host = range.host + offset;
+      page.blank = kind == RangeKind::kHeap;
       page.bytes = std::min(chunk, bytes - offset);
       page.range = index;
       pages_.push_back(std::move(page));

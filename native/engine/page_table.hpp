@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges and their pages: what exists, where it lies, and which host bytes back it.  A paged range
 // is cut into pages of one chunk each; a pinned range is one chunk of its own size, mapped for
-// good; a range on the host is page-locked memory alone, which the device reads over the link.
+// good; a range on the host is page-locked memory alone, which the device reads over the link; the
+// pages of a heap come to be as a program allocates, and get host memory when they first leave.
 // Knows nothing of residency beyond the fields it stores for resident_set.  Not thread-safe.
 #pragma once
 
@@ -47,12 +48,21 @@ struct Page {
   SlotId mapped = kNoSlot;  // whose chunk its address is mapped to; may outlive `slot`
   std::int32_t active = 0;  // uses begun and not ended
   bool dirty = false;       // the device copy is newer than the host's
-  Mark ready;               // its data has arrived
-  Mark written;             // the host copy is whole
+  // Of a heap:
+  bool backed = false;        // its memory has been asked for
+  bool blank = false;         // nothing to bring in: never written, or nothing lives in it
+  bool writing = false;       // work that is under way may write it
+  std::int32_t live = 0;      // blocks that lie in it
+  std::int32_t group = -1;    // the group of work that touches it now
+  std::uint64_t seen = 0;     // the piece of work that was last found to touch it
+  std::uint64_t churned = 0;  // the piece of work before which a block was last made or freed in it
+  std::uint64_t other = 0;    // the planned use during which it was last touched without a plan
+  Mark ready;                 // its data has arrived
+  Mark written;               // the host copy is whole
   std::vector<Mark> last_use;
 };
 
-enum class RangeKind { kPaged, kPinned, kOnHost };
+enum class RangeKind { kPaged, kPinned, kOnHost, kHeap };
 
 struct Range {
   Addr address = 0;
@@ -74,6 +84,10 @@ class PageTable {
 
   // The index of the new range.  On failure nothing is left behind.
   Result<std::int32_t> create(Bytes bytes, RangeKind kind);
+
+  // Host memory for a page of a heap that has none yet.
+  Status give_host(Page& page);
+  void take_host(Page& page);
 
   [[nodiscard]] Page& page(PageId id) { return pages_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] const Page& page(PageId id) const { return pages_[static_cast<std::size_t>(id)]; }

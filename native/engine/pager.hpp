@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "engine/chunk_pool.hpp"
@@ -21,6 +22,7 @@
 #include "engine/recorder.hpp"
 #include "engine/resident_set.hpp"
 #include "engine/stall_profile.hpp"
+#include "policy/learning/period.hpp"
 
 namespace penstock::engine {
 
@@ -37,6 +39,13 @@ struct PagerOptions {
 };
 
 struct Piece {
+  Addr address = 0;
+  Bytes bytes = 0;
+  bool written = false;
+};
+
+// What a piece of announced work touches.
+struct Touch {
   Addr address = 0;
   Bytes bytes = 0;
   bool written = false;
@@ -82,7 +91,32 @@ class Pager {
   Bytes smallest();
   PagerStats stats();
 
+  // ---- A program that announces its work piece by piece (pager_program.cpp) ----
+  // Addresses whose pages come to be with back() and go with discard().  Blank pages hold nothing.
+  Result<Addr> create_heap(Bytes bytes);
+  Status close_heap(Addr address);
+  // Before start_paging() pages are resident at once, or kOutOfMemory; then as they are touched.
+  Status back(Addr address, Bytes bytes);
+  Status discard(Addr address, Bytes bytes);
+  // All work given so far is over; from here on all work is announced.
+  void start_paging();
+  [[nodiscard]] bool paging() const { return paging_; }
+  // A block is made there (+1) or freed (-1).
+  void occupy(Addr address, Bytes bytes, int delta);
+  // All of it is resident for work given to `stream` from here on, until other work is announced on
+  // that stream.
+  Status announce(driver::Stream stream, std::span<const Touch> touches);
+  Status close_stream(driver::Stream stream);
+  // Resident, and not to leave while pinned.
+  Status pin(Addr address, Bytes bytes, int delta);
+
  private:
+  // Pages that the work since its beginning touches on one stream; no mark of their use yet.
+  struct Group {
+    driver::Stream stream{};
+    std::vector<PageId> pages;
+    std::uint64_t last = 0;  // the last piece of work
+  };
   Pager(driver::Driver& driver, const PagerOptions& options);
   Status check_use(UseId use) const;
   Timeline& timeline(driver::Stream stream);
@@ -97,6 +131,21 @@ class Pager {
   Status make_plan();
   Status adopt(policy::Plan plan);
   void relabel(policy::Plan& plan);
+  [[nodiscard]] bool settled(const Page& page) const;
+  void pages_touched(std::span<const Touch> touches, std::vector<PageId>& pages);
+  std::size_t group_of(driver::Stream stream);
+  Status enter(std::size_t group);
+  Status close(std::size_t group);
+  Status close_idle(std::size_t but);
+  Status demand_other(PageId page);
+  SlotId choose_other_slot();
+  UseId intern(const std::vector<PageId>& pages);
+  Status use_begins(UseId use);
+  Status learn(UseId use);
+  Status adopt_order(std::vector<UseId> order);
+  Status plan_or_drop();
+  void drop_plan();
+  [[nodiscard]] SlotId others_within(std::size_t uses) const;
   Status copy_pinned(const Range& range, Addr address, Bytes bytes, bool in);
 
   std::mutex mutex_;
@@ -119,6 +168,18 @@ class Pager {
   std::uint64_t clock_ = 0;
   Counters at_boundary_;  // when the last iteration ended
   Counters before_;       // when it began
+
+  bool paging_ = false;
+  std::vector<Group> groups_;
+  std::uint64_t announced_ = 0;
+  policy::learning::Period period_;
+  std::map<std::vector<PageId>, UseId> interned_;
+  std::size_t next_try_ = 0;  // of a period that was found and not worth a plan
+  std::int64_t strayed_ = 0;  // how far the program has left the plan
+  SlotId reserve_ = 0;        // slots that the plan leaves to pages it does not know
+  SlotId stolen_ = 0;         // how many it should have left beyond that
+  std::vector<PageId> touched_, fresh_, planned_;  // kept for their capacity
+  std::map<Bytes, std::vector<Addr>> closed_heaps_;
 };
 
 }  // namespace penstock::engine

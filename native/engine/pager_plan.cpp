@@ -10,7 +10,7 @@ namespace penstock::engine {
 
 Status Pager::make_plan() {
   policy::ScheduleOptions options;
-  options.slots = residents_.slots();
+  options.slots = residents_.slots() - reserve_;
   options.look_ahead =
       static_cast<std::int32_t>(divide_up(options_.look_ahead_bytes, pool_.chunk_bytes()));
   PENSTOCK_ASSIGN(policy::Plan plan, policy::schedule(sequence_, options));
@@ -35,15 +35,27 @@ void Pager::relabel(policy::Plan& plan) {
   };
   for (const policy::Kept& kept : plan.kept) claim(kept.slot, kept.page);
   for (const policy::Load& load : plan.loads) claim(load.slot, load.page);
-  std::size_t spare = 0;
+  // The rest where least is lost: empty ones first, those in use last.
+  std::vector<SlotId> spare;
+  for (SlotId slot = 0; slot < residents_.slots(); ++slot) {
+    if (!taken[static_cast<std::size_t>(slot)]) spare.push_back(slot);
+  }
+  const auto loss = [&](SlotId slot) {
+    const PageId page = residents_.slot(slot).page;
+    if (page == kNoPage) return 0;
+    return table_.page(page).active > 0 ? 3 : table_.page(page).live > 0 ? 2 : 1;
+  };
+  std::stable_sort(spare.begin(), spare.end(),
+                   [&](SlotId a, SlotId b) { return loss(a) < loss(b); });
+  std::size_t next = 0;
   for (SlotId& slot : actual) {
-    if (slot != kNoSlot) continue;
-    while (taken[spare]) ++spare;
-    slot = static_cast<SlotId>(spare);
-    taken[spare] = true;
+    if (slot == kNoSlot) slot = spare[next++];
   }
   for (policy::Kept& kept : plan.kept) kept.slot = actual[static_cast<std::size_t>(kept.slot)];
   for (policy::Load& load : plan.loads) load.slot = actual[static_cast<std::size_t>(load.slot)];
+  for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).planned = false;
+  for (const policy::Kept& kept : plan.kept) residents_.slot(kept.slot).planned = true;
+  for (const policy::Load& load : plan.loads) residents_.slot(load.slot).planned = true;
 }
 
 Status Pager::adopt(policy::Plan plan) {

@@ -60,6 +60,7 @@ Status ResidentSet::synchronize_page(PageId id) {
 
 Status ResidentSet::write_back(PageId id) {
   Page& page = table_.page(id);
+  PENSTOCK_TRY(table_.give_host(page));
   PENSTOCK_TRY(page.ready.make_wait(out_->stream()));
   for (const Mark& mark : page.last_use) PENSTOCK_TRY(mark.make_wait(out_->stream()));
   PENSTOCK_TRY(driver_.copy_out(page.host, page.address, page.bytes, out_->stream()));
@@ -75,6 +76,10 @@ Status ResidentSet::evict(SlotId id) {
   Slot& from = slot(id);
   if (from.page == kNoPage) return {};
   Page& page = table_.page(from.page);
+  if (page.backed && page.live == 0) {  // of a heap, and nothing lives in it any more
+    page.blank = true;
+    page.dirty = false;
+  }
   if (page.dirty) PENSTOCK_TRY(write_back(from.page));
   from.busy = page.last_use;
   if (from.busy.empty()) from.busy.push_back(page.ready);  // copied in, never used
@@ -174,6 +179,26 @@ Status ResidentSet::map_run(PageId first, std::span<const SlotId> into) {
   return give_access(into.size());
 }
 
+// As few copies as the host memory of neighbours allows.
+Status ResidentSet::copy_in(PageId first, std::size_t count, driver::Stream stream) {
+  const auto end = first + static_cast<PageId>(count);
+  for (PageId id = first; id < end;) {
+    const Page& head = table_.page(id);
+    if (head.blank) {
+      ++id;
+      continue;
+    }
+    Bytes bytes = 0;
+    while (id < end && !table_.page(id).blank && table_.page(id).host == head.host + bytes) {
+      bytes += table_.page(id++).bytes;
+    }
+    PENSTOCK_TRY(driver_.copy_in(head.address, head.host, bytes, stream));
+    counters_.bytes_in += bytes;
+    ++counters_.copies;
+  }
+  return {};
+}
+
 Status ResidentSet::place(PageId first, std::span<const SlotId> into) {
   std::vector<Mark> before;
   for (const SlotId id : into) {
@@ -181,20 +206,14 @@ Status ResidentSet::place(PageId first, std::span<const SlotId> into) {
     for (const Mark& mark : slot(id).busy) add_mark(before, mark);
   }
   PENSTOCK_TRY(map_run(first, into));
-  Bytes bytes = 0;
   for (std::size_t i = 0; i < into.size(); ++i) {
-    const Page& page = table_.page(first + static_cast<PageId>(i));
-    bytes += page.bytes;
-    add_mark(before, page.written);
+    add_mark(before, table_.page(first + static_cast<PageId>(i)).written);
   }
   Timeline& line = *in_[next_in_];
   next_in_ = (next_in_ + 1) % in_.size();
   for (const Mark& mark : before) PENSTOCK_TRY(mark.make_wait(line.stream()));
-  const Page& head = table_.page(first);
-  PENSTOCK_TRY(driver_.copy_in(head.address, head.host, bytes, line.stream()));
+  PENSTOCK_TRY(copy_in(first, into.size(), line.stream()));
   PENSTOCK_ASSIGN(const Tick tick, line.record());
-  counters_.bytes_in += bytes;
-  ++counters_.copies;
   for (std::size_t i = 0; i < into.size(); ++i) {
     const PageId id = first + static_cast<PageId>(i);
     Page& page = table_.page(id);
@@ -205,6 +224,22 @@ Status ResidentSet::place(PageId first, std::span<const SlotId> into) {
     target.page = id;
     target.busy.clear();
   }
+  return {};
+}
+
+Status ResidentSet::drop(PageId id) {
+  Page& page = table_.page(id);
+  PENSTOCK_TRY(synchronize_page(id));
+  if (page.slot != kNoSlot) {
+    Slot& from = slot(page.slot);
+    from.page = kNoPage;
+    from.busy.clear();
+    page.slot = kNoSlot;
+  }
+  if (page.mapped != kNoSlot) PENSTOCK_TRY(unmap_page(id));
+  page.dirty = false;
+  page.blank = true;
+  page.last_use.clear();
   return {};
 }
 

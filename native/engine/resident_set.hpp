@@ -29,6 +29,7 @@ struct Slot {
   PageId page = kNoPage;
   std::int64_t release = -1;   // the step, counted from the plan's start, that `page` is kept for
   std::uint64_t stamp = 0;     // of the last use, for LRU
+  bool planned = false;        // the plan names it
   std::vector<Mark> busy;      // of the page that was here before
   std::vector<PageId> mapped;  // pages whose addresses lead here, this one's included
 };
@@ -61,6 +62,8 @@ class ResidentSet {
   // the slots is evicted; it must not be active.  None of the pages may be resident.
   Status place(PageId first, std::span<const SlotId> into);
   Status evict(SlotId id);
+  // Its content is not needed any more, nor its mapping; the host waits for its last use.
+  Status drop(PageId id);
 
   // Whether the copies into these two slots would have to wait for the same thing.
   [[nodiscard]] bool freed_together(SlotId a, SlotId b);
@@ -73,6 +76,7 @@ class ResidentSet {
 
  private:
   Status map_run(PageId first, std::span<const SlotId> into);
+  Status copy_in(PageId first, std::size_t count, driver::Stream stream);
   Status unmap_page(PageId id);
   void forget_mapping(PageId id);
 

@@ -163,6 +163,7 @@ class HeldBack final : public driver::Driver {
   Status map(Addr a, Bytes n, driver::Chunk c) override { return host_.map(a, n, c); }
   Status unmap(Addr a, Bytes n) override { return host_.unmap(a, n); }
   Status set_access(Addr a, Bytes n) override { return host_.set_access(a, n); }
+  Status synchronize_device() override { return host_.synchronize_device(); }
   Status share_with(int ordinal) override { return host_.share_with(ordinal); }
   Result<void*> host_alloc(Bytes n) override { return host_.host_alloc(n); }
   Status host_free(void* p) override { return host_.host_free(p); }

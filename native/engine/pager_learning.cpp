@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pager learns the order of uses of a program that announces its work: when the last uses
+// repeat those before them and touch more than there is room for, they become the plan; when the
+// program leaves the plan for long, it is dropped.  The lock is held throughout.
+#include <algorithm>
+
+#include "engine/pager.hpp"
+
+namespace penstock::engine {
+
+UseId Pager::intern(const std::vector<PageId>& pages) {
+  const auto [found, added] = interned_.try_emplace(pages, static_cast<UseId>(uses_.size()));
+  if (added) uses_.push_back({pages, pages});
+  return found->second;
+}
+
+void Pager::drop_plan() {
+  cursor_.drop();
+  recorder_.clear();
+  strayed_ = 0;
+  stolen_ = 0;
+  reserve_ = 0;
+  for (SlotId id = 0; id < residents_.slots(); ++id) {
+    residents_.slot(id).planned = false;
+    residents_.slot(id).release = -1;
+  }
+}
+
+Status Pager::use_begins(UseId use) {
+  const auto steps = static_cast<std::int64_t>(cursor_.order().size());
+  if (cursor_.planned()) {
+    if (cursor_.begin(use)) {
+      strayed_ = std::max<std::int64_t>(0, strayed_ - 1);
+    } else {
+      ++counters_.mismatches;
+      disturbed_ = true;
+      strayed_ += 8;
+      if (strayed_ > std::max<std::int64_t>(64, 2 * steps)) drop_plan();
+    }
+  }
+  if (cursor_.planned() && cursor_.begun() % steps == 0) {
+    ++counters_.iterations;
+    before_ = at_boundary_;
+    at_boundary_ = counters_;
+    if (stolen_ > 0) {
+      reserve_ += std::exchange(stolen_, 0);
+      PENSTOCK_TRY(plan_or_drop());
+    }
+    disturbed_ = false;
+  }
+  return learn(use);
+}
+
+Status Pager::learn(UseId use) {
+  if (!period_.feed(use) || (cursor_.planned() && strayed_ == 0)) return {};
+  if (period_.fed() < next_try_) return {};
+  for (const std::size_t period : period_.holding()) {
+    std::vector<UseId> order = period_.last(period);
+    std::vector<PageId> pages;
+    for (const UseId each : order) {
+      const auto& of_use = uses_[static_cast<std::size_t>(each)].pages;
+      pages.insert(pages.end(), of_use.begin(), of_use.end());
+    }
+    std::sort(pages.begin(), pages.end());
+    pages.erase(std::unique(pages.begin(), pages.end()), pages.end());
+    if (static_cast<SlotId>(pages.size()) + others_within(period) <= residents_.slots()) continue;
+    return adopt_order(std::move(order));
+  }
+  // It all fits, as far as can be seen: look again in a while.
+  next_try_ = period_.fed() + 1 + period_.holding().back() / 4;
+  return {};
+}
+
+// Pages that the plan would not know and that the last uses needed beside its own.
+SlotId Pager::others_within(std::size_t uses) const {
+  SlotId count = 0;
+  for (SlotId id = 0; id < residents_.slots(); ++id) {
+    const PageId held = const_cast<Pager*>(this)->residents_.slot(id).page;
+    if (held == kNoPage) continue;
+    const Page& page = table_.page(held);
+    if (!settled(page) && page.other + uses >= period_.fed()) ++count;
+  }
+  return count;
+}
+
+Status Pager::adopt_order(std::vector<UseId> order) {
+  policy::Sequence sequence;
+  sequence.page_bytes.reserve(static_cast<std::size_t>(table_.pages()));
+  for (PageId id = 0; id < table_.pages(); ++id) {
+    sequence.page_bytes.push_back(table_.page(id).bytes);
+  }
+  for (const UseId use : order) {
+    sequence.steps.push_back({uses_[static_cast<std::size_t>(use)].pages, 0});
+  }
+  reserve_ = others_within(order.size()) + 1;
+  strayed_ = 0;
+  stolen_ = 0;
+  sequence_ = std::move(sequence);
+  cursor_.adopt({}, std::move(order), sequence_);
+  return plan_or_drop();
+}
+
+// Too little room for any plan: as it comes, then.
+Status Pager::plan_or_drop() {
+  Status status(Code::kOutOfMemory, {});
+  if (reserve_ < residents_.slots()) status = make_plan();
+  if (status.code() != Code::kOutOfMemory) return status;
+  drop_plan();
+  next_try_ = period_.fed() + 1024;
+  return {};
+}
+
+}  // namespace penstock::engine

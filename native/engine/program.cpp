@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/program.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "driver/text.hpp"
+
+namespace penstock::engine {
+namespace {
+
+// Some hundred pages: small ones cost more mappings a byte, large ones waste more at the edges of
+// what is touched.  8 to 32 MiB copy at 54 of 55 GB/s on an H200.
+Bytes page_for(Bytes budget, Bytes granularity) {
+  const Bytes wanted = std::bit_floor(std::max<Bytes>(budget / 512, 1));
+  return std::max(granularity, std::clamp<Bytes>(wanted, 2 * kMiB, 16 * kMiB));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Program>> Program::create(driver::Driver& device,
+                                                 const ProgramOptions& options,
+                                                 std::function<void()> start_paging) {
+  std::unique_ptr<Program> program(new Program(device, options));
+  ProgramOptions& own = program->options_;
+  if (own.budget == 0) own.budget = device.info().total;
+  if (own.page_bytes == 0) own.page_bytes = page_for(own.budget, device.info().granularity);
+  PagerOptions pager;
+  pager.budget = own.budget;
+  pager.chunk_bytes = own.page_bytes;
+  pager.look_ahead_bytes = 8 * own.page_bytes;
+  pager.max_copy_bytes = 2 * own.page_bytes;
+  pager.strict = own.strict;
+  PENSTOCK_ASSIGN(program->pager_, Pager::create(device, pager));
+  Program* const self = program.get();
+  program->memory_ = std::make_unique<PagedMemory>(
+      device, *program->pager_, own.page_bytes, [self, start_paging]() -> Status {
+        start_paging();
+        PENSTOCK_TRY(self->device_.synchronize_device());
+        self->pager_->start_paging();
+        return {};
+      });
+  AllocatorOptions allocator;
+  allocator.budget = own.host_bytes == 0 ? 16 * kTiB : own.budget + own.host_bytes;
+  allocator.line_bytes = 4 * device.info().total;
+  allocator.packing.smallest_chunk = own.page_bytes;
+  allocator.packing.largest_chunk = own.page_bytes;
+  // Addresses are plenty, and a chunk behind two of them could not leave either.
+  allocator.packing.stitch_when = policy::packing::StitchWhen::kNever;
+  allocator.packing.growth_bytes = 0;
+  allocator.observer = program.get();
+  PENSTOCK_ASSIGN(program->allocator_, Allocator::create(*program->memory_, allocator));
+  return program;
+}
+
+Program::~Program() {
+  allocator_.reset();
+  memory_.reset();
+  pager_.reset();
+}
+
+void Program::allocated(Addr address, Bytes bytes) {
+  {
+    const std::lock_guard lock(blocks_mutex_);
+    blocks_.insert(address, address + bytes, {address, bytes, ++next_block_});
+    if (address < lowest_) lowest_ = address;
+    if (address + bytes > highest_) highest_ = address + bytes;
+  }
+  held_ += bytes;
+  pager_->occupy(address, bytes, 1);
+}
+
+void Program::freed(Addr address) {
+  Block block;
+  {
+    const std::lock_guard lock(blocks_mutex_);
+    const Block* found = blocks_.find(address);
+    if (found == nullptr) return;
+    block = *found;
+    blocks_.erase(address);
+  }
+  held_ -= block.bytes;
+  pager_->occupy(block.address, block.bytes, -1);
+}
+
+Program::Block Program::block_of(Addr address) {
+  const std::shared_lock lock(blocks_mutex_);
+  const Block* found = blocks_.find(address);
+  return found == nullptr ? Block{} : *found;
+}
+
+std::pair<Addr, Addr> Program::window() const {
+  const Addr begin = lowest_;
+  const Addr end = highest_;
+  return begin < end ? std::pair{begin, end} : std::pair{Addr{0}, Addr{0}};
+}
+
+Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> touched) {
+  thread_local std::vector<Touch> touches;
+  touches.clear();
+  {
+    const std::shared_lock lock(blocks_mutex_);
+    for (const TouchedAddress& each : touched) {
+      const Block* block = blocks_.find(each.address);
+      if (block == nullptr) continue;  // a number that looks like an address
+      if (each.bytes == 0) {
+        touches.push_back({block->address, block->bytes, each.written});
+        continue;
+      }
+      // A copy may reach over several blocks of one range.
+      touches.push_back({each.address, each.bytes, each.written});
+    }
+  }
+  return pager_->announce(stream, touches);
+}
+
+Status Program::pin(Addr address, int delta) {
+  const Block block = block_of(address);
+  return block.bytes == 0 ? Status{} : pager_->pin(block.address, block.bytes, delta);
+}
+
+}  // namespace penstock::engine

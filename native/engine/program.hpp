@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program on one device, seen from outside: its allocations, and its work piece by piece with the
+// addresses that each piece touches.  Joins the stitching allocator's packing with the pager: while
+// everything fits the pager has nothing to do and work need not be announced; once memory runs
+// short, `start` is called, and from then on every piece of work is.
+//
+// Thread rule: any thread, several at once.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <shared_mutex>
+#include <span>
+
+#include "base/interval_map.hpp"
+#include "engine/allocator.hpp"
+#include "engine/paged_memory.hpp"
+#include "engine/pager.hpp"
+
+namespace penstock::engine {
+
+struct ProgramOptions {
+  Bytes budget = 0;      // of device memory
+  Bytes page_bytes = 0;  // 0: from the budget
+  Bytes host_bytes = 0;  // that blocks beyond the budget may take; 0: no limit
+  bool strict = true;    // evicted pages are unmapped: a stray access is a fault, not other data
+};
+
+// An address that work touches, as far as it is known.
+struct TouchedAddress {
+  Addr address = 0;
+  Bytes bytes = 0;  // from there on; 0: the rest of the block, or all of it
+  bool written = true;
+};
+
+class Program : private BlockObserver {
+ public:
+  // `start_paging` returns when all work from here on is announced, and none given before is still
+  // on its way to the device.
+  static Result<std::unique_ptr<Program>> create(driver::Driver& device,
+                                                 const ProgramOptions& options,
+                                                 std::function<void()> start_paging);
+  ~Program() override;
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  [[nodiscard]] Allocator& allocator() { return *allocator_; }
+  [[nodiscard]] Pager& pager() { return *pager_; }
+  [[nodiscard]] const ProgramOptions& options() const { return options_; }
+  [[nodiscard]] Bytes held() const { return held_.load(std::memory_order_relaxed); }
+
+  struct Block {
+    Addr address = 0;
+    Bytes bytes = 0;
+    std::uint64_t id = 0;  // never used again
+  };
+  // The block around an address; bytes 0: there is none.
+  Block block_of(Addr address);
+  // The span of addresses in which all blocks lie, as far as there are any yet.
+  [[nodiscard]] std::pair<Addr, Addr> window() const;
+
+  // Everything the work touches is resident for `stream`, until more is announced on it.
+  Status announce(driver::Stream stream, std::span<const TouchedAddress> touched);
+  Status pin(Addr address, int delta);
+
+ private:
+  Program(driver::Driver& device, const ProgramOptions& options)
+      : device_(device), options_(options) {}
+  void allocated(Addr address, Bytes bytes) override;
+  void freed(Addr address) override;
+
+  driver::Driver& device_;
+  ProgramOptions options_;
+  std::unique_ptr<Pager> pager_;
+  std::unique_ptr<PagedMemory> memory_;
+  std::unique_ptr<Allocator> allocator_;
+  std::shared_mutex blocks_mutex_;
+  IntervalMap<Block> blocks_;
+  std::uint64_t next_block_ = 0;
+  std::atomic<Bytes> held_{0};
+  std::atomic<Addr> lowest_{~Addr{0}};
+  std::atomic<Addr> highest_{0};
+};
+
+}  // namespace penstock::engine

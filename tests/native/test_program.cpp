@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program whose work is announced piece by piece, on the emulated GPU: every word that a kernel
+// reads is checked, streams are delayed at random, and memory is a fraction of what lives.
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "doctest/doctest.h"
+#include "driver/host_driver.hpp"
+#include "engine/program.hpp"
+
+namespace penstock::testing {
+namespace {
+
+#define REQUIRE_OK(expression)           \
+  do {                                   \
+    const Status status_ = (expression); \
+    INFO(status_.message());             \
+    REQUIRE(status_.ok());               \
+  } while (false)
+
+constexpr Bytes kGranule = 64 * kKiB;
+
+struct Tensor {
+  Addr address = 0;
+  Bytes bytes = 0;
+  driver::Stream stream{};
+  std::uint64_t value = 0;  // that each of its words holds after the work given so far
+};
+
+struct BenchOptions {
+  Bytes budget = 20 * kGranule;
+  int streams = 1;
+  bool strict = true;
+  std::uint64_t seed = 0;
+  std::uint32_t max_delay_us = 0;
+  Bytes host_bytes = 0;
+};
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options) {
+    driver::HostDriverOptions host{.capacity = 64 * kMiB, .granularity = kGranule};
+    host.seed = options.seed;
+    host.max_delay_us = options.max_delay_us;
+    device_ = std::move(driver::open_host_driver(host)).value();
+    auto made = engine::Program::create(*device_,
+                                        {.budget = options.budget,
+                                         .page_bytes = kGranule,
+                                         .host_bytes = options.host_bytes,
+                                         .strict = options.strict},
+                                        [this] { ++started_; });
+    REQUIRE_OK(made.status());
+    program_ = std::move(made).value();
+    for (int i = 0; i < options.streams; ++i) {
+      streams_.push_back(std::move(device_->create_stream()).value());
+    }
+  }
+  ~Bench() { close(); }
+
+  void close() {
+    if (!device_) return;
+    for (const driver::Stream stream : streams_) REQUIRE_OK(device_->synchronize(stream));
+    program_.reset();
+    for (const driver::Stream stream : streams_) REQUIRE_OK(device_->destroy_stream(stream));
+    const driver::LiveCounts live = device_->live();
+    CHECK(live.ranges == 0);
+    CHECK(live.chunks == 0);
+    CHECK(live.mappings == 0);
+    CHECK(live.host_allocations == 0);
+    CHECK(live.streams == 0);
+    CHECK(live.events == 0);
+    device_.reset();
+  }
+
+  driver::HostDriver& device() { return *device_; }
+  engine::Program& program() { return *program_; }
+  driver::Stream stream(std::size_t i) { return streams_[i % streams_.size()]; }
+  [[nodiscard]] int started() const { return started_; }
+  [[nodiscard]] std::int64_t wrong() const { return *wrong_; }
+
+  Tensor make(Bytes bytes, driver::Stream stream, std::uint64_t value) {
+    auto got = program_->allocator().allocate(bytes, stream);
+    REQUIRE_OK(got.status());
+    Tensor tensor{got.value(), bytes / 8 * 8, stream, value};
+    work(stream, {}, {&tensor}, value);
+    return tensor;
+  }
+
+  // A kernel that reads some tensors and fills others with `value`.
+  void work(driver::Stream stream, const std::vector<const Tensor*>& reads,
+            const std::vector<Tensor*>& writes, std::uint64_t value) {
+    if (program_->pager().paging()) {
+      std::vector<engine::TouchedAddress> touched;
+      // Somewhere inside, as kernels' parameters may be.
+      for (const Tensor* tensor : reads) touched.push_back({tensor->address + 4, 0, true});
+      for (const Tensor* tensor : writes) touched.push_back({tensor->address, 0, true});
+      touched.push_back({12345, 0, true});  // a number that is no address
+      REQUIRE_OK(program_->announce(stream, touched));
+    }
+    std::vector<Tensor> in;
+    std::vector<Tensor> out;
+    for (const Tensor* tensor : reads) in.push_back(*tensor);
+    for (Tensor* tensor : writes) {
+      tensor->value = value;
+      out.push_back(*tensor);
+    }
+    REQUIRE_OK(device_->launch(stream, [in, out, value, wrong = wrong_] {
+      for (const Tensor& tensor : in) {
+        const auto* words = reinterpret_cast<const std::uint64_t*>(tensor.address);
+        for (Bytes i = 0; i < tensor.bytes / 8; ++i) {
+          if (words[i] != tensor.value) ++*wrong;
+        }
+      }
+      for (const Tensor& tensor : out) {
+        auto* words = reinterpret_cast<std::uint64_t*>(tensor.address);
+        for (Bytes i = 0; i < tensor.bytes / 8; ++i) words[i] = value;
+      }
+    }));
+  }
+
+  void drop(const Tensor& tensor) { REQUIRE_OK(program_->allocator().free(tensor.address)); }
+
+  // `after` on another stream than `before`.
+  void order(driver::Stream before, driver::Stream after) {
+    if (before == after) return;
+    const driver::Event event = std::move(device_->create_event(false)).value();
+    REQUIRE_OK(device_->record(event, before));
+    REQUIRE_OK(device_->wait(after, event));
+    REQUIRE_OK(device_->destroy_event(event));
+  }
+
+ private:
+  std::unique_ptr<driver::HostDriver> device_;
+  std::unique_ptr<engine::Program> program_;
+  std::vector<driver::Stream> streams_;
+  int started_ = 0;
+  std::shared_ptr<std::atomic<std::int64_t>> wrong_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);
+};
+
+// A network of layers whose weights stay and whose activations come and go.
+struct Network {
+  std::vector<Tensor> weights;
+
+  Network(Bench& bench, int layers, Bytes bytes) {
+    for (int i = 0; i < layers; ++i) {
+      weights.push_back(bench.make(bytes, bench.stream(0), 1000 + static_cast<std::uint64_t>(i)));
+    }
+  }
+
+  void forward(Bench& bench, Bytes activation) {
+    Tensor hidden = bench.make(activation, bench.stream(0), 1);
+    for (const Tensor& weight : weights) {
+      Tensor next = bench.make(activation, bench.stream(0), 2);
+      bench.work(bench.stream(0), {&hidden, &weight}, {&next}, 3);
+      for (int i = 0; i < 6; ++i) bench.work(bench.stream(0), {&next}, {&next}, 4);
+      bench.drop(hidden);
+      hidden = next;
+    }
+    bench.drop(hidden);
+  }
+};
+
+TEST_CASE("program: what fits is resident, and nothing is announced or moved") {
+  Bench bench({.budget = 200 * kGranule});
+  Network network(bench, 12, 3 * kGranule + 512);
+  for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
+  CHECK(bench.started() == 0);
+  CHECK(bench.program().pager().stats().counters.bytes_in == 0);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: a sweep beyond the budget is learned, and then moves what the plan says") {
+  for (const bool strict : {true, false}) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      CAPTURE(strict);
+      CAPTURE(seed);
+      Bench bench({.strict = strict, .seed = seed, .max_delay_us = seed % 2 == 0 ? 200u : 0u});
+      Network network(bench, 16, 2 * kGranule + 8192);
+      for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
+      CHECK(bench.started() == 1);
+      const engine::PagerStats before = bench.program().pager().stats();
+      CHECK(before.counters.plans >= 1);
+      CHECK(before.kept_pages > 0);
+      for (int i = 0; i < 4; ++i) network.forward(bench, kGranule / 2);
+      const engine::PagerStats after = bench.program().pager().stats();
+      CHECK(after.counters.mismatches == before.counters.mismatches);
+      CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 2);
+      CHECK(after.counters.bytes_in - before.counters.bytes_in <=
+            4 * after.planned_bytes_in + 4 * kGranule);
+      CHECK(after.peak_device_bytes <= 20 * kGranule);
+      bench.close();
+      CHECK(bench.wrong() == 0);
+    }
+  }
+}
+
+TEST_CASE("program: no word is wrong in random work on several streams") {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    Bench bench({.streams = 3, .strict = seed % 3 != 0, .seed = seed, .max_delay_us = 150});
+    std::mt19937_64 random(seed);
+    std::vector<Tensor> live;
+    for (int i = 0; i < 900; ++i) {
+      const driver::Stream stream = bench.stream(random() % 3);
+      if (live.size() < 12 || (live.size() < 40 && random() % 3 == 0)) {
+        live.push_back(bench.make(8 + random() % (3 * kGranule), stream, random()));
+      } else if (random() % 3 == 0) {
+        const std::size_t which = random() % live.size();
+        bench.drop(live[which]);
+        live[which] = live.back();
+        live.pop_back();
+      } else {
+        Tensor& a = live[random() % live.size()];
+        Tensor& b = live[random() % live.size()];
+        // Work on a tensor stays in its own stream's order.
+        bench.order(b.stream, a.stream);
+        if (&a == &b) {
+          bench.work(a.stream, {&a}, {&a}, random());
+        } else {
+          bench.work(a.stream, {&a, &b}, {&a}, random());
+          bench.order(a.stream, b.stream);
+        }
+      }
+      if (i % 200 == 199) REQUIRE_OK(bench.program().allocator().empty_cache());
+    }
+    CHECK(bench.started() == 1);
+    CHECK(bench.program().pager().stats().peak_device_bytes <= 20 * kGranule);
+    for (const Tensor& tensor : live) bench.work(tensor.stream, {&tensor}, {}, 0);
+    bench.close();
+    CHECK(bench.wrong() == 0);
+  }
+}
+
+TEST_CASE("program: another order of the same weights is learned in turn") {
+  Bench bench({});
+  Network network(bench, 16, 2 * kGranule + 8192);
+  for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
+  const auto plans = bench.program().pager().stats().counters.plans;
+  std::reverse(network.weights.begin(), network.weights.end());
+  for (int i = 0; i < 10; ++i) network.forward(bench, kGranule / 2);
+  const engine::PagerStats before = bench.program().pager().stats();
+  CHECK(before.counters.plans > plans);
+  for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
+  const engine::PagerStats after = bench.program().pager().stats();
+  CHECK(after.counters.mismatches == before.counters.mismatches);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: what no budget can hold at once is out of memory, and the program goes on") {
+  Bench bench({});
+  Tensor small = bench.make(4 * kGranule, bench.stream(0), 5);
+  auto large = bench.program().allocator().allocate(30 * kGranule, bench.stream(0));
+  REQUIRE_OK(large.status());  // host memory holds it
+  const engine::TouchedAddress touched{large.value(), 0, true};
+  const Status status = bench.program().announce(bench.stream(0), std::span(&touched, 1));
+  CHECK(status.code() == Code::kOutOfMemory);
+  REQUIRE_OK(bench.program().allocator().free(large.value()));
+  bench.work(bench.stream(0), {&small}, {&small}, 6);
+  bench.work(bench.stream(0), {&small}, {}, 0);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: pinned blocks stay where they are") {
+  Bench bench({});
+  Tensor pinned = bench.make(3 * kGranule, bench.stream(0), 77);
+  Network network(bench, 12, 2 * kGranule + 8192);
+  REQUIRE_OK(bench.program().pin(pinned.address + 100, 1));
+  for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
+  // Work that nobody announced, as a replayed graph's is.
+  auto wrong = std::make_shared<std::atomic<int>>(0);
+  REQUIRE_OK(bench.device().launch(bench.stream(0), [pinned, wrong] {
+    const auto* words = reinterpret_cast<const std::uint64_t*>(pinned.address);
+    for (Bytes i = 0; i < pinned.bytes / 8; ++i) *wrong += words[i] == 77 ? 0 : 1;
+  }));
+  REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+  CHECK(*wrong == 0);
+  REQUIRE_OK(bench.program().pin(pinned.address, -1));
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+}  // namespace
+}  // namespace penstock::testing
