@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels on their way to a stream.  While everything is resident a launch costs a few additions
+ * and a look at the engine's table; else its parameters are gathered and it is announced.
+ */
+#include <stdlib.h>
+
+#include "preload/parameters.h"
+
+static void describe(penstock_call* call, penstock_interposer* engine, CUfunction function,
+                     CUstream stream, void** parameters, void** extra) {
+  penstock_work_on(call, engine, PENSTOCK_WORK_KERNEL, stream);
+  call->work.function = (uint64_t)(uintptr_t)function;
+  if (!penstock_gather(&call->touches, engine, function, parameters, extra)) call->work.opaque = 1;
+}
+
+CUresult penstock_on_cuLaunchKernel(penstock_hook* self, CUfunction function, unsigned int gx,
+                                    unsigned int gy, unsigned int gz, unsigned int bx,
+                                    unsigned int by, unsigned int bz, unsigned int shared,
+                                    CUstream stream, void** parameters, void** extra) {
+  PENSTOCK_DO_LAUNCH(
+      describe(&call, engine, function, penstock_stream(self, stream), parameters, extra),
+      PENSTOCK_REAL(cuLaunchKernel)(function, gx, gy, gz, bx, by, bz, shared, stream, parameters,
+                                    extra));
+}
+
+CUresult penstock_on_cuLaunchKernelEx(penstock_hook* self, const CUlaunchConfig* config,
+                                      CUfunction function, void** parameters, void** extra) {
+  if (config == NULL) return PENSTOCK_REAL(cuLaunchKernelEx)(config, function, parameters, extra);
+  PENSTOCK_DO_LAUNCH(
+      describe(&call, engine, function, penstock_stream(self, config->hStream), parameters, extra),
+      PENSTOCK_REAL(cuLaunchKernelEx)(config, function, parameters, extra));
+}
+
+CUresult penstock_on_cuLaunchCooperativeKernel(penstock_hook* self, CUfunction function,
+                                               unsigned int gx, unsigned int gy, unsigned int gz,
+                                               unsigned int bx, unsigned int by, unsigned int bz,
+                                               unsigned int shared, CUstream stream,
+                                               void** parameters) {
+  PENSTOCK_DO_LAUNCH(
+      describe(&call, engine, function, penstock_stream(self, stream), parameters, NULL),
+      PENSTOCK_REAL(cuLaunchCooperativeKernel)(function, gx, gy, gz, bx, by, bz, shared, stream,
+                                               parameters));
+}
+
+/* One call, a kernel for each of several devices: all are announced before any is launched. */
+CUresult penstock_on_cuLaunchCooperativeKernelMultiDevice(penstock_hook* self,
+                                                          CUDA_LAUNCH_PARAMS* launches,
+                                                          unsigned int count, unsigned int flags) {
+  const penstock_type_cuLaunchCooperativeKernelMultiDevice real =
+      PENSTOCK_REAL(cuLaunchCooperativeKernelMultiDevice);
+  penstock_interposer* const engine = penstock_engine();
+  if (engine == NULL || launches == NULL) return real(launches, count, flags);
+  if (penstock_pass(engine)) return penstock_leave(engine, real(launches, count, flags));
+  penstock_call* const calls = malloc(count * sizeof(*calls));
+  if (calls == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  unsigned int begun = 0;
+  CUresult result = CUDA_SUCCESS;
+  for (; begun < count; ++begun) {
+    const CUDA_LAUNCH_PARAMS* const each = &launches[begun];
+    describe(&calls[begun], engine, each->function, penstock_stream(self, each->hStream),
+             each->kernelParams, NULL);
+    if (!penstock_begin(&calls[begun])) {
+      result = calls[begun].refusal;
+      break;
+    }
+  }
+  if (result == CUDA_SUCCESS) result = real(launches, count, flags);
+  while (begun != 0) penstock_end(&calls[--begun], result);
+  free(calls);
+  return result;
+}
+
+/* The forms from before CUDA 4.0: parameters were set one by one before, out of our sight. */
+static void describe_old(penstock_call* call, penstock_interposer* engine, CUfunction function,
+                         CUstream stream) {
+  penstock_work_on(call, engine, PENSTOCK_WORK_KERNEL, stream);
+  call->work.function = (uint64_t)(uintptr_t)function;
+  call->work.opaque = 1;
+}
+
+CUresult penstock_on_cuLaunch(penstock_hook* self, CUfunction function) {
+  PENSTOCK_DO_LAUNCH(describe_old(&call, engine, function, penstock_stream(self, NULL)),
+                     PENSTOCK_REAL(cuLaunch)(function));
+}
+
+CUresult penstock_on_cuLaunchGrid(penstock_hook* self, CUfunction function, int width, int height) {
+  PENSTOCK_DO_LAUNCH(describe_old(&call, engine, function, penstock_stream(self, NULL)),
+                     PENSTOCK_REAL(cuLaunchGrid)(function, width, height));
+}
+
+CUresult penstock_on_cuLaunchGridAsync(penstock_hook* self, CUfunction function, int width,
+                                       int height, CUstream stream) {
+  PENSTOCK_DO_LAUNCH(describe_old(&call, engine, function, penstock_stream(self, stream)),
+                     PENSTOCK_REAL(cuLaunchGridAsync)(function, width, height, stream));
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/parameters.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kWord = 8, kFirstCapacity = 1024, kMostParameters = 4096 };
+
+/* The words of one parameter that can hold an address. */
+typedef struct {
+  uint32_t parameter, offset, words;
+} span;
+
+/* Never changed once published, and never freed: a reader may still hold it. */
+typedef struct {
+  bool known;
+  uint32_t count;
+  span spans[];
+} layout;
+
+typedef struct {
+  _Atomic(uintptr_t) function;
+  _Atomic(uint64_t) generation;
+  _Atomic(const layout*) layout;
+} slot;
+
+/* Open addressing.  A full table is copied into one of twice the size; the old one is kept. */
+typedef struct table {
+  size_t mask, used;
+  struct table* before;
+  slot slots[];
+} table;
+
+static _Atomic(table*) current;
+static _Atomic(uint64_t) generation = 1;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static size_t hash(uintptr_t function) {
+  return (size_t)((function >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20);
+}
+
+static slot* find(table* in, uintptr_t function) {
+  for (size_t i = hash(function);; ++i) {
+    slot* const each = &in->slots[i & in->mask];
+    const uintptr_t there = atomic_load_explicit(&each->function, memory_order_acquire);
+    if (there == function || there == 0) return each;
+  }
+}
+
+typedef struct {
+  size_t offset, bytes;
+} place;
+
+static CUresult tell(CUfunction function, bool as_kernel, size_t index, place* found) {
+  if (as_kernel) {
+    if (penstock_driver.cuKernelGetParamInfo == NULL) return CUDA_ERROR_NOT_SUPPORTED;
+    return penstock_driver.cuKernelGetParamInfo((CUkernel)function, index, &found->offset,
+                                                &found->bytes);
+  }
+  if (penstock_driver.cuFuncGetParamInfo == NULL) return CUDA_ERROR_NOT_SUPPORTED;
+  return penstock_driver.cuFuncGetParamInfo(function, index, &found->offset, &found->bytes);
+}
+
+/* A struct is aligned in the kernel's memory as it is in itself, so that a word of it that can hold
+ * an address begins at a multiple of 8 of the kernel's memory. */
+static span words_of(uint32_t parameter, place where) {
+  const size_t first = (kWord - where.offset % kWord) % kWord;
+  const size_t words = where.bytes < first ? 0 : (where.bytes - first) / kWord;
+  return (span){parameter, (uint32_t)first, (uint32_t)words};
+}
+
+/* The runtime passes a CUkernel where a CUfunction is declared, so both are asked.  The driver ends
+ * the list with INVALID_VALUE, which is also what a kernel without parameters gives at once. */
+static layout* ask(CUfunction function) {
+  place first = {0, 0};
+  bool as_kernel = false;
+  const CUresult as_function = tell(function, false, 0, &first);
+  CUresult result = as_function;
+  if (result != CUDA_SUCCESS) {
+    as_kernel = true;
+    result = tell(function, true, 0, &first);
+  }
+  static span found[kMostParameters]; /* under the lock */
+  uint32_t parameters = 0;
+  uint32_t count = 0;
+  place where = first;
+  while (result == CUDA_SUCCESS && parameters < kMostParameters) {
+    const span words = words_of(parameters, where);
+    if (words.words != 0) found[count++] = words;
+    result = tell(function, as_kernel, ++parameters, &where);
+  }
+  layout* const made = malloc(sizeof(layout) + count * sizeof(span));
+  if (made == NULL) return NULL;
+  made->known = result == CUDA_ERROR_INVALID_VALUE ||
+                (parameters == 0 && as_function == CUDA_ERROR_INVALID_VALUE);
+  made->count = count;
+  memcpy(made->spans, found, count * sizeof(span));
+  return made;
+}
+
+static bool same(const layout* left, const layout* right) {
+  return left != NULL && left->known == right->known && left->count == right->count &&
+         memcmp(left->spans, right->spans, left->count * sizeof(span)) == 0;
+}
+
+static table* larger(table* old) {
+  const size_t capacity = old == NULL ? kFirstCapacity : 2 * (old->mask + 1);
+  table* const made = calloc(1, sizeof(table) + capacity * sizeof(slot));
+  if (made == NULL) return old;
+  made->mask = capacity - 1;
+  made->before = old;
+  for (size_t i = 0; old != NULL && i <= old->mask; ++i) {
+    slot* const each = &old->slots[i];
+    if (atomic_load(&each->function) == 0) continue;
+    slot* const place_there = find(made, atomic_load(&each->function));
+    atomic_store(&place_there->generation, atomic_load(&each->generation));
+    atomic_store(&place_there->layout, atomic_load(&each->layout));
+    atomic_store(&place_there->function, atomic_load(&each->function));
+    ++made->used;
+  }
+  atomic_store_explicit(&current, made, memory_order_release);
+  return made;
+}
+
+/* NULL only where memory has run out. */
+static const layout* learn(CUfunction function) {
+  pthread_mutex_lock(&lock);
+  const uint64_t now = atomic_load(&generation);
+  layout* const fresh = ask(function);
+  table* in = atomic_load(&current);
+  if (in == NULL || 2 * in->used > in->mask) in = larger(in);
+  if (fresh == NULL || in == NULL || in->used == in->mask) {
+    pthread_mutex_unlock(&lock);
+    return fresh; /* without a place to keep it; the next launch asks again */
+  }
+  slot* const there = find(in, (uintptr_t)function);
+  const bool is_new = atomic_load(&there->function) == 0;
+  const layout* kept = atomic_load(&there->layout);
+  if (same(kept, fresh)) {
+    free(fresh);
+  } else {
+    kept = fresh;
+    atomic_store_explicit(&there->layout, fresh, memory_order_release);
+    if (!fresh->known) penstock_count(&penstock_counts.unknown_layouts, 1);
+  }
+  atomic_store_explicit(&there->generation, now, memory_order_release);
+  if (is_new) {
+    ++in->used;
+    atomic_store_explicit(&there->function, (uintptr_t)function, memory_order_release);
+  }
+  pthread_mutex_unlock(&lock);
+  return kept;
+}
+
+static const layout* layout_of(CUfunction function) {
+  table* const in = atomic_load_explicit(&current, memory_order_acquire);
+  if (in != NULL) {
+    slot* const there = find(in, (uintptr_t)function);
+    if (atomic_load_explicit(&there->function, memory_order_acquire) == (uintptr_t)function &&
+        atomic_load_explicit(&there->generation, memory_order_acquire) ==
+            atomic_load_explicit(&generation, memory_order_relaxed)) {
+      return atomic_load_explicit(&there->layout, memory_order_acquire);
+    }
+  }
+  return learn(function);
+}
+
+void penstock_forget_kernels(void) { atomic_fetch_add(&generation, 1); }
+
+void penstock_scan(penstock_touches* touches, penstock_interposer* engine, const void* memory,
+                   size_t bytes) {
+  const uint64_t begin = atomic_load_explicit(&engine->window_begin, memory_order_relaxed);
+  const uint64_t length = atomic_load_explicit(&engine->window_end, memory_order_relaxed) - begin;
+  const char* at = memory;
+  for (size_t words = bytes / kWord; words != 0; --words, at += kWord) {
+    uint64_t value;
+    memcpy(&value, at, sizeof(value));
+    if (value - begin < length) {
+      penstock_touches_push(touches, value, 0, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE);
+    }
+  }
+}
+
+/* The packed form needs no layout: it is the kernel's memory as it will be. */
+static void scan_packed(penstock_touches* touches, penstock_interposer* engine, void** extra) {
+  const void* memory = NULL;
+  size_t bytes = 0;
+  for (; extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) memory = extra[1];
+    if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *(const size_t*)extra[1];
+  }
+  if (memory != NULL) penstock_scan(touches, engine, memory, bytes);
+}
+
+bool penstock_gather(penstock_touches* touches, penstock_interposer* engine, CUfunction function,
+                     void** parameters, void** extra) {
+  if (parameters == NULL) {
+    if (extra != NULL) scan_packed(touches, engine, extra);
+    return true;
+  }
+  const layout* const known = layout_of(function);
+  if (known == NULL || !known->known) return false;
+  for (uint32_t i = 0; i < known->count; ++i) {
+    const span* const words = &known->spans[i];
+    penstock_scan(touches, engine, (const char*)parameters[words->parameter] + words->offset,
+                  (size_t)words->words * kWord);
+  }
+  return true;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The addresses in a kernel's parameters.
+ *
+ * Where each parameter lies and how long it is, the driver tells once for each kernel.  Every
+ * 8-byte aligned word of every parameter is held against the engine's window, so that structs by
+ * value, tables of pointers and tensor maps are seen as well as plain pointers.
+ *
+ * Thread rule: any thread; a lookup of a kernel that was seen before takes no lock.
+ */
+#ifndef PENSTOCK_PRELOAD_PARAMETERS_H_
+#define PENSTOCK_PRELOAD_PARAMETERS_H_
+
+#include "preload/work.h"
+
+/* Adds the addresses found; false where the driver does not describe the kernel. */
+bool penstock_gather(penstock_touches* touches, penstock_interposer* engine, CUfunction function,
+                     void** parameters, void** extra);
+/* Adds the addresses found in `bytes` of packed memory. */
+void penstock_scan(penstock_touches* touches, penstock_interposer* engine, const void* memory,
+                   size_t bytes);
+/* Code is about to go: a later kernel may get the handle of one of today's. */
+void penstock_forget_kernels(void);
+
+#endif /* PENSTOCK_PRELOAD_PARAMETERS_H_ */
