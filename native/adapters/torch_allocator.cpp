@@ -11,6 +11,7 @@
 
 #include "adapters/torch_errors.hpp"
 #include "api/handles.hpp"
+#include "api/interposed.hpp"
 
 namespace penstock::adapters {
 namespace {
@@ -71,6 +72,12 @@ penstock_allocator* make_allocator(int ordinal) {
   wanted.ordinal = ordinal;
   penstock_device* device = nullptr;
   if (penstock_open(&wanted, &device) != PENSTOCK_OK) return nullptr;
+  if (api::interposed()) {  // the budget is the process's, and its memory is paged
+    penstock_allocator* const paged = api::interposed_allocator(ordinal);
+    if (paged != nullptr) state.devices[static_cast<std::size_t>(ordinal)] = device;
+    if (paged == nullptr) penstock_close(device);
+    return paged;
+  }
   penstock_allocator_options options = state.allocator_options;
   options.struct_size = sizeof(options);
   if (options.budget == 0 && state.budget_share > 0) {
@@ -258,6 +265,7 @@ void penstock_torch_reset() {
 // Never more than the budget it was configured with: what a library sets later is a further limit.
 void penstock_torch_memory_fraction(double fraction, int device) {
   penstock_allocator* const allocator = need_allocator(device);
+  if (api::interposed()) return;  // what is beyond the budget is paged
   penstock_device* const of = state.devices[static_cast<std::size_t>(device)];
   std::uint64_t budget = budget_of(of, fraction);
   const std::uint64_t configured = state.allocator_options.budget;

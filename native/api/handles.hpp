@@ -21,7 +21,7 @@ struct penstock_device {
 };
 
 struct penstock_allocator {
-  std::unique_ptr<penstock::engine::Allocator> allocator;
+  std::shared_ptr<penstock::engine::Allocator> allocator;
 };
 
 struct penstock_pager {

@@ -20,8 +20,7 @@ Bytes page_for(Bytes budget, Bytes granularity) {
 }  // namespace
 
 Result<std::unique_ptr<Program>> Program::create(driver::Driver& device,
-                                                 const ProgramOptions& options,
-                                                 std::function<void()> start_paging) {
+                                                 const ProgramOptions& options) {
   std::unique_ptr<Program> program(new Program(device, options));
   ProgramOptions& own = program->options_;
   if (own.budget == 0) own.budget = device.info().total;
@@ -34,13 +33,8 @@ Result<std::unique_ptr<Program>> Program::create(driver::Driver& device,
   pager.strict = own.strict;
   PENSTOCK_ASSIGN(program->pager_, Pager::create(device, pager));
   Program* const self = program.get();
-  program->memory_ = std::make_unique<PagedMemory>(
-      device, *program->pager_, own.page_bytes, [self, start_paging]() -> Status {
-        start_paging();
-        PENSTOCK_TRY(self->device_.synchronize_device());
-        self->pager_->start_paging();
-        return {};
-      });
+  program->memory_ = std::make_unique<PagedMemory>(device, *program->pager_, own.page_bytes,
+                                                   [self] { return self->start(); });
   AllocatorOptions allocator;
   allocator.budget = own.host_bytes == 0 ? 16 * kTiB : own.budget + own.host_bytes;
   allocator.line_bytes = 4 * device.info().total;
@@ -60,13 +54,22 @@ Program::~Program() {
   pager_.reset();
 }
 
+Status Program::start() {
+  options_.start_paging();
+  PENSTOCK_TRY(device_.synchronize_device());
+  pager_->start_paging();
+  return {};
+}
+
 void Program::allocated(Addr address, Bytes bytes) {
+  const bool wider = address < lowest_ || address + bytes > highest_;
   {
     const std::lock_guard lock(blocks_mutex_);
     blocks_.insert(address, address + bytes, {address, bytes, ++next_block_});
     if (address < lowest_) lowest_ = address;
     if (address + bytes > highest_) highest_ = address + bytes;
   }
+  if (wider && options_.widened) options_.widened();
   held_ += bytes;
   pager_->occupy(address, bytes, 1);
 }
@@ -113,6 +116,17 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
     }
   }
   return pager_->announce(stream, touches);
+}
+
+Status Program::give_back(Bytes bytes) {
+  if (!pager_->paging()) PENSTOCK_TRY(start());
+  const Bytes budget = pager_->stats().budget;
+  const Bytes smallest = std::max(pager_->smallest(), budget / 8);
+  if (budget < smallest + bytes) {
+    return {Code::kOutOfMemory,
+            driver::text(driver::size_text(bytes), " more cannot be given back")};
+  }
+  return pager_->resize(budget - std::max(bytes, options_.page_bytes));
 }
 
 Status Program::pin(Addr address, int delta) {

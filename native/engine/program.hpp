@@ -2,7 +2,7 @@
 // A program on one device, seen from outside: its allocations, and its work piece by piece with the
 // addresses that each piece touches.  Joins the stitching allocator's packing with the pager: while
 // everything fits the pager has nothing to do and work need not be announced; once memory runs
-// short, `start` is called, and from then on every piece of work is.
+// short, `start_paging` is called, and from then on every piece of work is.
 //
 // Thread rule: any thread, several at once.
 #pragma once
@@ -24,6 +24,8 @@ struct ProgramOptions {
   Bytes page_bytes = 0;  // 0: from the budget
   Bytes host_bytes = 0;  // that blocks beyond the budget may take; 0: no limit
   bool strict = true;    // evicted pages are unmapped: a stray access is a fault, not other data
+  std::function<void()> start_paging;  // see above
+  std::function<void()> widened;       // window() has changed; called under the allocator's lock
 };
 
 // An address that work touches, as far as it is known.
@@ -35,11 +37,10 @@ struct TouchedAddress {
 
 class Program : private BlockObserver {
  public:
-  // `start_paging` returns when all work from here on is announced, and none given before is still
-  // on its way to the device.
+  // `start_paging` of the options returns when all work from here on is announced, and none given
+  // before is still on its way to the device.
   static Result<std::unique_ptr<Program>> create(driver::Driver& device,
-                                                 const ProgramOptions& options,
-                                                 std::function<void()> start_paging);
+                                                 const ProgramOptions& options);
   ~Program() override;
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -62,10 +63,13 @@ class Program : private BlockObserver {
   // Everything the work touches is resident for `stream`, until more is announced on it.
   Status announce(driver::Stream stream, std::span<const TouchedAddress> touched);
   Status pin(Addr address, int delta);
+  // Others need device memory: so much less is held from here on, if that can be.
+  Status give_back(Bytes bytes);
 
  private:
   Program(driver::Driver& device, const ProgramOptions& options)
       : device_(device), options_(options) {}
+  Status start();
   void allocated(Addr address, Bytes bytes) override;
   void freed(Addr address) override;
 

@@ -45,12 +45,12 @@ class Bench {
     host.seed = options.seed;
     host.max_delay_us = options.max_delay_us;
     device_ = std::move(driver::open_host_driver(host)).value();
-    auto made = engine::Program::create(*device_,
-                                        {.budget = options.budget,
-                                         .page_bytes = kGranule,
-                                         .host_bytes = options.host_bytes,
-                                         .strict = options.strict},
-                                        [this] { ++started_; });
+    auto made = engine::Program::create(*device_, {.budget = options.budget,
+                                                   .page_bytes = kGranule,
+                                                   .host_bytes = options.host_bytes,
+                                                   .strict = options.strict,
+                                                   .start_paging = [this] { ++started_; },
+                                                   .widened = {}});
     REQUIRE_OK(made.status());
     program_ = std::move(made).value();
     for (int i = 0; i < options.streams; ++i) {
