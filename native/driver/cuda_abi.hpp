@@ -15,6 +15,8 @@ using AllocationHandle = std::uint64_t;
 using ContextPtr = struct ContextOpaque*;
 using StreamPtr = struct StreamOpaque*;
 using EventPtr = struct EventOpaque*;
+using ModulePtr = struct ModuleOpaque*;
+using FunctionPtr = struct FunctionOpaque*;
 
 enum Error : int {
   kSuccess = 0,

@@ -6,6 +6,7 @@
 
 #include "driver/cuda_device.hpp"
 #include "driver/cuda_handles.hpp"
+#include "driver/cuda_kernels.hpp"
 #include "driver/cuda_memory.hpp"
 #include "driver/driver.hpp"
 #include "driver/text.hpp"
@@ -21,7 +22,10 @@ std::uint64_t key(const void* pointer) { return reinterpret_cast<std::uint64_t>(
 class CudaDriver final : public Driver {
  public:
   explicit CudaDriver(std::unique_ptr<CudaDevice> device)
-      : device_(std::move(device)), symbols_(device_->symbols()), memory_(*device_) {}
+      : device_(std::move(device)),
+        symbols_(device_->symbols()),
+        memory_(*device_),
+        kernels_(*device_) {}
   ~CudaDriver() override;
 
   const DeviceInfo& info() const override { return device_->info(); }
@@ -66,6 +70,8 @@ class CudaDriver final : public Driver {
 
   Status copy_in(Addr to, const void* from, Bytes size, Stream stream) override;
   Status copy_out(void* to, Addr from, Bytes size, Stream stream) override;
+  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+                          Stream stream) override;
   Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override;
   Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) override;
 
@@ -82,6 +88,7 @@ class CudaDriver final : public Driver {
   const std::unique_ptr<CudaDevice> device_;
   const Symbols& symbols_;
   CudaMemory memory_;
+  CudaKernels kernels_;
   CudaHandles page_locked_;
   CudaHandles managed_;
   CudaHandles streams_;
@@ -99,6 +106,7 @@ CudaDriver::~CudaDriver() {
     symbols_.stream_destroy(native(Stream{stream}));
   }
   for (const auto event : events_.take_all()) symbols_.event_destroy(native(Event{event}));
+  kernels_.give_everything_back();
   if (counts.mappings > 0) symbols_.context_synchronize();
   memory_.give_everything_back();
   for (const auto pointer : page_locked_.take_all()) {
@@ -284,6 +292,13 @@ Status CudaDriver::copy_out(void* to, Addr from, Bytes size, Stream stream) {
   if (size == 0) return {};
   return call("cuMemcpyDtoHAsync", size, symbols_.memcpy_dtoh_async, to, from, size,
               native(stream));
+}
+
+Status CudaDriver::copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+                                    Stream stream) {
+  PENSTOCK_TRY(check_fingerprint(to, size, fingerprint));
+  if (size == 0) return {};
+  return kernels_.copy_if_changed(to, from, size, fingerprint, native(stream));
 }
 
 Status CudaDriver::copy_within(Addr to, Addr from, Bytes size, Stream stream) {

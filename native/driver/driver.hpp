@@ -80,6 +80,14 @@ struct LiveCounts {
   std::int64_t events = 0;
 };
 
+// What a piece of memory was when it last left; in page-locked host memory, all zero at first.
+struct Fingerprint {
+  std::uint64_t digest[2] = {0, 0};
+  std::uint32_t valid = 0;
+  std::uint32_t copies = 0;  // how often it had changed
+  std::uint64_t reserved = 0;
+};
+
 class Driver {
  public:
   virtual ~Driver() = default;
@@ -129,6 +137,11 @@ class Driver {
 
   virtual Status copy_in(Addr to, const void* from, Bytes size, Stream stream) = 0;
   virtual Status copy_out(void* to, Addr from, Bytes size, Stream stream) = 0;
+  // copy_out(), unless the memory is what it was at the last copy with this fingerprint to this
+  // place, as far as a digest of 128 bits tells.  `size` is a multiple of 16, `to` page-locked;
+  // such copies go by one stream.
+  virtual Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+                                  Stream stream) = 0;
   virtual Status copy_within(Addr to, Addr from, Bytes size, Stream stream) = 0;
   virtual Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) = 0;
 };

@@ -71,6 +71,8 @@ class EmulatedGpu final : public HostDriver {
 
   Status copy_in(Addr to, const void* from, Bytes size, Stream stream) override;
   Status copy_out(void* to, Addr from, Bytes size, Stream stream) override;
+  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+                          Stream stream) override;
   Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override;
   Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) override;
 
@@ -290,6 +292,17 @@ Status EmulatedGpu::copy_in(Addr to, const void* from, Bytes size, Stream stream
 
 Status EmulatedGpu::copy_out(void* to, Addr from, Bytes size, Stream stream) {
   return launch(stream, [=] { copy(to, pointer(from), size); });
+}
+
+Status EmulatedGpu::copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+                                     Stream stream) {
+  PENSTOCK_TRY(check_fingerprint(to, size, fingerprint));
+  return launch(stream, [=] {
+    if (fingerprint->valid != 0 && std::memcmp(to, pointer(from), size) == 0) return;
+    copy(to, pointer(from), size);
+    fingerprint->valid = 1;
+    ++fingerprint->copies;
+  });
 }
 
 Status EmulatedGpu::copy_within(Addr to, Addr from, Bytes size, Stream stream) {

@@ -91,6 +91,7 @@ class MetadataDriver final : public Driver {
 
   Status copy_in(Addr, const void*, Bytes, Stream) override { return no_bytes(); }
   Status copy_out(void*, Addr, Bytes, Stream) override { return no_bytes(); }
+  Status copy_out_changed(void*, Addr, Bytes, Fingerprint*, Stream) override { return no_bytes(); }
   Status copy_within(Addr, Addr, Bytes, Stream) override { return no_bytes(); }
   Status fill(Addr, std::uint8_t, Bytes, Stream) override { return no_bytes(); }
 

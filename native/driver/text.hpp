@@ -39,4 +39,10 @@ inline Status check_apart(Addr to, Addr from, Bytes size) {
           text("copy_within: ", span_text(from, size), " overlaps ", span_text(to, size))};
 }
 
+inline Status check_fingerprint(const void* to, Bytes size, const void* fingerprint) {
+  if (to != nullptr && fingerprint != nullptr && size % 16 == 0) return {};
+  return {Code::kInvalidArgument, text("copy_out_changed: ", size_text(size), " to ", to,
+                                       " with fingerprint ", fingerprint)};
+}
+
 }  // namespace penstock::driver

@@ -3,8 +3,15 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace penstock::engine {
+
+namespace {
+
+constexpr std::size_t kFingerprints = 1024;  // taken at a time
+
+}  // namespace
 
 void add_mark(std::vector<Mark>& marks, Mark mark) {
   if (mark.timeline == nullptr) return;
@@ -21,6 +28,7 @@ PageTable::~PageTable() {
   for (Page& page : pages_) {
     if (ranges_[static_cast<std::size_t>(page.range)].kind == RangeKind::kHeap) take_host(page);
   }
+  for (void* slab : fingerprints_) (void)driver_.host_free(slab);
   for (const Range& range : ranges_) {
     if (range.backed) {
       (void)driver_.unmap(range.address, range.reserved);
@@ -33,7 +41,18 @@ PageTable::~PageTable() {
 
 Status PageTable::give_host(Page& page) {
   if (page.host != nullptr) return {};
+  if (spare_fingerprints_.empty()) {
+    constexpr Bytes kBytes = kFingerprints * sizeof(driver::Fingerprint);
+    PENSTOCK_ASSIGN(void* slab, driver_.host_alloc(kBytes));
+    fingerprints_.push_back(slab);
+    for (std::size_t i = 0; i < kFingerprints; ++i) {
+      spare_fingerprints_.push_back(static_cast<driver::Fingerprint*>(slab) + i);
+    }
+  }
   PENSTOCK_ASSIGN(void* host, driver_.host_alloc(page.bytes));
+  page.fingerprint = spare_fingerprints_.back();
+  spare_fingerprints_.pop_back();
+  *page.fingerprint = {};
   page.host = static_cast<std::byte*>(host);
   host_bytes_ += page.bytes;
   return {};
@@ -44,6 +63,18 @@ void PageTable::take_host(Page& page) {
   (void)driver_.host_free(page.host);
   page.host = nullptr;
   host_bytes_ -= page.bytes;
+  changed_before_ += page.fingerprint->copies * page.bytes;
+  spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
+}
+
+Bytes PageTable::changed_bytes() const {
+  Bytes bytes = changed_before_;
+  for (const Page& page : pages_) {
+    if (page.fingerprint == nullptr) continue;
+    // The device counts.
+    bytes += *const_cast<const volatile std::uint32_t*>(&page.fingerprint->copies) * page.bytes;
+  }
+  return bytes;
 }
 
 Status PageTable::back_pinned(Range& range) {

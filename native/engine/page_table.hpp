@@ -49,12 +49,13 @@ struct Page {
   std::int32_t active = 0;  // uses begun and not ended
   bool dirty = false;       // the device copy is newer than the host's
   // Of a heap:
-  bool backed = false;        // its memory has been asked for
-  bool blank = false;         // nothing to bring in: never written, or nothing lives in it
-  bool writing = false;       // work that is under way may write it
-  std::int32_t live = 0;      // blocks that lie in it
-  std::int32_t group = -1;    // the group of work that touches it now
-  std::uint64_t seen = 0;     // the piece of work that was last found to touch it
+  bool backed = false;  // its memory has been asked for
+  bool blank = false;   // nothing to bring in: never written, or nothing lives in it
+  driver::Fingerprint* fingerprint = nullptr;  // of what its host memory holds
+  bool writing = false;                        // work that is under way may write it
+  std::int32_t live = 0;                       // blocks that lie in it
+  std::int32_t group = -1;                     // the group of work that touches it now
+  std::uint64_t seen = 0;                      // the piece of work that was last found to touch it
   std::uint64_t churned = 0;  // the piece of work before which a block was last made or freed in it
   std::uint64_t other = 0;    // the planned use during which it was last touched without a plan
   Mark ready;                 // its data has arrived
@@ -88,6 +89,8 @@ class PageTable {
   // Host memory for a page of a heap that has none yet.
   Status give_host(Page& page);
   void take_host(Page& page);
+  // Of heaps: what was found changed when it left, and so was copied.
+  [[nodiscard]] Bytes changed_bytes() const;
 
   [[nodiscard]] Page& page(PageId id) { return pages_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] const Page& page(PageId id) const { return pages_[static_cast<std::size_t>(id)]; }
@@ -116,6 +119,9 @@ class PageTable {
   Bytes pinned_bytes_ = 0;
   Bytes paged_bytes_ = 0;
   Bytes host_bytes_ = 0;
+  std::vector<void*> fingerprints_;  // page-locked, kFingerprints each
+  std::vector<driver::Fingerprint*> spare_fingerprints_;
+  Bytes changed_before_ = 0;  // of pages that have lost their host memory since
 };
 
 }  // namespace penstock::engine

@@ -80,6 +80,10 @@ class PagedMemory final : public driver::Driver {
   Status copy_out(void* to, Addr from, Bytes size, driver::Stream stream) override {
     return device_.copy_out(to, from, size, stream);
   }
+  Status copy_out_changed(void* to, Addr from, Bytes size, driver::Fingerprint* fingerprint,
+                          driver::Stream stream) override {
+    return device_.copy_out_changed(to, from, size, fingerprint, stream);
+  }
   Status copy_within(Addr to, Addr from, Bytes size, driver::Stream stream) override {
     return device_.copy_within(to, from, size, stream);
   }

@@ -63,12 +63,17 @@ Status ResidentSet::write_back(PageId id) {
   PENSTOCK_TRY(table_.give_host(page));
   PENSTOCK_TRY(page.ready.make_wait(out_->stream()));
   for (const Mark& mark : page.last_use) PENSTOCK_TRY(mark.make_wait(out_->stream()));
-  PENSTOCK_TRY(driver_.copy_out(page.host, page.address, page.bytes, out_->stream()));
+  if (page.fingerprint != nullptr) {  // that work may have written it does not mean that it did
+    PENSTOCK_TRY(driver_.copy_out_changed(page.host, page.address, page.bytes, page.fingerprint,
+                                          out_->stream()));
+  } else {
+    PENSTOCK_TRY(driver_.copy_out(page.host, page.address, page.bytes, out_->stream()));
+    counters_.bytes_out += page.bytes;
+    ++counters_.copies;
+  }
   PENSTOCK_ASSIGN(const Tick tick, out_->record());
   page.written = Mark{out_.get(), tick};
   page.dirty = false;
-  counters_.bytes_out += page.bytes;
-  ++counters_.copies;
   return {};
 }
 

@@ -195,6 +195,10 @@ class HeldBack final : public driver::Driver {
   Status copy_in(Addr to, const void* from, Bytes n, Stream s) override {
     return host_.copy_in(to, from, n, s);
   }
+  Status copy_out_changed(void* to, Addr from, Bytes n, driver::Fingerprint* print,
+                          Stream s) override {
+    return host_.copy_out_changed(to, from, n, print, s);
+  }
   Status copy_out(void* to, Addr from, Bytes n, Stream s) override {
     return host_.copy_out(to, from, n, s);
   }

@@ -93,6 +93,55 @@ void empty_copies(Driver& driver) {
   CHECK(bench.read(address, bytes.size()) == bytes);
 }
 
+// Whether the copy was made shows in a place of the host's that was changed meanwhile.
+void changed_copies(Driver& driver) {
+  Bench bench(driver);
+  const Bytes size = 4 * bench.granule;
+  const Addr address = bench.backed({bench.granule, 3 * bench.granule});
+  ByteVector expected = pattern(size, 40);
+  bench.write(address, expected);
+  std::uint8_t* host = bench.page_locked(size);
+  std::fill_n(host, size, std::uint8_t{0});
+  auto* print = reinterpret_cast<Fingerprint*>(bench.page_locked(sizeof(Fingerprint)));
+  *print = {};
+  const Stream stream = bench.stream();
+  const auto leave = [&] {
+    PENSTOCK_REQUIRE_OK(driver.copy_out_changed(host, address, size, print, stream));
+    PENSTOCK_REQUIRE_OK(driver.synchronize(stream));
+    return std::equal(expected.begin(), expected.end(), host);
+  };
+  CHECK(leave());
+  CHECK(print->copies == 1);
+  CHECK(leave());
+  CHECK(print->copies == 1);
+  // One bit anywhere; two words that change places; the same words elsewhere.
+  std::uint32_t copies = 1;
+  for (const Bytes at : {Bytes{0}, Bytes{15}, size / 2 + 3, size - 1}) {
+    expected[at] ^= 0x10;
+    PENSTOCK_REQUIRE_OK(driver.copy_in(address + at, &expected[at], 1, kDefaultStream));
+    PENSTOCK_REQUIRE_OK(driver.synchronize(kDefaultStream));
+    CHECK(leave());
+    CHECK(print->copies == ++copies);
+  }
+  std::swap_ranges(expected.begin() + 160, expected.begin() + 176, expected.begin() + 3200);
+  bench.write(address, expected);
+  CHECK(leave());
+  CHECK(print->copies == ++copies);
+  std::rotate(expected.begin(), expected.begin() + 16, expected.end());
+  bench.write(address, expected);
+  CHECK(leave());
+  CHECK(print->copies == ++copies);
+  bench.write(address, ByteVector(size, 0));
+  expected.assign(size, 0);
+  CHECK(leave());
+  CHECK(leave());
+  CHECK(print->copies == copies + 1);
+  PENSTOCK_CHECK_CODE(driver.copy_out_changed(host, address, 24, print, stream),
+                      Code::kInvalidArgument);
+  PENSTOCK_CHECK_CODE(driver.copy_out_changed(host, address, 32, nullptr, stream),
+                      Code::kInvalidArgument);
+}
+
 }  // namespace
 
 std::vector<Rule> rules_of_copies() {
@@ -101,6 +150,7 @@ std::vector<Rule> rules_of_copies() {
       {"copy_within and fill touch exactly their bytes", within_and_fill},
       {"overlapping copies are refused", overlapping_copies},
       {"copies of nothing are allowed", empty_copies},
+      {"what has not changed is not copied out again", changed_copies},
   };
 }
 
