@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,16 @@ static void remember(penstock_function address, penstock_hook* hook) {
   if (address != NULL) state.sorted[state.count++] = (known){(uintptr_t)address, hook};
 }
 
+/* A driver whose symbols are not bound within itself hands out those that the program would find.
+ */
+static bool is_ours(penstock_function function) {
+  for (const penstock_hook* hook = penstock_hooks; hook < penstock_hooks + PENSTOCK_HOOK_COUNT;
+       ++hook) {
+    if (hook->entry == function) return true;
+  }
+  return false;
+}
+
 /* Libraries are listed in the order in which they were loaded. */
 static int look_at_order(struct dl_phdr_info* library, size_t size, void* seen_ourselves) {
   (void)size;
@@ -103,7 +114,7 @@ static void fill(void) {
   state.get_address_v1 = (penstock_get_address_v1)symbol("cuGetProcAddress");
   for (penstock_hook* hook = penstock_hooks; hook < penstock_hooks + PENSTOCK_HOOK_COUNT; ++hook) {
     const penstock_function found = ask(hook->base, hook->since, hook->default_stream);
-    if (found != NULL) hook->real = found;
+    if (found != NULL && !is_ours(found)) hook->real = found;
     remember(hook->real, hook);
     if (hook->real_by_symbol != hook->real) remember(hook->real_by_symbol, hook);
   }
@@ -167,7 +178,7 @@ static void* substitute(const char* name, void* found, int version, cuuint64_t f
     const int same = strcmp(hook->base, name) == 0 || strcmp(hook->exported, name) == 0;
     if (same) return (void*)hook->entry;
   }
-  note_unknown(name, version, flags);
+  if (!is_ours((penstock_function)found)) note_unknown(name, version, flags);
   return found;
 }
 

@@ -195,7 +195,7 @@ static CUresult after_making(CUresult result, CUgraphExec* exec, CUgraph graph,
   penstock_call call;
   penstock_work_on(&call, engine, PENSTOCK_WORK_GRAPH, NULL);
   collect(&call, graph, 0);
-  if (flags & CU_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) {
+  if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) {
     /* Launches from the device are seen by nobody. */
     for (uint32_t i = 0; i < call.touches.count; ++i) {
       engine->pin(call.touches.list[i].address, 1, PENSTOCK_PIN_SHARED);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 _Atomic(uint32_t) penstock_captures;
+_Thread_local bool penstock_announcing;
 
 void penstock_touches_init(penstock_touches* touches) {
   touches->list = touches->own;
@@ -78,12 +79,14 @@ bool penstock_begin(penstock_call* call) {
   if (work->opaque) penstock_count(&penstock_counts.opaque, 1);
   if (work->captured) penstock_count(&penstock_counts.captured, 1);
   call->refusal = call->engine->begin(work);
-  if (call->refusal == CUDA_SUCCESS) return true;
+  penstock_announcing = call->refusal == CUDA_SUCCESS;
+  if (penstock_announcing) return true;
   penstock_touches_free(&call->touches);
   return false;
 }
 
 CUresult penstock_end(penstock_call* call, CUresult result) {
+  penstock_announcing = false;
   call->engine->end(&call->work, result);
   penstock_touches_free(&call->touches);
   return result;

@@ -45,6 +45,10 @@ void penstock_work_on(penstock_call* call, penstock_interposer* engine, int kind
 void penstock_touch_bytes(penstock_call* call, uint64_t address, uint64_t bytes, uint32_t access);
 void penstock_touch_block(penstock_call* call, uint64_t address, uint32_t access);
 
+/* Set while this thread is between an announcement and its end: what the driver calls of its own
+ * there is part of the same work. */
+extern _Thread_local bool penstock_announcing;
+
 /* Announces it.  False: the call must fail with `refusal`. */
 bool penstock_begin(penstock_call* call);
 CUresult penstock_end(penstock_call* call, CUresult result);
@@ -80,7 +84,7 @@ static inline CUresult penstock_leave(penstock_interposer* engine, CUresult resu
 
 #define PENSTOCK_DO_WORK(kind, stream, description, real_call)           \
   penstock_interposer* const engine = penstock_engine();                 \
-  if (engine == NULL) return (real_call);                                \
+  if (engine == NULL || penstock_announcing) return (real_call);         \
   penstock_call call;                                                    \
   penstock_work_on(&call, engine, kind, penstock_stream(self, stream));  \
   description;                                                           \

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the programs of these tests know of the fake driver beside CUDA's own names.
+ */
+#ifndef PENSTOCK_TESTS_FAKE_DRIVER_H_
+#define PENSTOCK_TESTS_FAKE_DRIVER_H_
+
+#include "preload/cuda_abi.h"
+
+/* A kernel of the fake driver: a host function over its packed parameters. */
+typedef struct fake_kernel {
+  const char* name;
+  void (*run)(const unsigned char* parameters);
+  int is_kernel_handle; /* cuFuncGetParamInfo does not know it, cuKernelGetParamInfo does */
+  int is_undescribed;   /* neither does */
+  int count;
+  size_t offsets[8], sizes[8];
+} fake_kernel;
+
+/* Looked up by dlsym(). */
+typedef uint64_t (*fake_calls_function)(const char* exported);
+typedef void (*fake_fail_function)(const char* exported, CUresult result, int times);
+
+/* Functions that the table of hooks does not know. */
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device);
+CUresult cuInit(unsigned int flags);
+CUresult cuCtxSetCurrent(CUcontext context);
+CUresult cuCtxSynchronize(void);
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name);
+CUresult cuStreamCreate(CUstream* stream, unsigned int flags);
+CUresult cuGraphCreate(CUgraph* graph, unsigned int flags);
+CUresult cuGraphClone(CUgraph* clone, CUgraph graph);
+CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                 size_t count, const CUDA_KERNEL_NODE_PARAMS_v2* values);
+CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                                  size_t count, CUgraph child);
+CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                              size_t count, const CUDA_MEMCPY3D* copy, CUcontext context);
+CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
+                              size_t count, const CUDA_MEMSET_NODE_PARAMS_v1* fill,
+                              CUcontext context);
+CUresult cuGraphAddConditionalNode(CUgraphNode* node, CUgraph graph);
+CUresult cuFromTheFuture_v3(int value);
+
+#endif /* PENSTOCK_TESTS_FAKE_DRIVER_H_ */

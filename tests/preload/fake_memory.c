@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies and fills of the fake driver: at once, byte by byte as CUDA says where each lies.
+ */
+#include "fake_memory.h"
+
+#include <string.h>
+
+static void move(uint64_t dst, uint64_t src, size_t bytes) {
+  memmove((void*)(uintptr_t)dst, (const void*)(uintptr_t)src, bytes);
+}
+
+/* An address on either side: a host pointer or a device address. */
+static uint64_t side(CUmemorytype type, const void* host, CUdeviceptr device) {
+  return type == 1 ? (uint64_t)(uintptr_t)host : device;
+}
+
+void fake_copy_3d(const CUDA_MEMCPY3D* c) {
+  const uint64_t src = side(c->srcMemoryType, c->srcHost, c->srcDevice);
+  const uint64_t dst = side(c->dstMemoryType, c->dstHost, c->dstDevice);
+  for (size_t z = 0; z < c->Depth; ++z) {
+    for (size_t y = 0; y < c->Height; ++y) {
+      move(dst + c->dstXInBytes + c->dstPitch * (c->dstY + y + c->dstHeight * (c->dstZ + z)),
+           src + c->srcXInBytes + c->srcPitch * (c->srcY + y + c->srcHeight * (c->srcZ + z)),
+           c->WidthInBytes);
+    }
+  }
+}
+
+void fake_fill(CUdeviceptr dst, size_t pitch, unsigned int value, unsigned int element,
+               size_t width, size_t height) {
+  for (size_t y = 0; y < height; ++y) {
+    for (size_t x = 0; x < width; ++x) {
+      memcpy((void*)(uintptr_t)(dst + y * pitch + x * element), &value, element);
+    }
+  }
+}
+
+CUresult fake_cuMemcpy3D(const CUDA_MEMCPY3D* copy);
+CUresult fake_cuMemcpy3D(const CUDA_MEMCPY3D* copy) {
+  fake_copy_3d(copy);
+  return 0;
+}
+CUresult fake_cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream);
+CUresult fake_cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream) {
+  (void)stream;
+  fake_copy_3d(copy);
+  return 0;
+}
+CUresult fake_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* copy);
+CUresult fake_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* copy) {
+  CUDA_MEMCPY3D same; /* the peers' contexts lie where the other form has nothing */
+  memcpy(&same, copy, sizeof(same));
+  fake_copy_3d(&same);
+  return 0;
+}
+CUresult fake_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream);
+CUresult fake_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
+  (void)stream;
+  return fake_cuMemcpy3DPeer(copy);
+}
+CUresult fake_cuMemcpy2D(const CUDA_MEMCPY2D* c);
+CUresult fake_cuMemcpy2D(const CUDA_MEMCPY2D* c) {
+  const uint64_t src = side(c->srcMemoryType, c->srcHost, c->srcDevice);
+  const uint64_t dst = side(c->dstMemoryType, c->dstHost, c->dstDevice);
+  for (size_t y = 0; y < c->Height; ++y) {
+    move(dst + c->dstXInBytes + c->dstPitch * (c->dstY + y),
+         src + c->srcXInBytes + c->srcPitch * (c->srcY + y), c->WidthInBytes);
+  }
+  return 0;
+}
+CUresult fake_cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream);
+CUresult fake_cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
+  (void)stream;
+  return fake_cuMemcpy2D(copy);
+}
+static CUresult batch(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count) {
+  for (size_t i = 0; i < count; ++i) move(dsts[i], srcs[i], sizes[i]);
+  return 0;
+}
+CUresult fake_cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
+                                 CUmemcpyAttributes* attributes, size_t* indices, size_t n,
+                                 size_t* failed, CUstream stream);
+CUresult fake_cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
+                                 CUmemcpyAttributes* attributes, size_t* indices, size_t n,
+                                 size_t* failed, CUstream stream) {
+  (void)attributes, (void)indices, (void)n, (void)failed, (void)stream;
+  return batch(dsts, srcs, sizes, count);
+}
+CUresult fake_cuMemcpyBatchAsyncV2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
+                                   size_t count, CUmemcpyAttributes* attributes, size_t* indices,
+                                   size_t n, CUstream stream);
+CUresult fake_cuMemcpyBatchAsyncV2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
+                                   size_t count, CUmemcpyAttributes* attributes, size_t* indices,
+                                   size_t n, CUstream stream) {
+  (void)attributes, (void)indices, (void)n, (void)stream;
+  return batch(dsts, srcs, sizes, count);
+}
+
+CUresult fake_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+CUresult fake_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+  move(dst, src, bytes);
+  return 0;
+}
+CUresult fake_cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+CUresult fake_cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+  move(dst, src, bytes);
+  return 0;
+}
+CUresult fake_cuMemcpyHtoD(CUdeviceptr dst, const void* src, size_t bytes);
+CUresult fake_cuMemcpyHtoD(CUdeviceptr dst, const void* src, size_t bytes) {
+  move(dst, (uintptr_t)src, bytes);
+  return 0;
+}
+CUresult fake_cuMemcpyDtoH(void* dst, CUdeviceptr src, size_t bytes);
+CUresult fake_cuMemcpyDtoH(void* dst, CUdeviceptr src, size_t bytes) {
+  move((uintptr_t)dst, src, bytes);
+  return 0;
+}
+CUresult fake_cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from,
+                           size_t bytes);
+CUresult fake_cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from,
+                           size_t bytes) {
+  (void)to, (void)from;
+  move(dst, src, bytes);
+  return 0;
+}
+CUresult fake_cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t count);
+CUresult fake_cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t count) {
+  fake_fill(dst, 0, value, 1, count, 1);
+  return 0;
+}
+CUresult fake_cuMemsetD2D8(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
+                           size_t height);
+CUresult fake_cuMemsetD2D8(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
+                           size_t height) {
+  fake_fill(dst, pitch, value, 1, width, height);
+  return 0;
+}
+CUresult fake_cuMemsetD16(CUdeviceptr dst, unsigned short value, size_t count);
+CUresult fake_cuMemsetD16(CUdeviceptr dst, unsigned short value, size_t count) {
+  fake_fill(dst, 0, value, 2, count, 1);
+  return 0;
+}
+CUresult fake_cuMemsetD2D16(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
+                            size_t height);
+CUresult fake_cuMemsetD2D16(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
+                            size_t height) {
+  fake_fill(dst, pitch, value, 2, width, height);
+  return 0;
+}
+CUresult fake_cuMemsetD32(CUdeviceptr dst, unsigned int value, size_t count);
+CUresult fake_cuMemsetD32(CUdeviceptr dst, unsigned int value, size_t count) {
+  fake_fill(dst, 0, value, 4, count, 1);
+  return 0;
+}
+CUresult fake_cuMemsetD2D32(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
+                            size_t height);
+CUresult fake_cuMemsetD2D32(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
+                            size_t height) {
+  fake_fill(dst, pitch, value, 4, width, height);
+  return 0;
+}
+CUresult fake_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
+CUresult fake_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+  (void)stream;
+  move(dst, src, bytes);
+  return 0;
+}
+CUresult fake_cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
+CUresult fake_cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+  (void)stream;
+  move(dst, src, bytes);
+  return 0;
+}
+CUresult fake_cuMemcpyHtoDAsync(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream);
+CUresult fake_cuMemcpyHtoDAsync(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream) {
+  (void)stream;
+  move(dst, (uintptr_t)src, bytes);
+  return 0;
+}
+CUresult fake_cuMemcpyDtoHAsync(void* dst, CUdeviceptr src, size_t bytes, CUstream stream);
+CUresult fake_cuMemcpyDtoHAsync(void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+  (void)stream;
+  move((uintptr_t)dst, src, bytes);
+  return 0;
+}
+CUresult fake_cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from,
+                                size_t bytes, CUstream stream);
+CUresult fake_cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from,
+                                size_t bytes, CUstream stream) {
+  (void)to, (void)from, (void)stream;
+  move(dst, src, bytes);
+  return 0;
+}
+CUresult fake_cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream);
+CUresult fake_cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
+  (void)stream;
+  fake_fill(dst, 0, value, 1, count, 1);
+  return 0;
+}
+CUresult fake_cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
+                                size_t height, CUstream stream);
+CUresult fake_cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
+                                size_t height, CUstream stream) {
+  (void)stream;
+  fake_fill(dst, pitch, value, 1, width, height);
+  return 0;
+}
+CUresult fake_cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t count,
+                               CUstream stream);
+CUresult fake_cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t count,
+                               CUstream stream) {
+  (void)stream;
+  fake_fill(dst, 0, value, 2, count, 1);
+  return 0;
+}
+CUresult fake_cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
+                                 size_t height, CUstream stream);
+CUresult fake_cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
+                                 size_t height, CUstream stream) {
+  (void)stream;
+  fake_fill(dst, pitch, value, 2, width, height);
+  return 0;
+}
+CUresult fake_cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream);
+CUresult fake_cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream) {
+  (void)stream;
+  fake_fill(dst, 0, value, 4, count, 1);
+  return 0;
+}
+CUresult fake_cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
+                                 size_t height, CUstream stream);
+CUresult fake_cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
+                                 size_t height, CUstream stream) {
+  (void)stream;
+  fake_fill(dst, pitch, value, 4, width, height);
+  return 0;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies and fills: exact results, exact extents, both sides, with paging on and off.
+ */
+#include "check.h"
+
+enum { BYTES = 8192, PITCH = 512, WIDTH = 100, HEIGHT = 5 };
+
+static unsigned char pattern[BYTES], seen[BYTES];
+
+typedef struct {
+  session* with;
+  CUdeviceptr a, b;
+} pair;
+
+static void check_touch(session* with, uint64_t address, uint64_t bytes, uint32_t access,
+                        int kind) {
+  const double_event* const event = last_event(with, DOUBLE_BEGIN);
+  CHECK(event != NULL && event->kind == kind);
+  for (uint32_t i = 0; i < event->count && i < 8; ++i) {
+    const penstock_touch* const each = &event->touches[i];
+    if (each->address == address && each->bytes == bytes && each->access == access) return;
+  }
+  fprintf(stderr, "no touch of %lu bytes at %lx; the first is of %lu at %lx\n",
+          (unsigned long)bytes, (unsigned long)address, (unsigned long)event->touches[0].bytes,
+          (unsigned long)event->touches[0].address);
+  exit(1);
+}
+
+static void check_copy(session* with, uint64_t address, uint64_t bytes, uint32_t access) {
+  check_touch(with, address, bytes, access, PENSTOCK_WORK_COPY);
+  CHECK(count_events(with, DOUBLE_BEGIN) == count_events(with, DOUBLE_END));
+}
+
+static void linear(const pair* p) {
+  driver_api* const cu = &p->with->cu;
+  const CUstream s = p->with->stream;
+  CHECK(cu->cuMemcpyHtoD_v2(p->a, pattern, BYTES) == 0);
+  check_copy(p->with, p->a, BYTES, PENSTOCK_ACCESS_WRITE);
+  CHECK(cu->cuMemcpyDtoD_v2(p->b + 16, p->a, 1000) == 0);
+  check_copy(p->with, p->a, 1000, PENSTOCK_ACCESS_READ);
+  check_copy(p->with, p->b + 16, 1000, PENSTOCK_ACCESS_WRITE);
+  CHECK(cu->cuMemcpyDtoH_v2(seen, p->b + 16, 1000) == 0);
+  check_copy(p->with, p->b + 16, 1000, PENSTOCK_ACCESS_READ);
+  CHECK(memcmp(seen, pattern, 1000) == 0);
+  CHECK(cu->cuMemcpy(p->b, p->a, BYTES) == 0);
+  CHECK(cu->cuMemcpyPeer(p->b, NULL, p->a, NULL, BYTES) == 0);
+  CHECK(cu->cuMemcpyHtoDAsync_v2(p->a + 8, pattern, 64, s) == 0);
+  check_copy(p->with, p->a + 8, 64, PENSTOCK_ACCESS_WRITE);
+  CHECK(last_event(p->with, DOUBLE_BEGIN)->stream == (uintptr_t)s);
+  CHECK(cu->cuMemcpyDtoDAsync_v2(p->b, p->a, BYTES, s) == 0);
+  CHECK(cu->cuMemcpyAsync((uintptr_t)seen, p->b, BYTES, s) == 0);
+  check_copy(p->with, p->b, BYTES, PENSTOCK_ACCESS_READ);
+  CHECK(memcmp(seen + 8, pattern, 64) == 0 && memcmp(seen + 72, pattern + 72, BYTES - 72) == 0);
+  CHECK(cu->cuMemcpyPeerAsync(p->a, NULL, p->b, NULL, 32, s) == 0);
+  CHECK(cu->cuMemcpyDtoHAsync_v2(seen, p->a, 8, s) == 0);
+  /* Nothing of the engine's: the driver alone. */
+  p->with->engine->clear();
+  CHECK(cu->cuMemcpy((uintptr_t)seen, (uintptr_t)pattern, 100) == 0);
+  CHECK(cu->cuMemcpyHtoD_v2(p->a, pattern, 0) == 0);
+  CHECK(count_events(p->with, DOUBLE_BEGIN) == 0);
+}
+
+static void boxes(const pair* p) {
+  driver_api* const cu = &p->with->cu;
+  const CUstream s = p->with->stream;
+  const CUDA_MEMCPY2D down = {.srcMemoryType = 1,
+                              .srcHost = pattern,
+                              .srcPitch = WIDTH,
+                              .dstXInBytes = 4,
+                              .dstY = 1,
+                              .dstMemoryType = 2,
+                              .dstDevice = p->a,
+                              .dstPitch = PITCH,
+                              .WidthInBytes = WIDTH,
+                              .Height = HEIGHT};
+  const CUDA_MEMCPY2D up = {.srcXInBytes = 4,
+                            .srcY = 1,
+                            .srcMemoryType = 4,
+                            .srcDevice = p->a,
+                            .srcPitch = PITCH,
+                            .dstMemoryType = 1,
+                            .dstHost = seen,
+                            .dstPitch = WIDTH,
+                            .WidthInBytes = WIDTH,
+                            .Height = HEIGHT};
+  const uint64_t bytes = (HEIGHT - 1) * PITCH + WIDTH;
+  CHECK(cu->cuMemcpy2D_v2(&down) == 0);
+  check_copy(p->with, p->a + PITCH + 4, bytes, PENSTOCK_ACCESS_WRITE);
+  CHECK(cu->cuMemcpy2DUnaligned_v2(&up) == 0);
+  check_copy(p->with, p->a + PITCH + 4, bytes, PENSTOCK_ACCESS_READ);
+  CHECK(memcmp(seen, pattern, WIDTH * HEIGHT) == 0);
+  CHECK(cu->cuMemcpy2DAsync_v2(&up, s) == 0);
+  CUDA_MEMCPY3D box = {.srcXInBytes = 1,
+                       .srcY = 2,
+                       .srcZ = 1,
+                       .srcMemoryType = 2,
+                       .srcDevice = p->a,
+                       .srcPitch = 64,
+                       .srcHeight = 8,
+                       .dstMemoryType = 2,
+                       .dstDevice = p->b,
+                       .dstPitch = 32,
+                       .dstHeight = 4,
+                       .WidthInBytes = 30,
+                       .Height = 3,
+                       .Depth = 2};
+  CHECK(cu->cuMemcpy3D_v2(&box) == 0);
+  check_copy(p->with, p->a + 1 + 64 * (2 + 8), 64 * 8 + 64 * 2 + 30, PENSTOCK_ACCESS_READ);
+  check_copy(p->with, p->b, 32 * 4 + 32 * 2 + 30, PENSTOCK_ACCESS_WRITE);
+  CHECK(cu->cuMemcpy3DAsync_v2(&box, s) == 0);
+  CUDA_MEMCPY3D_PEER peer;
+  memcpy(&peer, &box, sizeof(peer));
+  CHECK(cu->cuMemcpy3DPeer(&peer) == 0);
+  check_copy(p->with, p->b, 32 * 4 + 32 * 2 + 30, PENSTOCK_ACCESS_WRITE);
+  CHECK(cu->cuMemcpy3DPeerAsync(&peer, s) == 0);
+}
+
+static void batches(const pair* p) {
+  driver_api* const cu = &p->with->cu;
+  CUdeviceptr to[2] = {p->b, p->b + 100};
+  CUdeviceptr from[2] = {p->a, p->a + 500};
+  size_t sizes[2] = {50, 60};
+  p->with->engine->clear();
+  /* Rows of one name with several forms: the newest, or the one asked for. */
+  CHECK(cu->cuMemcpyBatchAsync_v2(to, from, sizes, 2, NULL, NULL, 0, p->with->stream) == 0);
+  check_copy(p->with, p->b + 100, 60, PENSTOCK_ACCESS_WRITE);
+  check_copy(p->with, p->a + 500, 60, PENSTOCK_ACCESS_READ);
+  CHECK(last_event(p->with, DOUBLE_BEGIN)->count == 4);
+  CUDA_MEMCPY3D_BATCH_OP op = {.src = {.type = 1, .op.ptr = {p->a, 128, 4, {0, 0}}},
+                               .dst = {.type = 1, .op.ptr = {p->b, 0, 0, {0, 0}}},
+                               .extent = {100, 2, 3}};
+  CHECK(cu->cuMemcpy3DBatchAsync_v2(1, &op, 0, p->with->stream) == 0);
+  check_copy(p->with, p->a, 128 * 4 * 2 + 128 + 100, PENSTOCK_ACCESS_READ);
+  check_copy(p->with, p->b, 600, PENSTOCK_ACCESS_WRITE);
+  op.src.type = 2; /* an array: how long an element is, nobody says */
+  CHECK(cu->cuMemcpy3DBatchAsync_v2(1, &op, 0, p->with->stream) == 0);
+  check_copy(p->with, p->b, 0, PENSTOCK_ACCESS_WRITE);
+  CUmemDecompressParams piece = {.srcNumBytes = 77,
+                                 .dstActBytes = (cuuint32_t*)(uintptr_t)(p->b + 256),
+                                 .src = (void*)(uintptr_t)p->a,
+                                 .dst = (void*)(uintptr_t)p->b};
+  CHECK(cu->cuMemBatchDecompressAsync(&piece, 1, 0, NULL, p->with->stream) == 0);
+  check_copy(p->with, p->a, 77, PENSTOCK_ACCESS_READ);
+  check_copy(p->with, p->b, 0, PENSTOCK_ACCESS_WRITE);
+  check_copy(p->with, p->b + 256, 4, PENSTOCK_ACCESS_WRITE);
+  CHECK(cu->cuMemcpyDtoA_v2(NULL, 0, p->a, 12) == 0);
+  check_copy(p->with, p->a, 12, PENSTOCK_ACCESS_READ);
+  CHECK(cu->cuMemcpyAtoD_v2(p->a, NULL, 0, 13) == 0);
+  check_copy(p->with, p->a, 13, PENSTOCK_ACCESS_WRITE);
+}
+
+void copies_scenario(session* with) {
+  for (int i = 0; i < BYTES; ++i) pattern[i] = (unsigned char)(i * 7 + i / 256);
+  const pair p = {with, new_block(with, BYTES), new_block(with, BYTES)};
+  for (int active = 1; active >= 0; --active) {
+    with->engine->activate(active);
+    linear(&p);
+    boxes(&p);
+    batches(&p);
+  }
+  /* A refusal is what the program gets. */
+  with->engine->refuse(CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(with->cu.cuMemcpyDtoH_v2(seen, p.a, 8) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void check_fill(session* with, CUdeviceptr block, size_t bytes, const char* what) {
+  const double_event* const event = last_event(with, DOUBLE_BEGIN);
+  CHECK(event->kind == PENSTOCK_WORK_FILL && event->count == 1);
+  CHECK(event->touches[0].address == block && event->touches[0].bytes == bytes);
+  CHECK(event->touches[0].access == PENSTOCK_ACCESS_WRITE);
+  with->engine->read(block, seen, bytes);
+  CHECK(memcmp(seen, what, 4) == 0 && memcmp(seen + bytes - 4, what, 4) == 0);
+}
+
+void fills_scenario(session* with) {
+  driver_api* const cu = &with->cu;
+  const CUdeviceptr a = new_block(with, BYTES);
+  with->engine->activate(1);
+  CHECK(cu->cuMemsetD8_v2(a, 1, 100) == 0);
+  check_fill(with, a, 100, "\1\1\1\1");
+  CHECK(cu->cuMemsetD16_v2(a, 0x203, 100) == 0);
+  check_fill(with, a, 200, "\3\2\3\2");
+  CHECK(cu->cuMemsetD32_v2(a, 0x4050607, 100) == 0);
+  check_fill(with, a, 400, "\7\6\5\4");
+  CHECK(cu->cuMemsetD8Async(a, 8, 100, with->stream) == 0);
+  check_fill(with, a, 100, "\10\10\10\10");
+  CHECK(cu->cuMemsetD16Async(a, 0x909, 100, with->stream) == 0);
+  check_fill(with, a, 200, "\11\11\11\11");
+  CHECK(cu->cuMemsetD32Async(a, 0xa0a0a0a, 100, with->stream) == 0);
+  check_fill(with, a, 400, "\12\12\12\12");
+  CHECK(last_event(with, DOUBLE_BEGIN)->stream == (uintptr_t)with->stream);
+  CHECK(cu->cuMemsetD2D8_v2(a, PITCH, 1, WIDTH, HEIGHT) == 0);
+  check_fill(with, a, (HEIGHT - 1) * PITCH + WIDTH, "\1\1\1\1");
+  CHECK(cu->cuMemsetD2D16_v2(a, PITCH, 0x202, WIDTH, HEIGHT) == 0);
+  check_fill(with, a, (HEIGHT - 1) * PITCH + 2 * WIDTH, "\2\2\2\2");
+  CHECK(cu->cuMemsetD2D32_v2(a, PITCH, 0x3030303, WIDTH, HEIGHT) == 0);
+  check_fill(with, a, (HEIGHT - 1) * PITCH + 4 * WIDTH, "\3\3\3\3");
+  CHECK(cu->cuMemsetD2D8Async(a, PITCH, 4, WIDTH, HEIGHT, with->stream) == 0);
+  check_fill(with, a, (HEIGHT - 1) * PITCH + WIDTH, "\4\4\4\4");
+  CHECK(cu->cuMemsetD2D16Async(a, PITCH, 0x505, WIDTH, HEIGHT, with->stream) == 0);
+  check_fill(with, a, (HEIGHT - 1) * PITCH + 2 * WIDTH, "\5\5\5\5");
+  CHECK(cu->cuMemsetD2D32Async(a, PITCH, 0x6060606, WIDTH, HEIGHT, with->stream) == 0);
+  check_fill(with, a, (HEIGHT - 1) * PITCH + 4 * WIDTH, "\6\6\6\6");
+  with->engine->activate(0);
+}
