@@ -329,6 +329,8 @@ std::int32_t summary(char* text, std::uint64_t bytes) {
   std::uint64_t hits = 0;
   std::uint64_t uses = 0;
   std::uint64_t plans = 0;
+  std::uint64_t mismatches = 0;
+  std::uint64_t demanded = 0;
   std::uint64_t peak = 0;
   bool paged = false;
   for (int i = 0; i < session.count; ++i) {
@@ -340,15 +342,19 @@ std::int32_t summary(char* text, std::uint64_t bytes) {
     hits += stats.counters.page_hits;
     uses += stats.counters.page_uses;
     plans += stats.counters.plans;
+    mismatches += stats.counters.mismatches;
+    demanded += stats.counters.demanded_pages;
     peak += stats.peak_device_bytes;
   }
   std::snprintf(text, bytes,
                 "%.2f GiB of device memory at most; %.2f GiB paged in, %.2f out; %.1f %% of page "
-                "uses were hits; %llu plans; %llu pieces of work not fully seen",
+                "uses were hits; %llu plans, %llu uses against them, %llu pages on demand; %llu "
+                "pieces of work not fully seen",
                 static_cast<double>(peak) / kGiB, static_cast<double>(in) / kGiB,
                 static_cast<double>(out) / kGiB,
                 uses == 0 ? 100.0 : 100.0 * static_cast<double>(hits) / static_cast<double>(uses),
-                static_cast<unsigned long long>(plans),
+                static_cast<unsigned long long>(plans), static_cast<unsigned long long>(mismatches),
+                static_cast<unsigned long long>(demanded),
                 static_cast<unsigned long long>(session.opaque.load()));
   return paged ? 1 : 0;
 }

@@ -31,6 +31,11 @@ class IntervalMap {
     return address < entry.end ? &entry.value : nullptr;
   }
 
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (const auto& [begin, entry] : entries_) visit(entry.value);
+  }
+
   bool erase(Addr begin) { return entries_.erase(begin) == 1; }
   [[nodiscard]] std::size_t size() const { return entries_.size(); }
 

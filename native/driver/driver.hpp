@@ -17,7 +17,8 @@
 //    does not move that wait.  An event never recorded counts as complete.
 //  * kDefaultStream is the legacy default stream on CUDA and the calling thread itself on the
 //    emulated GPU: work given to it is done when the call returns.
-//  * Copies and fills may have any size and offset, cross mappings, and be of nothing.  The two
+//  * Copies and fills may have any size and offset, cross mappings, and be of nothing.  The host's
+//    side lies in one allocation, page-locked or not.  The two
 //    sides of copy_within() may not overlap.
 //  * What makes no sense is kInvalidArgument and changes nothing.  A stream or event that does
 //    not exist is found out by the emulated GPU only.

@@ -89,6 +89,10 @@ class PageTable {
   // Host memory for a page of a heap that has none yet.
   Status give_host(Page& page);
   void take_host(Page& page);
+  // Whether the next page's host memory goes on where this one's ends.
+  [[nodiscard]] bool continues(PageId id) const {
+    return page(id).fingerprint == nullptr && page(id + 1).range == page(id).range;
+  }
   // Of heaps: what was found changed when it left, and so was copied.
   [[nodiscard]] Bytes changed_bytes() const;
 

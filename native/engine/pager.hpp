@@ -9,6 +9,7 @@
 // host never waits in a steady iteration: all order is kept by events between streams.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -100,7 +101,7 @@ class Pager {
   Status discard(Addr address, Bytes bytes);
   // All work given so far is over; from here on all work is announced.
   void start_paging();
-  [[nodiscard]] bool paging() const { return paging_; }
+  [[nodiscard]] bool paging() const { return paging_.load(std::memory_order_acquire); }
   // A block is made there (+1) or freed (-1).
   void occupy(Addr address, Bytes bytes, int delta);
   // All of it is resident for work given to `stream` from here on, until other work is announced on
@@ -169,7 +170,7 @@ class Pager {
   Counters at_boundary_;  // when the last iteration ended
   Counters before_;       // when it began
 
-  bool paging_ = false;
+  std::atomic<bool> paging_{false};
   std::vector<Group> groups_;
   std::uint64_t announced_ = 0;
   policy::learning::Period period_;

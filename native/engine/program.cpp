@@ -57,6 +57,9 @@ Program::~Program() {
 Status Program::start() {
   options_.start_paging();
   PENSTOCK_TRY(device_.synchronize_device());
+  const std::lock_guard lock(blocks_mutex_);
+  if (pager_->paging()) return {};
+  blocks_.each([this](const Block& block) { pager_->occupy(block.address, block.bytes, 1); });
   pager_->start_paging();
   return {};
 }
@@ -66,12 +69,13 @@ void Program::allocated(Addr address, Bytes bytes) {
   {
     const std::lock_guard lock(blocks_mutex_);
     blocks_.insert(address, address + bytes, {address, bytes, ++next_block_});
+    // Before there is paging nobody asks, and it would cost a tenth of an allocation.
+    if (pager_->paging()) pager_->occupy(address, bytes, 1);
     if (address < lowest_) lowest_ = address;
     if (address + bytes > highest_) highest_ = address + bytes;
   }
   if (wider && options_.widened) options_.widened();
   held_ += bytes;
-  pager_->occupy(address, bytes, 1);
 }
 
 void Program::freed(Addr address) {
@@ -82,9 +86,9 @@ void Program::freed(Addr address) {
     if (found == nullptr) return;
     block = *found;
     blocks_.erase(address);
+    if (pager_->paging()) pager_->occupy(block.address, block.bytes, -1);
   }
   held_ -= block.bytes;
-  pager_->occupy(block.address, block.bytes, -1);
 }
 
 Program::Block Program::block_of(Addr address) {

@@ -184,7 +184,8 @@ Status ResidentSet::map_run(PageId first, std::span<const SlotId> into) {
   return give_access(into.size());
 }
 
-// As few copies as the host memory of neighbours allows.
+// As few copies as the host memory of neighbours allows.  Memory that happens to follow, and was
+// page-locked by another call, is refused by CUDA as one copy.
 Status ResidentSet::copy_in(PageId first, std::size_t count, driver::Stream stream) {
   const auto end = first + static_cast<PageId>(count);
   for (PageId id = first; id < end;) {
@@ -194,9 +195,9 @@ Status ResidentSet::copy_in(PageId first, std::size_t count, driver::Stream stre
       continue;
     }
     Bytes bytes = 0;
-    while (id < end && !table_.page(id).blank && table_.page(id).host == head.host + bytes) {
+    do {
       bytes += table_.page(id++).bytes;
-    }
+    } while (id < end && !table_.page(id).blank && table_.continues(id - 1));
     PENSTOCK_TRY(driver_.copy_in(head.address, head.host, bytes, stream));
     counters_.bytes_in += bytes;
     ++counters_.copies;
