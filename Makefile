@@ -25,6 +25,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 NATIVE := $(shell find native -type f) CMakeLists.txt CMakePresets.json
 PACKAGE := $(shell find src -type f ! -path '*/__pycache__/*') pyproject.toml README.md
+C_SOURCES := 'native/*.[ch]pp' 'native/*.[ch]' 'tests/native/*.[ch]pp' 'tests/preload/*.[ch]'
 # ThreadSanitizer's fixed shadow ranges collide with the layouts that some kernels draw at random.
 FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
@@ -109,17 +110,18 @@ test-torch-cuda: $(STAMPS)/package $(STAMPS)/test
 lint: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	git ls-files 'native/*.[ch]pp' 'native/*.h' 'tests/native/*.[ch]pp' | \
+	git ls-files $(C_SOURCES) | \
 	  xargs clang-format --dry-run --Werror
 	$(BIN)/python -m mypy
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_text.py
 	$(BIN)/python tools/check_symbols.py
+	$(BIN)/python tools/check_hooks.py
 
 format: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
-	git ls-files 'native/*.[ch]pp' 'native/*.h' 'tests/native/*.[ch]pp' | \
+	git ls-files $(C_SOURCES) | \
 	  xargs clang-format -i
 
 docs: $(STAMPS)/package $(STAMPS)/run

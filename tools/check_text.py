@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-SOURCES = {".py", ".cpp", ".hpp", ".h", ".sh"}
+SOURCES = {".py", ".cpp", ".hpp", ".c", ".h", ".def", ".sh"}
 SOURCE_NAMES = {"Makefile", "run"}
 TEXTS = SOURCES | {".md", ".toml", ".txt", ".json", ".cfg", ".yml", ".yaml", ".cmake", ""}
 NOT_OURS = ("LICENSE", "tests/native/third_party/")

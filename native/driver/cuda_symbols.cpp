@@ -36,6 +36,14 @@ class Loader {
   const GetProcAddressV1 get_v1_;
 };
 
+// Under `penstock run` a proxy stands in front of the driver (native/preload).  What Penstock
+// itself asks of the driver is not the program's, and goes to the one behind it.
+void* behind_proxy(void* library) {
+  using RealLibrary = void* (*)();
+  const auto real = reinterpret_cast<RealLibrary>(dlsym(library, "penstock_proxy_real_library"));
+  return real != nullptr ? real() : library;
+}
+
 std::string version_text(int version) { return text(version / 1000, ".", version % 1000 / 10); }
 
 Status check_version(const Symbols& symbols) {
@@ -58,7 +66,7 @@ Result<Symbols> load_symbols() {
     return Status(Code::kNoDevice, text("no NVIDIA driver: ", dlerror(),
                                         "; install the driver, or choose the emulated GPU"));
   }
-  const Loader loader(library);
+  const Loader loader(behind_proxy(library));
   Symbols symbols;
   const char* missing = nullptr;
 #define PENSTOCK_CUDA(member, name, version, exported, parameters)                              \

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from build import Stack, build_stack  # noqa: E402
+from proxy_stack import Stack, build_stack
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,18 @@ that no row is missing, none stands for another, and nothing recurses.
 
 from __future__ import annotations
 
+import importlib.util
 import re
-from dataclasses import dataclass
+import sys
 from pathlib import Path
 
-_ROW = re.compile(
-    r"PENSTOCK_(HOOK|TWIN)\((\w+),\s*(\w+),\s*(.*?),\s*\((.*?)\),\s*\(([^()]*)\)\)", re.DOTALL
-)
 # Values that do no harm, by type; the rest are pointers to zeros, or zeros.
-_VALUES = {"CUstream": "stream", "CUfunction": "function", "CUgraph": "graph", "CUgraphExec": "exec"}
+_VALUES = {
+    "CUstream": "stream",
+    "CUfunction": "function",
+    "CUgraph": "graph",
+    "CUgraphExec": "exec",
+}
 
 _HEAD = """
 static driver_api cu;
@@ -48,48 +51,13 @@ int main(int count, char** arguments) {
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """One exported name.
-
-    Attributes:
-        exported: Its name.
-        base: Its name for cuGetProcAddress.
-        since: The CUDA that brought it.
-        per_thread: Whether its default stream is the thread's.
-        kind: What it does.
-        parameters: As C text.
-    """
-
-    exported: str
-    hook: str
-    base: str
-    since: int
-    per_thread: bool
-    has_stream: bool
-    kind: str
-    parameters: str
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of hooks.def, twins as two."""
-    text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
-    text = re.sub(r"#ifndef.*?#endif", "", text, flags=re.DOTALL)
-    rows = []
-    for macro, exported, second, middle, parameters, _ in _ROW.findall(text):
-        fields = [field.strip().strip('"') for field in middle.split(",")]
-        words = " ".join(parameters.split())
-        if macro == "HOOK":
-            base, since, stream, kind = fields
-            has = stream != "NO_STREAM"
-            rows.append(
-                Row(exported, second, base, int(since), stream == "PER_THREAD", has, kind, words)
-            )
-        else:
-            hook, base, since, twin_since, kind = fields
-            rows.append(Row(exported, hook, base, int(since), False, True, kind, words))
-            rows.append(Row(second, hook, base, int(twin_since), True, True, kind, words))
-    return rows
+_SPEC = importlib.util.spec_from_file_location(
+    "check_hooks", Path(__file__).resolve().parents[2] / "tools" / "check_hooks.py"
+)
+check_hooks = importlib.util.module_from_spec(_SPEC)
+sys.modules["check_hooks"] = check_hooks
+_SPEC.loader.exec_module(check_hooks)
+read_rows = check_hooks.read_rows
 
 
 def _argument(parameter: str) -> str:
@@ -107,7 +75,7 @@ def write_sweep(table: Path, output: Path) -> None:
     rows = read_rows(table)
     for row in rows:
         name = row.exported
-        values = ", ".join(_argument(each.strip()) for each in row.parameters.split(","))
+        values = ", ".join(_argument(each.strip()) for each in row.declared.split(","))
         if row.kind == "RESOLVE":
             values = values.replace("(const char*)zeros", '"cuInit"', 1).replace("(int)0", "13000")
         lines += [

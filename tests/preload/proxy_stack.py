@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweep import write_sweep
+from proxy_sweep import write_sweep
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -87,14 +87,12 @@ def build_proxy(folder: Path, *sanitize: str) -> None:
     """The proxy as the package has it, over whatever libcuda_real.so.1 there will be."""
     stub = folder / "stub"
     stub.mkdir()
-    compile_c(
-        stub / "libcuda_real.so.1", [PROXY / "real_stub.c"], *shared("libcuda_real.so.1")
-    )
+    compile_c(stub / "libcuda_real.so.1", [PROXY / "real_stub.c"], *shared("libcuda_real.so.1"))
     sources = [path for path in sorted(PROXY.glob("*.c")) if path.name != "real_stub.c"]
     compile_c(
         folder / "libcuda.so.1",
         sources,
-        *shared("libcuda.so.1", "-fvisibility=hidden", "-Wl,-z,now"),
+        *shared("libcuda.so.1", "-fvisibility=hidden", "-Wl,-z,now", "-Wl,-z,nodelete"),
         "-Wl,--no-as-needed",
         str(stub / "libcuda_real.so.1"),
         "-Wl,-rpath,$ORIGIN",
@@ -110,7 +108,7 @@ def build_stack(folder: Path, sanitizer: str) -> Stack:
     flags = SANITIZERS[sanitizer]
     stack.driver.parent.mkdir()
     fakes = [HERE / f"fake_{part}.c" for part in ("driver", "memory", "work")]
-    # Bound within itself, as the real one is, unless the test is how the proxy takes one that is not.
+    # Bound within itself, but for the tests of how the proxy takes a driver that is not.
     bound = () if sanitizer == "unbound" else ("-Wl,-Bsymbolic",)
     compile_c(stack.driver, fakes, *shared("libcuda.so.1", "-fvisibility=hidden", *bound))
     for link in ("libcuda.so.1", "libcuda.so"):
