@@ -35,7 +35,7 @@ _LAZY = {
     "unpatch": "patch",
 }
 
-__all__ = ["NAMES", "VARIANTS", "Fusion", "parse", "split", *sorted(_LAZY)]  # noqa: PLE0604
+__all__ = ["NAMES", "VARIANTS", "Fusion", "parse", "split", *sorted(_LAZY)]
 
 
 def __getattr__(name: str) -> object:

@@ -25,8 +25,9 @@ from penstock.errors import UsageError
 
 from .arguments import as_rows, check_floating, check_like, check_shape
 from .dropout_layernorm import dropout_add
-from .layernorm_gemm import Product, fastest, needs_graph, residual_linear
+from .layernorm_gemm import needs_graph, residual_linear
 from .philox import check_probability, draw_seed
+from .product import Product, fastest
 
 _NAME = "attention_projection"
 # Values of torch.nn.attention.SDPBackend.
@@ -150,7 +151,7 @@ class _AttentionProjection(torch.autograd.Function):
             dbias = dbias if ctx.has_bias else None
         elif ctx.has_bias:
             dbias = dtotal.sum(0)
-        batch, tokens, width = qkv.shape
+        batch, tokens, _ = qkv.shape
         rows = as_rows(out.transpose(1, 2).flatten(2))
         dweight = drows.T @ rows if ctx.needs_input_grad[1] else None
         dout = (drows @ weight).view(batch, tokens, ctx.n_heads, -1).transpose(1, 2)
@@ -191,7 +192,8 @@ def attention_projection(
     p, attention_p = check_probability(p), check_probability(attention_p)
     _check(qkv, weight, bias, residual, n_heads)
     q, k, v = split_heads(qkv, n_heads)
-    kind = _kind(q, k, v, attention_p)
+    # A compiler differentiates the parts itself, and cannot follow the choice.
+    kind = None if torch.compiler.is_compiling() else _kind(q, k, v, attention_p)
     if kind is not None and needs_graph(qkv, weight, bias, residual):
         if p > 0.0 and seed is None:
             seed = draw_seed(qkv.device)

@@ -89,9 +89,7 @@ def warm(
     device = torch.device(device)
     if device.type != "cuda" or not fusion.variants:
         return
-    ways = _ways(
-        [fusion.name], config, dtype, device, batch, seq_len, training, fusion.recompute
-    )
+    ways = _ways([fusion.name], config, dtype, device, batch, seq_len, training, fusion.recompute)
     with tuning.tuning():
         ways[fusion.name]()
     del ways

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from penstock.errors import UsageError
+
 from . import kernels
 from .arguments import as_rows, check_floating, check_like, check_row, check_shape
 from .launch import device_programs, launch, seen_by_torch
@@ -92,17 +94,15 @@ def _apply(
         p = 0.0
     if p > 0.0 and seed is None:
         seed = draw_seed(first.device)
-    rows = [None if part is None else as_rows(part) for part in (x, residual)]
-    arguments = (*rows, x_bias, weight, bias, seed if p > 0.0 else None, p, eps)
+    flat_x, flat_residual = (None if part is None else as_rows(part) for part in (x, residual))
+    seed = seed if p > 0.0 else None
     grad = torch.is_grad_enabled() and any(
         part is not None and part.requires_grad for part in (x, residual, x_bias, weight, bias)
     )
     # An operator costs some 20 us of the host's time to call, a launch 10: where nobody has to
     # see the operator, it is left out.
-    if grad or seen_by_torch():
-        y, z, _, _ = torch.ops.penstock.dropout_layernorm(*arguments)
-    else:
-        y, z, _, _ = _forward(*arguments)
+    run = torch.ops.penstock.dropout_layernorm if grad or seen_by_torch() else _forward
+    y, z, _, _ = run(flat_x, flat_residual, x_bias, weight, bias, seed, p, eps)
     if x is None:
         assert residual is not None
         z = residual
@@ -117,8 +117,6 @@ def _check(
     bias: Tensor | None,
     x_bias: Tensor | None,
 ) -> None:
-    from penstock.errors import UsageError
-
     if first is None:
         raise UsageError(f"{_NAME}: neither x nor residual", remedy="at least one of them")
     check_like(_NAME, first, residual=residual, weight=weight, bias=bias, x_bias=x_bias)

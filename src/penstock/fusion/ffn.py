@@ -25,18 +25,9 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from .arguments import as_rows, check_floating, check_like, check_row, check_shape
-from .layernorm_gemm import (
-    ACTIVATIONS,
-    Folded,
-    Product,
-    activate,
-    fastest,
-    layer_norm_linear,
-    needs_graph,
-    normalise,
-    residual_linear,
-)
+from .layernorm_gemm import layer_norm_linear, needs_graph, normalise, residual_linear
 from .philox import check_probability, draw_seed
+from .product import ACTIVATIONS, Folded, Product, activate, fastest
 from .variants import RECOMPUTE_LEVELS
 
 _NAME = "layer_norm_mlp"
@@ -171,7 +162,7 @@ def layer_norm_mlp(
         activation: "gelu_tanh" or "relu".
         recompute: 0, 1 or 2, as in the table of this module.
         seed: (1,) int64; None draws one where p > 0.
-        folded: Where vectors derived from `up` are kept; see `layernorm_gemm.Folded`.
+        folded: Where vectors derived from `up` are kept; see `product.Folded`.
 
     Raises:
         UsageError: If shapes, dtypes or devices do not fit, or an argument is out of range.

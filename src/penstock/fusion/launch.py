@@ -21,7 +21,10 @@ def seen_by_torch() -> bool:
 
 
 def launch(
-    kernel: Any, grid: tuple[int, ...] | Callable[..., tuple[int, ...]], *arguments: Any, **meta: Any
+    kernel: Any,
+    grid: tuple[int, ...] | Callable[..., tuple[int, ...]],
+    *arguments: Any,
+    **meta: Any,
 ) -> None:
     """Start a kernel on the stream of its arguments' device.
 

@@ -107,13 +107,16 @@ def tuning() -> Iterator[None]:
         _active = before
 
 
-def choose(key: Key, device: torch.device, ways: Mapping[str, Way]) -> str:
+def choose(
+    key: Key, device: torch.device, ways: Mapping[str, Way], *, captured: bool = False
+) -> str:
     """Measure the ways and keep the fastest.
 
     Args:
         key: What the choice holds for, beside the GPU and the versions.
         device: Where the ways run.
         ways: By name; the first gives the result that the others must give, and wins ties.
+        captured: Whether the time within a CUDA graph counts, not that of the host.
 
     Returns:
         The name of the way chosen.
@@ -126,7 +129,7 @@ def choose(key: Key, device: torch.device, ways: Mapping[str, Way]) -> str:
             if name != first and not _same(_result(way()), wanted):
                 log.warning("fusion %s: %s gives another result, left out", key, name)
                 continue
-            times[name] = measure(way, device)
+            times[name] = measure(way, device, captured=captured)
         except Exception as error:  # a kernel that does not fit this GPU
             log.info("fusion %s: %s does not run: %s", key, name, error)
     best = min(times, key=lambda name: times[name])
@@ -158,15 +161,17 @@ def remember(key: Key, device: torch.device, name: str) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
-def measure(way: Way, device: torch.device) -> float:
+def measure(way: Way, device: torch.device, *, captured: bool = False) -> float:
     """Milliseconds of one call, the least of a few rounds of back-to-back calls.
 
     Back to back, because that is how layers follow each other: where the host is slower than the
-    GPU its time is what counts.
+    GPU its time is what counts, unless the calls are `captured`.
     """
     if device.type != "cuda":
         return _measure_on_host(way)
     way()
+    if captured:
+        return _measure_captured(way)
     once = _timed(way, 1)
     calls = max(2, min(200, int(MEASURE_MS / max(once, 1e-3))))
     return min(_timed(way, calls) for _ in range(REPEATS))
@@ -182,6 +187,20 @@ def _timed(way: Way, calls: int) -> float:
     end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) / calls
+
+
+def _measure_captured(way: Way, calls: int = 20) -> float:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        way()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            way()
+    graph.replay()
+    return min(_timed(graph.replay, 5) for _ in range(REPEATS)) / calls
 
 
 def _measure_on_host(way: Way) -> float:

@@ -8,7 +8,6 @@ imported. Anyone may call it.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
 from penstock.errors import UsageError
@@ -65,11 +64,12 @@ class Fusion:
         return ",".join(self.variants) or BASELINE
 
 
-def split(names: str) -> tuple[str, ...]:
+def split(names: str, *, what: str = "fusion") -> tuple[str, ...]:
     """The single names of a list, each known, none twice, in the order of `NAMES`.
 
     Args:
         names: Variants with commas between them, or one of "baseline" and "auto".
+        what: What the list is called in an error.
 
     Raises:
         UsageError: If a name is unknown or said twice, or stands beside "baseline" or "auto".
@@ -77,16 +77,13 @@ def split(names: str) -> tuple[str, ...]:
     words = [word.strip().lower().replace("-", "_") for word in str(names).split(",")]
     for word in words:
         if word not in NAMES:
-            near = difflib.get_close_matches(word, NAMES, n=1)
-            raise UsageError(
-                f"fusion '{word}' is unknown", remedy=near[0] if near else ", ".join(NAMES)
-            )
+            raise UsageError(f"{what} '{word}' is unknown", remedy=", ".join(NAMES))
         if words.count(word) > 1:
-            raise UsageError(f"fusion '{word}' is named twice", remedy="each variant once")
+            raise UsageError(f"{what} '{word}' is named twice", remedy="each variant once")
     alone = {BASELINE, AUTO} & set(words)
     if alone and len(words) > 1:
         raise UsageError(
-            f"fusion '{sorted(alone)[0]}' stands alone, but {len(words)} names were given",
+            f"{what} '{sorted(alone)[0]}' stands alone, but {len(words)} names were given",
             remedy="a list of " + ", ".join(VARIANTS),
         )
     return tuple(name for name in NAMES if name in words)

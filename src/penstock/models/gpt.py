@@ -99,7 +99,7 @@ class KVCache:
         return torch.arange(self.length, self.length + tokens, device=self._kv.device)
 
     def mask(self, tokens: int) -> Tensor | None:
-        """Which of the tokens so far each of the next may see, (T, S); None where causality says it.
+        """Which of the tokens so far each of the next may see, (T, S); None for is_causal.
 
         Several tokens behind a filled cache: is_causal would align the triangle to the first
         position, so the mask is spelled out, its corner at the last.
@@ -246,15 +246,19 @@ class GPT(nn.Module):
         if config.tied:
             self.lm_head.weight = self.token_embedding.weight
 
-    def forward(self, idx_BT: Tensor, cache: KVCache | None = None) -> Tensor:
+    def forward(
+        self, idx_BT: Tensor, cache: KVCache | None = None, *, last: bool = False
+    ) -> Tensor:
         """Logits of the next token at every position of this call.
 
         Args:
             idx_BT: Token ids, int64, each below `config.vocab_size`.
             cache: Keys and values of the tokens before these; the new ones are added.
+            last: Only of the last position, as generation needs: for 8 x 1,024 tokens the logits
+                of all are 0.8 GB in two bytes, more than anything else of a forward pass.
 
         Returns:
-            Logits (B, T, V) in the dtype of the weights.
+            Logits (B, T, V), or (B, 1, V), in the dtype of the weights.
 
         Raises:
             UsageError: If `idx_BT` is not 2-D, is empty, or runs past the last position.
@@ -278,7 +282,8 @@ class GPT(nn.Module):
             x_BTD = block(x_BTD, cache)
         if cache is not None:
             cache.advance(idx_BT.shape[1])
-        logits_BTV: Tensor = self.lm_head(self.final_norm(x_BTD))
+        x_BTD = self.final_norm(x_BTD)
+        logits_BTV: Tensor = self.lm_head(x_BTD[:, -1:] if last else x_BTD)
         return logits_BTV
 
 
