@@ -43,6 +43,7 @@ class Report:
     def rule(self, what: str, got: Tensor, plain: Tensor, exact: Tensor) -> None:
         """error(got) <= 2 x error(plain) + tiny, in root mean square."""
         self.checks += 1
+        got, plain, exact = got.detach(), plain.detach(), exact.detach()
         size = float(exact.double().square().mean().sqrt()) + 1e-30
         mine, theirs = (
             float((value.double() - exact.double()).square().mean().sqrt()) / size
@@ -66,11 +67,8 @@ def random(*shape: int, dtype: torch.dtype, shift: float = 0.0) -> Tensor:
 
 def gradients(outputs: tuple[Tensor, ...], inputs: list[Tensor]) -> list[Tensor]:
     grads = [torch.cos(torch.arange(o.numel(), device=o.device)).view_as(o) for o in outputs]
-    return list(
-        torch.autograd.grad(
-            outputs, inputs, [g.to(o) for g, o in zip(grads, outputs, strict=False)]
-        )
-    )
+    grads = [grad.to(output) for grad, output in zip(grads, outputs, strict=True)]
+    return list(torch.autograd.grad(outputs, inputs, grads))
 
 
 def plain_row(x: Any, residual: Any, x_bias: Any, w: Any, b: Any, stays: Tensor | None) -> Any:

@@ -141,7 +141,7 @@ def segment_row(
     for name, way in ways.items():
         step = _step(way, inputs, training)
         if name == "fused" and not training:
-            with tuning.tuning():
+            with tuning.measuring():
                 step()
         found[f"{name}_ms"] = round(tuning.measure(step, device), 4)
     return found

@@ -23,16 +23,16 @@ _LAZY = {
     "FusedParts": "modules",
     "NormLinear": "modules",
     "ResidualLinear": "modules",
-    "attention_projection": "attention_projection",
+    "attention_projection": "attention",
     "choose": "auto",
     "dropout_add": "dropout_layernorm",
     "dropout_add_layer_norm": "dropout_layernorm",
     "layer_norm_linear": "layernorm_gemm",
     "layer_norm_mlp": "ffn",
-    "patch": "patch",
+    "measuring": "tuning",
+    "patch": "huggingface",
     "residual_linear": "layernorm_gemm",
-    "tuning": "tuning",
-    "unpatch": "patch",
+    "unpatch": "huggingface",
 }
 
 __all__ = ["NAMES", "VARIANTS", "Fusion", "parse", "split", *sorted(_LAZY)]

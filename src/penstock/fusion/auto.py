@@ -63,7 +63,7 @@ def choose(
     if name is None:
         ways = _ways(combinations(), config, dtype, device, batch, seq_len, training, recompute)
         # First the ops inside the blocks, one by one; then the blocks, with that settled.
-        with tuning.tuning():
+        with tuning.measuring():
             for way in ways.values():
                 way()
         name = tuning.choose(key, device, ways)
@@ -90,7 +90,7 @@ def warm(
     if device.type != "cuda" or not fusion.variants:
         return
     ways = _ways([fusion.name], config, dtype, device, batch, seq_len, training, fusion.recompute)
-    with tuning.tuning():
+    with tuning.measuring():
         ways[fusion.name]()
     del ways
     torch.cuda.empty_cache()

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from penstock.models.configs import GPTConfig
 from penstock.models.gpt import Attention, KVCache
 
-from .attention_projection import attention_projection
+from .attention import attention_projection
 from .dropout_layernorm import dropout_add, dropout_add_layer_norm
 from .ffn import layer_norm_mlp
 from .layernorm_gemm import layer_norm_linear, residual_linear

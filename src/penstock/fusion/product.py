@@ -358,7 +358,10 @@ class Product:
     def ways(self) -> dict[str, Callable[[], Tensor]]:
         """All ways that may be possible; the plain one comes first."""
         found: dict[str, Callable[[], Tensor]] = {"torch": self.plain}
-        if self.activation == "gelu_tanh" and self.bias is not None and self.residual is None:
+        # The library's epilogue is for two-byte dtypes; elsewhere torch takes the plain product.
+        half = self.x.element_size() == 2
+        gelu = self.activation == "gelu_tanh" and self.residual is None
+        if half and gelu and self.bias is not None:
             found["cublaslt"] = self.library_epilogue
         if kernels.usable(self.x.device.type):
             kinds = {"deferred": self.deferred} if self.gamma is not None else {}
@@ -381,7 +384,7 @@ class Product:
 
 
 def fastest(product: Product, implementation: str = "auto") -> Tensor:
-    """Do a product in the way that is known to be fastest, or measure it inside `tuning()`."""
+    """Do a product in the way that is known to be fastest, or measure it inside `tuning.measuring()`."""
     if implementation == "triton":
         kernels.require()
         tile = tiles(product.x.shape[0], product.x.dtype)[-1]
