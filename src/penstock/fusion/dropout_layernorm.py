@@ -22,7 +22,7 @@ from penstock.errors import UsageError
 
 from . import kernels
 from .arguments import as_rows, check_floating, check_like, check_row, check_shape
-from .launch import device_programs, launch, seen_by_torch
+from .launch import device_programs, launch, operator, seen_by_torch
 from .philox import check_probability, draw_seed, keep, threshold
 
 _NAME = "dropout_layernorm"
@@ -327,7 +327,7 @@ def _backward(
 # ---- Operators ---------------------------------------------------------------------------------
 
 
-@torch.library.triton_op("penstock::dropout_layernorm", mutates_args=())
+@operator("dropout_layernorm")
 def _forward_op(
     x: Tensor | None,
     residual: Tensor | None,
@@ -341,7 +341,7 @@ def _forward_op(
     return _forward(x, residual, x_bias, weight, bias, seed, p, eps)
 
 
-@torch.library.triton_op("penstock::dropout_layernorm_backward", mutates_args=())
+@operator("dropout_layernorm_backward")
 def _backward_op(
     dy: Tensor | None,
     dz: Tensor | None,

@@ -20,6 +20,24 @@ def seen_by_torch() -> bool:
     return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
 
 
+def operator(name: str) -> Callable[[Callable[..., Any]], Any]:
+    """Make a function an operator ``penstock::name`` that mutates nothing.
+
+    With triton a compiler sees the kernels in it; without, torch has a complaint for each such
+    operator, so it is one that fake tensors run on the function itself, which is plain torch then.
+    """
+    full = f"penstock::{name}"
+    if kernels.installed():
+        return torch.library.triton_op(full, mutates_args=())
+
+    def register(function: Callable[..., Any]) -> Any:
+        made = torch.library.custom_op(full, function, mutates_args=())
+        made.register_fake(function)
+        return made
+
+    return register
+
+
 def launch(
     kernel: Any,
     grid: tuple[int, ...] | Callable[..., tuple[int, ...]],

@@ -53,6 +53,12 @@ def keep(seed: Tensor, rows: int, columns: int, p: float) -> Tensor:
         columns: N.
         p: Probability to be dropped.
     """
+    drawn = words(seed, rows, columns)
+    return torch.where(drawn > 2**31 - 1, drawn - 2**32, drawn) >= threshold(p)
+
+
+def words(seed: Tensor, rows: int, columns: int) -> Tensor:
+    """What is drawn for each element, (rows, columns) int64 from 0 to 2**32 - 1."""
     device = seed.device
     groups = -(-columns // 4)
     c0 = torch.arange(groups, device=device).expand(rows, groups)
@@ -64,13 +70,11 @@ def keep(seed: Tensor, rows: int, columns: int, p: float) -> Tensor:
         high_b, low_b = _multiply(c2, _MULTIPLIER_B)
         c0, c1, c2, c3 = high_b ^ c1 ^ k0, low_b, high_a ^ c3 ^ k1, low_a
         k0, k1 = (k0 + _KEY_A) & _WORD, (k1 + _KEY_B) & _WORD
-    words = torch.stack((c0, c1, c2, c3), dim=2).view(rows, 4 * groups)[:, :columns]
-    signed = torch.where(words > 2**31 - 1, words - 2**32, words)
-    return signed >= threshold(p)
+    return torch.stack((c0, c1, c2, c3), dim=2).view(rows, 4 * groups)[:, :columns]
 
 
-def _multiply(words: Tensor, by: int) -> tuple[Tensor, Tensor]:
+def _multiply(factor: Tensor, by: int) -> tuple[Tensor, Tensor]:
     """High and low word of a product of 32-bit words, by halves so that int64 never overflows."""
-    low, high = (words & 0xFFFF) * by, (words >> 16) * by
+    low, high = (factor & 0xFFFF) * by, (factor >> 16) * by
     carried = high + (low >> 16)
     return (carried >> 16) & _WORD, ((carried & 0xFFFF) << 16) | (low & 0xFFFF)

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import kernels, tuning
-from .launch import launch, seen_by_torch
+from .launch import launch, operator, seen_by_torch
 
 ACTIVATIONS = {None: 0, "gelu_tanh": 1, "relu": 2}
 
@@ -219,7 +219,7 @@ def _run_kernel(
     return out
 
 
-@torch.library.triton_op("penstock::layernorm_gemm", mutates_args=())
+@operator("layernorm_gemm")
 def _gemm_op(
     x: Tensor,
     gamma: Tensor | None,
