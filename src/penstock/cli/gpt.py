@@ -22,9 +22,9 @@ from penstock.runner.show import print_run
 from .common import STDOUT, Output, need_extra, verb
 
 MORE = (
-    "Also: --enable-prefetch, --num-streams N and --allow-oversubscription, for --memory managed; "
-    "--host-memory, --chunk-size, --look-ahead and --safety (penstock config explain safety); "
-    "--enable-cudnn-benchmark."
+    "Also, with --memory managed: --enable-prefetch, --num-streams N, --allow-oversubscription; "
+    "with resident: --compile; --host-memory, --chunk-size, --look-ahead, --safety "
+    "(penstock config explain safety); --enable-cudnn-benchmark."
 )
 
 
@@ -53,7 +53,7 @@ def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
 @click.option("--prompt", metavar="TEXT", help="Continue TEXT, by default with a model included.")
 @_count("--generate", "Tokens to continue the prompt by.  [default: 100]")
 @click.option("--temperature", type=float, default=0.7, show_default=True, help="0: most likely.")
-@_switch("--check", "Compare with the resident baseline (bit for bit, unless fused).")
+@_switch("--check", "Compare with the resident baseline.")
 @_switch("--enable-prefetch", "With managed: prefetch. vmm always does.", hidden=True)
 @_count("--num-streams", "With managed: streams for prefetches.", 3, hidden=True)
 @_switch("--allow-oversubscription", "With managed: exceed what the card has free.", hidden=True)
@@ -121,6 +121,6 @@ def _hold_check(check: Mapping[str, Any] | None) -> None:
 
 # What tunes or belongs to one way only is named in one line of the help, not in nine.
 for _parameter in command.params:
-    if _parameter.name in ("host_memory", "chunk_size", "look_ahead", "safety"):
+    if _parameter.name in ("host_memory", "chunk_size", "look_ahead", "safety", "compile"):
         assert isinstance(_parameter, click.Option)
         _parameter.hidden = True

@@ -384,7 +384,7 @@ class Product:
 
 
 def fastest(product: Product, implementation: str = "auto") -> Tensor:
-    """Do a product in the way that is known to be fastest, or measure it inside `tuning.measuring()`."""
+    """Do a product in the way known to be fastest; inside `tuning.measuring()` find it."""
     if implementation == "triton":
         kernels.require()
         tile = tiles(product.x.shape[0], product.x.dtype)[-1]
