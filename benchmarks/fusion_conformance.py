@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.library import opcheck
 
 from penstock.fusion import Fusion, auto, product
 from penstock.fusion import dropout_layernorm as rows
@@ -209,6 +210,35 @@ def check_models(report: Report) -> None:
                 report.rule(f"{what} without a graph", model.eval()(tokens), plain[0], exact[0])
 
 
+def check_operators(report: Report) -> None:
+    """The operators as torch's own checker and a whole-graph compiler see them."""
+    x, residual = (random(64, 1600, dtype=torch.bfloat16).requires_grad_() for _ in range(2))
+    w, b, x_bias = (random(1600, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
+    seed = torch.tensor([5], device="cuda")
+    arguments = (x, residual, x_bias, w, b, seed, 0.1, 1e-5)
+    opcheck(torch.ops.penstock.dropout_layernorm.default, arguments)
+    parts = (x.detach(), w.detach(), random(320, dtype=torch.float32))
+    parts += (random(320, 1600, dtype=torch.bfloat16), random(320, dtype=torch.float32), None)
+    tile = product.tiles(64, torch.bfloat16)[-1]
+    shape = [tile.m, tile.n, tile.k, tile.stages, tile.warps]
+    opcheck(torch.ops.penstock.layernorm_gemm.default, (*parts, 1, 1e-5, shape))
+
+    def block(x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        y, z = rows.dropout_add_layer_norm(x, residual, w, b, p=0.1, x_bias=x_bias, seed=seed)
+        return F.silu(y), z * 2
+
+    eager = block(x, residual)
+    compiled = torch.compile(block, fullgraph=True, dynamic=False)(x, residual)
+    inputs = [x, residual, w, b, x_bias]
+    pairs = zip(
+        (*eager, *gradients(eager, inputs)), (*compiled, *gradients(compiled, inputs)), strict=True
+    )
+    for number, (one, other) in enumerate(pairs):
+        size = float(one.float().abs().max())
+        far = float((one.float() - other.float()).abs().max())
+        report.true(f"compiled {number}: {far:.3g} of {size:.3g}", far <= 0.02 * size)
+
+
 def check_decoder(report: Report) -> None:
     config = get_config("gpt2_xl", n_layers=2, vocab_size=512)
     with torch.device("cuda"):
@@ -232,6 +262,7 @@ CHECKS: tuple[Callable[[Report], None], ...] = (
     check_masks,
     check_products,
     check_models,
+    check_operators,
     check_decoder,
 )
 

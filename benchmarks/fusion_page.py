@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "fusion" / "h200.json"
 PAGE = ROOT / "docs" / "fusion.md"
 TEXT = Path(__file__).with_name("fusion_page.md")
-NOTE = """<!-- Written by benchmarks/fusion_page.py from benchmarks/results/fusion/h200.json, if it is
-there, and the text in benchmarks/fusion_page.md; change those. -->
+NOTE = """<!-- Written by benchmarks/fusion_page.py from benchmarks/results/fusion/h200.json and the
+text in benchmarks/fusion_page.md; change those. -->
 """
 SHORT = {"dropout_layernorm,attention_layernorm,attention_projection,ffn_layernorm": "all four"}
 MIB = 2**20
@@ -134,7 +134,7 @@ def training(figures: Figures) -> str:
             "of baseline",
             "peak GiB",
             "of baseline",
-            "peak beside weights",
+            "peak of forward beside weights",
         ],
         rows,
     )

@@ -22,9 +22,9 @@ from penstock.runner.show import print_run
 from .common import STDOUT, Output, need_extra, verb
 
 MORE = (
-    "Also, with --memory managed: --enable-prefetch, --num-streams N, --allow-oversubscription; "
-    "with resident: --compile; --host-memory, --chunk-size, --look-ahead, --safety "
-    "(penstock config explain safety); --enable-cudnn-benchmark."
+    "Also: --enable-prefetch, --num-streams N, --allow-oversubscription (managed); --compile "
+    "(resident); --host-memory, --chunk-size, --look-ahead, --safety (penstock config explain "
+    "safety); --enable-cudnn-benchmark."
 )
 
 

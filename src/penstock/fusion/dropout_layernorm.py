@@ -234,6 +234,8 @@ def _forward(
     seed: Tensor | None,
     p: float,
     eps: float,
+    *,
+    wrapped: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     first = x if x is not None else residual
     assert first is not None
@@ -241,7 +243,7 @@ def _forward(
         return reference_forward(x, residual, x_bias, weight, bias, seed, p, eps)
     from .kernels import row
 
-    m, n = first.shape
+    m, n = first.shape[0], int(first.shape[1])  # a kernel is for one width
     stats = m if weight is not None else 0
     y = first.new_empty((m, n) if weight is not None else (0,))
     z = first.new_empty((m, n) if x is not None else (0,))
@@ -269,6 +271,7 @@ def _forward(
         STORE_Z=x is not None,
         BLOCK=block,
         num_warps=warps,
+        wrapped=wrapped,
     )
     return y, z, mean, rstd
 
@@ -284,11 +287,11 @@ def _backward(
     p: float,
     x_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    if not _on_kernel(z) or z.shape[0] == 0:
+    if not _on_kernel(z) or z.numel() == 0:
         return reference_backward(dy, dz, z, weight, mean, rstd, seed, p, x_bias)
     from .kernels import row
 
-    m, n = z.shape
+    m, n = z.shape[0], int(z.shape[1])
     block, warps = _block(n)
     programs = min(m, device_programs(z.device, per_processor=4 if block <= 2048 else 2))
 
@@ -316,6 +319,7 @@ def _backward(
         HAS_X_BIAS=x_bias,
         BLOCK=block,
         num_warps=warps,
+        wrapped=True,  # only operators have a backward
     )
     sums = [
         part.sum(0).to(z.dtype) if part.numel() else z.new_empty(0)
@@ -338,7 +342,7 @@ def _forward_op(
     p: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _forward(x, residual, x_bias, weight, bias, seed, p, eps)
+    return _forward(x, residual, x_bias, weight, bias, seed, p, eps, wrapped=True)
 
 
 @operator("dropout_layernorm_backward")

@@ -38,18 +38,15 @@ def operator(name: str) -> Callable[[Callable[..., Any]], Any]:
     return register
 
 
-def launch(
-    kernel: Any,
-    grid: tuple[int, ...] | Callable[..., tuple[int, ...]],
-    *arguments: Any,
-    **meta: Any,
-) -> None:
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, wrapped: bool, **meta: Any) -> None:
     """Start a kernel on the stream of its arguments' device.
 
     Args:
         kernel: A function under ``triton.jit``.
         grid: Programs in each dimension.
         arguments: Positional arguments of the kernel.
+        wrapped: Whether this is the body of an `operator`, which torch may be tracing; elsewhere
+            the wrapper would trace too, at ten times the cost of a launch.
         meta: Its constexprs, and num_warps or num_stages.
     """
     if kernels.interpreted():
@@ -61,8 +58,10 @@ def launch(
         if "steps" in meta:
             meta["steps"] = numpy.int64(meta["steps"])
         kernel[grid](*arguments, **meta)
-    else:
+    elif wrapped:
         torch.library.wrap_triton(kernel)[grid](*arguments, **meta)
+    else:
+        kernel[grid](*arguments, **meta)
 
 
 @functools.cache

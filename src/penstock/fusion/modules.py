@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -25,7 +24,7 @@ from penstock.models.gpt import Attention, KVCache
 from .attention import attention_projection
 from .dropout_layernorm import dropout_add, dropout_add_layer_norm
 from .ffn import layer_norm_mlp
-from .layernorm_gemm import layer_norm_linear, residual_linear
+from .layernorm_gemm import layer_norm_linear, needs_graph, residual_linear
 from .product import Folded
 from .variants import Fusion, parse
 
@@ -159,7 +158,8 @@ class FusedAttention(Attention):
         """
         fusion, p = self.fusion, self.dropout_p if self.training else 0.0
         qkv_BTE = self.qkv(x_BTD, norm if fusion.attention_layernorm else None)
-        if torch.is_grad_enabled() and cache is None and self._with_residual(p):
+        graph = needs_graph(qkv_BTE, stream, self.out.weight)
+        if graph and cache is None and self._with_residual(p):
             return attention_projection(
                 qkv_BTE,
                 self.out.weight,
@@ -208,7 +208,7 @@ class FusedMLP(nn.Module):
                 return Pending(hidden_BTD, self.down.bias, stream_BTD, p)
             return stream_BTD + self.dropout(self.down(inner_BTF))  # type: ignore[no-any-return]
         stream_BTD = stream.add() if isinstance(stream, Pending) else stream
-        if p == 0.0 and not torch.is_grad_enabled():
+        if p == 0.0 and not needs_graph(stream_BTD, *norm.parameters(), *self.parameters()):
             inner_BTF = self.up(stream_BTD, norm, "gelu_tanh")
             return self.down(inner_BTF, stream_BTD)  # type: ignore[no-any-return]
         return layer_norm_mlp(

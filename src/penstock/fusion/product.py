@@ -183,6 +183,8 @@ def _run_kernel(
     activation: int,
     eps: float,
     tile: list[int],
+    *,
+    wrapped: bool = False,
 ) -> Tensor:
     from .kernels import gemm
 
@@ -215,6 +217,7 @@ def _run_kernel(
         GROUP_M=8,
         num_stages=stages,
         num_warps=warps,
+        wrapped=wrapped,
     )
     return out
 
@@ -231,7 +234,9 @@ def _gemm_op(
     eps: float,
     tile: list[int],
 ) -> Tensor:
-    return _run_kernel(x, gamma, w_gamma, weight, bias, residual, activation, eps, tile)
+    return _run_kernel(
+        x, gamma, w_gamma, weight, bias, residual, activation, eps, tile, wrapped=True
+    )
 
 
 def kernel_product(
