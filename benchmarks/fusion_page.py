@@ -209,7 +209,8 @@ def chosen(figures: Figures) -> str:
         group = [
             row
             for row in figures.of(work, model=choice["model"], batch=choice["batch"])
-            if row.get("recompute", 1) == 1 and row.get("dropout", 0.1) == 0.1
+            if row.get("recompute", 1) == 1
+            and row.get("dropout", choice["dropout"]) == choice["dropout"]
         ]
         mine = [row["median_ms"] for row in group if row["fusion"] == choice["fusion"]]
         single = [row for row in group if "," not in row["fusion"]]
@@ -217,7 +218,8 @@ def chosen(figures: Figures) -> str:
             best = min(single, key=lambda row: row["median_ms"])
             rows.append(
                 [
-                    f"{work}, {choice['model']}, batch {choice['batch']}",
+                    f"{work}, {choice['model']}, batch {choice['batch']}"
+                    + (f", dropout {choice['dropout']:g}" if choice["training"] else ""),
                     SHORT.get(choice["fusion"], choice["fusion"].replace(",", ", ")),
                     f"{min(mine):.2f}",
                     f"{best['fusion']}, {best['median_ms']:.2f}",

@@ -173,7 +173,13 @@ def tune(suite: Suite, model: str, plain: GPT, batch: int, *, training: bool) ->
         config, dtype=DTYPE, device="cuda:0", batch=batch, seq_len=SEQ_LEN, training=training
     )
     suite.document.setdefault("auto", []).append(
-        {"model": model, "batch": batch, "training": training, "fusion": fusion.name}
+        {
+            "model": model,
+            "batch": batch,
+            "training": training,
+            "dropout": config.dropout,
+            "fusion": fusion.name,
+        }
     )
     return fusion.name
 

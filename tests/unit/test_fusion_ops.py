@@ -323,6 +323,15 @@ def test_strided_rows_and_transposed_weights_are_taken_as_they_are():
     )
 
 
+def test_nothing_to_drop_and_nothing_to_add_is_a_copy():
+    for x in (random(3, 8), random(3, 8).requires_grad_()):
+        out = dropout_add(x, None, p=0.0)
+        assert torch.equal(out, x)
+        assert out.data_ptr() != x.data_ptr()
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    assert torch.equal(grad, torch.ones_like(x))
+
+
 def test_no_rows_are_no_error():
     x, w, b = random(0, 16).requires_grad_(), random(16), random(16)
     y, z = dropout_add_layer_norm(x, x, w, b, p=0.5)

@@ -24,7 +24,7 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from .arguments import as_rows, check_floating, check_like, check_shape
-from .dropout_layernorm import dropout_add
+from .dropout_layernorm import backward_rows, dropout_add, forward_rows
 from .layernorm_gemm import needs_graph, residual_linear
 from .philox import check_probability, draw_seed
 from .product import Product, fastest
@@ -133,7 +133,7 @@ class _AttentionProjection(torch.autograd.Function):
         rows = as_rows(out.transpose(1, 2).flatten(2))
         if seed is None:
             return fastest(Product(rows, None, None, weight, bias, residual, None, 0.0, None))
-        _, total, _, _ = torch.ops.penstock.dropout_layernorm(
+        _, total, _, _ = forward_rows(
             F.linear(rows, weight), residual, bias, None, None, seed, p, 0.0
         )
         return total
@@ -145,7 +145,7 @@ class _AttentionProjection(torch.autograd.Function):
         drows, dbias = dtotal, None
         if seed is not None:
             nothing = torch.empty(0, dtype=torch.float32, device=dtotal.device)
-            _, drows, _, _, dbias = torch.ops.penstock.dropout_layernorm_backward(
+            _, drows, _, _, dbias = backward_rows(
                 None, dtotal, dtotal, None, nothing, nothing, seed, ctx.p, ctx.has_bias
             )
             dbias = dbias if ctx.has_bias else None

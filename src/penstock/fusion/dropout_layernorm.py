@@ -99,10 +99,11 @@ def _apply(
     grad = torch.is_grad_enabled() and any(
         part is not None and part.requires_grad for part in (x, residual, x_bias, weight, bias)
     )
-    # An operator costs some 20 us of the host's time to call, a launch 10: where nobody has to
-    # see the operator, it is left out.
-    run = torch.ops.penstock.dropout_layernorm if grad or seen_by_torch() else _forward
-    y, z, _, _ = run(flat_x, flat_residual, x_bias, weight, bias, seed, p, eps)
+    arguments = (flat_x, flat_residual, x_bias, weight, bias, seed, p, eps)
+    if grad and not seen_by_torch():
+        y, z, _, _ = _Rows.apply(*arguments)
+    else:
+        y, z, _, _ = forward_rows(*arguments)
     if x is None:
         assert residual is not None
         z = residual
@@ -160,7 +161,8 @@ def reference_forward(
             z = torch.where(stays, z * (1.0 / (1.0 - p)), 0.0)
         if residual is not None:
             z = z + _wide(residual)
-    stored = z.to(first.dtype)
+    # An operator must not return its input: nothing to drop and nothing to add is a copy.
+    stored = z.to(first.dtype, copy=z is x)
     if weight is None:
         return stored.new_empty(0), stored, z.new_empty(0), z.new_empty(0)
     z = _wide(stored)
@@ -286,13 +288,18 @@ def _backward(
     seed: Tensor | None,
     p: float,
     x_bias: bool,
+    *,
+    wrapped: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     if not _on_kernel(z) or z.numel() == 0:
         return reference_backward(dy, dz, z, weight, mean, rstd, seed, p, x_bias)
     from .kernels import row
 
     m, n = z.shape[0], int(z.shape[1])
-    block, warps = _block(n)
+    block, _ = _block(n)
+    # Half as many elements a thread as in forward: with the column sums 16 take 165 registers,
+    # and one thread block of 8 warps would have a processor to itself.
+    warps = max(1, min(16, block // 256))
     programs = min(m, device_programs(z.device, per_processor=4 if block <= 2048 else 2))
 
     def partial(wanted: bool) -> Tensor:
@@ -319,7 +326,7 @@ def _backward(
         HAS_X_BIAS=x_bias,
         BLOCK=block,
         num_warps=warps,
-        wrapped=True,  # only operators have a backward
+        wrapped=wrapped,
     )
     sums = [
         part.sum(0).to(z.dtype) if part.numel() else z.new_empty(0)
@@ -357,7 +364,7 @@ def _backward_op(
     p: float,
     x_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _backward(dy, dz, z, weight, mean, rstd, seed, p, x_bias)
+    return _backward(dy, dz, z, weight, mean, rstd, seed, p, x_bias, wrapped=True)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -382,12 +389,13 @@ def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple
         dz = None
     if dy is None and dz is None:
         return (None,) * 8
-    dy, dz = (None if part is None else part.contiguous() for part in (dy, dz))
+    dy = None if dy is None else dy.contiguous()
+    dz = None if dz is None else dz.contiguous()
     if weight is None and seed is None:  # a sum
         assert dz is not None
         dbias_x = dz.sum(0) if has_x_bias else None
         return (dz, dz if has_residual else None, dbias_x, *([None] * 5))
-    dresidual, dx, dweight, dbias, dx_bias = torch.ops.penstock.dropout_layernorm_backward(
+    dresidual, dx, dweight, dbias, dx_bias = backward_rows(
         dy, dz, z, weight, mean, rstd, seed, ctx.p, has_x_bias
     )
     if weight is None:
@@ -403,3 +411,49 @@ def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple
 
 
 _forward_op.register_autograd(_gradients, setup_context=_setup)
+
+
+class _Rows(torch.autograd.Function):
+    """The same for autograd alone, without the operator's way through the dispatcher."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # type: ignore[override]
+        return _forward(*arguments)
+
+    setup_context = staticmethod(_setup)
+    backward = staticmethod(_gradients)
+
+
+# An operator costs the host several times what a launch does: where nothing has to see the
+# operator, these leave it out.
+
+
+def forward_rows(
+    x: Tensor | None,
+    residual: Tensor | None,
+    x_bias: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    p: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """y, z, mean and rstd of rows: kernel or reference, as an operator if torch has to see it."""
+    run = torch.ops.penstock.dropout_layernorm if seen_by_torch() else _forward
+    return run(x, residual, x_bias, weight, bias, seed, p, eps)
+
+
+def backward_rows(
+    dy: Tensor | None,
+    dz: Tensor | None,
+    z: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    seed: Tensor | None,
+    p: float,
+    x_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients as `reference_backward` gives them, in the same two ways."""
+    run = torch.ops.penstock.dropout_layernorm_backward if seen_by_torch() else _backward
+    return run(dy, dz, z, weight, mean, rstd, seed, p, x_bias)

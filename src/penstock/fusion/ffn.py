@@ -25,6 +25,7 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from .arguments import as_rows, check_floating, check_like, check_row, check_shape
+from .dropout_layernorm import backward_rows, forward_rows
 from .layernorm_gemm import layer_norm_linear, needs_graph, normalise, residual_linear
 from .philox import check_probability, draw_seed
 from .product import ACTIVATIONS, Folded, Product, activate, fastest
@@ -89,9 +90,7 @@ class _FeedForward(torch.autograd.Function):
         ctx.has_biases = up_bias is not None, down_bias is not None
         if seed is None:
             return fastest(Product(after, None, None, down, down_bias, x, None, 0.0, None))
-        _, out, _, _ = torch.ops.penstock.dropout_layernorm(
-            F.linear(after, down), x, down_bias, None, None, seed, p, 0.0
-        )
+        _, out, _, _ = forward_rows(F.linear(after, down), x, down_bias, None, None, seed, p, 0.0)
         return out
 
     @staticmethod
@@ -111,11 +110,11 @@ class _FeedForward(torch.autograd.Function):
         del before, dinner
         dup = dbefore.T @ normalise(x, gamma, beta, ctx.eps)[0] if wanted[3] else None
         dup_bias = dbefore.sum(0) if has_up_bias else None
-        dx, _, dgamma, dbeta, _ = torch.ops.penstock.dropout_layernorm_backward(
+        dx, _, dgamma, dbeta, _ = backward_rows(
             dbefore @ up, dout, x, gamma, mean, rstd, None, 0.0, False
         )
-        dbeta = dbeta if beta is not None else None
-        return (dx, dgamma, dbeta, dup, dup_bias, ddown, ddown_bias, *([None] * 5))
+        dbeta_or_none = dbeta if beta is not None else None
+        return (dx, dgamma, dbeta_or_none, dup, dup_bias, ddown, ddown_bias, *([None] * 5))
 
 
 def _through_dropout(
@@ -125,7 +124,7 @@ def _through_dropout(
     if seed is None:
         return dout, dout.sum(0) if has_bias else None
     nothing = torch.empty(0, dtype=torch.float32, device=dout.device)
-    _, dinner, _, _, dbias = torch.ops.penstock.dropout_layernorm_backward(
+    _, dinner, _, _, dbias = backward_rows(
         None, dout, dout, None, nothing, nothing, seed, p, has_bias
     )
     return dinner, dbias if has_bias else None

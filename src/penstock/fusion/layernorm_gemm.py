@@ -16,8 +16,8 @@ from torch import Tensor
 
 from penstock.errors import UsageError
 
-from . import dropout_layernorm as _operators  # noqa: F401  registers the LayerNorm's operators
 from .arguments import as_rows, check_floating, check_like, check_row, check_shape
+from .dropout_layernorm import backward_rows, forward_rows
 from .product import ACTIVATIONS, Folded, Product, activate, fastest
 
 IMPLEMENTATIONS = ("auto", "torch", "triton")
@@ -52,7 +52,7 @@ class _LayerNormLinear(torch.autograd.Function):
         dweight = None
         if ctx.needs_input_grad[3]:
             dweight = dout.T @ normalise(x, gamma, beta, ctx.eps)[0]
-        dx, _, dgamma, dbeta, _ = torch.ops.penstock.dropout_layernorm_backward(
+        dx, _, dgamma, dbeta, _ = backward_rows(
             dout @ weight, None, x, gamma, mean, rstd, None, 0.0, False
         )
         dbias = dout.sum(0) if ctx.has_bias else None
@@ -63,9 +63,7 @@ def normalise(
     x: Tensor, gamma: Tensor, beta: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """LayerNorm of rows, its means and its 1 / sigma; called again it gives the same bits."""
-    y, _, mean, rstd = torch.ops.penstock.dropout_layernorm(
-        None, x, None, gamma, beta, None, 0.0, eps
-    )
+    y, _, mean, rstd = forward_rows(None, x, None, gamma, beta, None, 0.0, eps)
     return y, mean, rstd
 
 
