@@ -277,7 +277,7 @@ def parts(suite: Suite) -> dict[str, list[Callable[[], None]]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--limit", type=float, default=510.0, help="seconds for all of it")
+    parser.add_argument("--limit", type=float, default=480.0, help="seconds for all of it")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     suite = Suite(parser.parse_args())
     logging.basicConfig(level=logging.WARNING)

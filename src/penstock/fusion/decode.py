@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One token at a time as a CUDA graph: the host starts one thing a token instead of hundreds.
 
-A step of a small model is all launches: 48 layers of some 13 kernels at 4 to 5 us each take longer
-than reading 3 GB of weights. `Decoder` captures a step for caches of up to 128, 256, 512 tokens
+A step of a small model is all launches: hundreds of kernels, each shorter than it takes the host to
+start it. `Decoder` captures a step for caches of up to 128, 256, 512 tokens
 and so on (a graph has fixed shapes, and attention reads the cache it was captured with), and
 replays the smallest that holds the tokens so far. What has changed since, the position, lies on the
 device. Everything that a replay touches was allocated before and stays where it is, so the model

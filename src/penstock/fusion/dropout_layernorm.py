@@ -398,11 +398,10 @@ def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple
     dresidual, dx, dweight, dbias, dx_bias = backward_rows(
         dy, dz, z, weight, mean, rstd, seed, ctx.p, has_x_bias
     )
-    if weight is None:
-        dresidual = dz
+    summed = dz if weight is None else dresidual
     return (
-        (dx if seed is not None else dresidual) if has_x else None,
-        dresidual if has_residual else None,
+        (dx if seed is not None else summed) if has_x else None,
+        summed if has_residual else None,
         dx_bias if has_x_bias else None,
         dweight if weight is not None else None,
         dbias if ctx.has_bias else None,
@@ -424,8 +423,8 @@ class _Rows(torch.autograd.Function):
     backward = staticmethod(_gradients)
 
 
-# An operator costs the host several times what a launch does: where nothing has to see the
-# operator, these leave it out.
+# An operator goes through the dispatcher and a check of what it returns: where nothing has to see
+# it, these leave it out.
 
 
 def forward_rows(

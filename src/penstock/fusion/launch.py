@@ -46,7 +46,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, wrapped: bool, *
         grid: Programs in each dimension.
         arguments: Positional arguments of the kernel.
         wrapped: Whether this is the body of an `operator`, which torch may be tracing; elsewhere
-            the wrapper would trace too, at ten times the cost of a launch.
+            the wrapper would go through torch's tracing for nothing.
         meta: Its constexprs, and num_warps or num_stages.
     """
     if kernels.interpreted():

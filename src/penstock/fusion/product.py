@@ -60,7 +60,7 @@ class Tile:
         return (self.m + self.n) * self.k * element * self.stages
 
 
-# Few, because each is compiled for each combination of epilogues, 1 to 2 s apiece.
+# Few, because each is compiled for each combination of epilogues, 0.5 to 2 s apiece.
 WIDE_TILES = (
     Tile(128, 256, 64, 3, 8),
     Tile(128, 128, 64, 4, 8),
