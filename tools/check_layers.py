@@ -67,7 +67,7 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
     "__init__": None,
     "__main__": None,
 }
-HEAVY = {"torch", "numpy", "safetensors", "tokenizers", "transformers", "rich"}
+HEAVY = {"torch", "triton", "numpy", "safetensors", "tokenizers", "transformers", "rich"}
 HEAVY_OK = {"torch", "trace", "models", "fusion", "runner", "finetune"}
 
 

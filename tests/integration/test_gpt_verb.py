@@ -204,13 +204,13 @@ def test_managed_memory_refuses_to_oversubscribe(capsys):
 def test_a_check_that_does_not_hold_is_exit_1_with_the_numbers(capsys, monkeypatch):
     paged = modes._paged
 
-    def one_weight_off(request, subject, device, load):
+    def one_weight_off(request, subject, device, load, fusion):
         def loaded(name, destination):
             load(name, destination)
             if name == "lm_head.weight":
                 destination[3, 5] += 0.5
 
-        return paged(request, subject, device, loaded)
+        return paged(request, subject, device, loaded, fusion)
 
     monkeypatch.setattr(modes, "_paged", one_weight_off)
     code, out, err = gpt(capsys, *QUICK, "--check", "--json")
@@ -380,6 +380,9 @@ def test_more_than_the_positions_is_exit_2(words, message, checkpoint, capsys):
         (["--dtype", "int4"], "unknown dtype 'int4'"),
         (["--memory", "uvm"], "--memory 'uvm' is unknown"),
         (["--fusion", "magic"], "--fusion 'magic' is unknown"),
+        (["--fusion", "auto,ffn_layernorm"], "--fusion 'auto' stands alone"),
+        (["--compile"], "--compile with --memory vmm"),
+        (["--compile", "--memory", "resident", "--fusion", "auto"], "--fusion auto, which is"),
         (["--gpu-memory", "8GiBi"], "unknown unit 'GiBi'"),
         (["--gpu-memory", "0"], "no memory at all"),
         (["--gpu-memory", "120%"], "more than all"),

@@ -24,6 +24,7 @@ VALUES = {
 }
 CHOICES = {
     "safety": ["strict", "strict", "strict", "strict"],
+    "fusion": ["auto", "ffn_layernorm", "baseline", "dropout_layernorm,ffn_layernorm"],
     "log_level": ["error", "info", "debug", "error"],
     "allocator_stitch_when": ["never", "when-full", "after-release", "never"],
 }

@@ -62,3 +62,20 @@ def test_a_list_that_ends_early_differs():
     comparison = Comparison()
     comparison.add_all([torch.zeros(3)], [torch.zeros(3), torch.zeros(3)])
     assert (comparison.outputs, comparison.different) == (2, 1)
+
+
+def test_with_a_tolerance_the_root_mean_square_counts():
+    wanted = torch.ones(1000)
+    got = wanted.clone()
+    got[0] += 1.0  # a thirtieth in root mean square
+    comparison = Comparison(0.05)
+    comparison.add(got, wanted)
+    assert comparison.equal
+    assert comparison.max_relative_rms == pytest.approx(1000**-0.5)
+    assert comparison.max_abs_diff == 1.0
+    strict = Comparison(0.03)
+    strict.add(got, wanted)
+    assert not strict.equal
+    got[1] = math.nan
+    comparison.add(got, wanted)
+    assert not comparison.equal

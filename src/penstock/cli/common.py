@@ -103,6 +103,11 @@ def verb(*fields: str, json_output: bool = True) -> Callable[[Callable[..., Any]
         if json_output:
             decorated = _json_option(decorated)
         for option in reversed(chosen):
+            if option.kind.name == "boolean":  # a switch: off is what it is without
+                decorated = click.option(
+                    option.flag, option.field, is_flag=True, default=None, help=option.summary
+                )(decorated)
+                continue
             metavar = option.kind.name.upper()
             decorated = click.option(
                 option.flag, option.field, metavar=metavar, help=option.summary

@@ -22,9 +22,9 @@ from penstock.runner.show import print_run
 from .common import STDOUT, Output, need_extra, verb
 
 MORE = (
-    "Also: --enable-prefetch, --num-streams N and --allow-oversubscription, for --memory managed; "
-    "--host-memory, --chunk-size, --look-ahead and --safety (penstock config explain safety); "
-    "--enable-cudnn-benchmark."
+    "Also: --enable-prefetch, --num-streams N, --allow-oversubscription (managed); --compile "
+    "(resident); --host-memory, --chunk-size, --look-ahead, --safety (penstock config explain "
+    "safety); --enable-cudnn-benchmark."
 )
 
 
@@ -43,7 +43,6 @@ def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
 @click.command(epilog=MORE)
 @click.option("--model", metavar="NAME", help="gpt2_small (default) to gpt2_xl, gpt3_6.7b and up.")
 @click.option("--memory", metavar="HOW", default="vmm", help="vmm (default), managed or resident.")
-@click.option("--fusion", metavar="VARIANT", default="baseline", help="baseline (default).")
 @_count("--batch", "Sequences a step.", 1)
 @_count("--seq-len", "Tokens a sequence.  [default: 1024]")
 @click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")
@@ -54,12 +53,15 @@ def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
 @click.option("--prompt", metavar="TEXT", help="Continue TEXT, by default with a model included.")
 @_count("--generate", "Tokens to continue the prompt by.  [default: 100]")
 @click.option("--temperature", type=float, default=0.7, show_default=True, help="0: most likely.")
-@_switch("--check", "Compare with the resident baseline, bit for bit.")
+@_switch("--check", "Compare with the resident baseline.")
 @_switch("--enable-prefetch", "With managed: prefetch. vmm always does.", hidden=True)
 @_count("--num-streams", "With managed: streams for prefetches.", 3, hidden=True)
 @_switch("--allow-oversubscription", "With managed: exceed what the card has free.", hidden=True)
 @_switch("--enable-cudnn-benchmark", "Let cuDNN try its algorithms; a GPT has none.", hidden=True)
-@verb("device", "gpu_memory", "host_memory", "chunk_size", "look_ahead", "safety")
+@verb(
+    *("device", "gpu_memory", "host_memory", "chunk_size", "look_ahead", "safety"),
+    *("fusion", "compile"),
+)
 def command(settings: Settings, output: Output, **flags: Any) -> None:
     """Run a GPT within a budget of device memory.
 
@@ -71,6 +73,8 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
     request = checked(
         Request(
             settings=settings,
+            fusion=settings.fusion,
+            compile=settings.compile,
             prefetch=flags.pop("enable_prefetch"),
             cudnn_benchmark=flags.pop("enable_cudnn_benchmark"),
             **flags,
@@ -101,6 +105,13 @@ def _hold_check(check: Mapping[str, Any] | None) -> None:
         FailedError: With the numbers.
     """
     if check is not None and not check["equal"]:
+        if check["tolerance"]:
+            raise FailedError(
+                f"--check: {check['different']} of {check['outputs']} outputs are further from the "
+                f"resident baseline than rounding explains: {check['max_relative_rms']:.2g} of its "
+                f"root mean square, {check['tolerance']:g} allowed",
+                remedy="--fusion baseline without --compile, which is compared bit for bit",
+            )
         raise FailedError(
             f"--check: {check['different']} of {check['outputs']} outputs differ from the resident "
             f"baseline, by up to {check['max_abs_diff']:g}",
@@ -110,6 +121,6 @@ def _hold_check(check: Mapping[str, Any] | None) -> None:
 
 # What tunes or belongs to one way only is named in one line of the help, not in nine.
 for _parameter in command.params:
-    if _parameter.name in ("host_memory", "chunk_size", "look_ahead", "safety"):
+    if _parameter.name in ("host_memory", "chunk_size", "look_ahead", "safety", "compile"):
         assert isinstance(_parameter, click.Option)
         _parameter.hidden = True

@@ -46,6 +46,19 @@ def choice(*values: str) -> Kind:
     return Kind("choice", read, ", ".join(values))
 
 
+def choices(*values: str) -> Kind:
+    """Some of a few words, with commas between them; which go together is for the user to know."""
+
+    def read(value: Any, name: str) -> str:
+        words = [word.strip().lower() for word in str(value).split(",")]
+        for word in words:
+            if word not in values:
+                raise UsageError(f"{name} '{word}' is unknown", remedy=", ".join(values))
+        return ",".join(words)
+
+    return Kind("choices", read, "some of " + ", ".join(values))
+
+
 def device() -> Kind:
     """``auto``, ``cuda``, ``cuda:N`` or ``emulated``."""
     forms = "auto, cuda, cuda:N, emulated"

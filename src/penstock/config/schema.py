@@ -26,6 +26,16 @@ PREFIX = "PENSTOCK_"
 # When the allocator stitches, in the order of GMLake's defragLevel.
 STITCH_WHEN = ("first", "when-full", "after-release", "never")
 
+# What `penstock.fusion` can fuse, in its own order.
+FUSIONS = (
+    "baseline",
+    "dropout_layernorm",
+    "attention_layernorm",
+    "attention_projection",
+    "ffn_layernorm",
+    "auto",
+)
+
 # Variables that are read, but are not options: they must be known before options are.
 OTHER_VARIABLES: dict[str, str] = {
     "PENSTOCK_LIBRARY": "another libpenstock.so than the one that came with the package",
@@ -187,6 +197,21 @@ class Settings:
         details="normal leaves it mapped until that must change, which makes a steady iteration "
         "free of mapping calls. strict unmaps it as soon as its last use is over, so that a "
         "kernel that reads a block it did not declare faults instead of reading other data.",
+    )
+    fusion: str = _option(
+        "baseline",
+        kinds.choices(*FUSIONS),
+        "What is fused in each layer: a list of variants.",
+        details="Every variant computes the same function of the same weights. baseline is torch's "
+        "own layers, auto what was measured fastest for this GPU, dtype and shape; both stand "
+        "alone. docs/fusion.md says what each does and when it pays.",
+    )
+    compile: bool = _option(
+        False,
+        kinds.boolean(),
+        "Compile the layers with torch.compile.",
+        details="For --memory resident: where weights are paged, the hooks between modules leave "
+        "a compiler nothing to fuse.",
     )
     log_level: str = _option(
         "warning",

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from penstock.errors import FailedError
 from penstock.models.checkpoint import open_checkpoint
 from penstock.models.configs import GPTConfig
-from penstock.models.gpt import GPT, build_on_meta
+from penstock.models.gpt import GPT, Parts, build_on_meta
 
 __all__ = ["Loader", "load_model", "open_checkpoint", "synthetic_loader"]
 
@@ -105,6 +105,7 @@ def load_model(
     *,
     dtype: object = "float32",
     device: torch.device | str = "cpu",
+    parts: Parts | None = None,
 ) -> GPT:
     """An ordinary model in eval mode, all of it on `device`, filled by `load`.
 
@@ -115,11 +116,12 @@ def load_model(
         load: A loader of this module or of a checkpoint.
         dtype: Dtype of all parameters, named as in `configs.dtype_name`.
         device: Where they end up.
+        parts: What the model is put together from; None for torch's own layers.
 
     Raises:
         PenstockError: Whatever `load` raises.
     """
-    model = build_on_meta(config, dtype=dtype)
+    model = build_on_meta(config, dtype=dtype, parts=parts)
     filled: dict[int, nn.Parameter] = {}
     for module_name, module in model.named_modules():
         for leaf, parameter in list(module.named_parameters(recurse=False)):

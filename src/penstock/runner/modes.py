@@ -16,6 +16,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from penstock.errors import OutOfMemory
+from penstock.fusion.modules import parts_for
+from penstock.fusion.variants import Fusion
 from penstock.host import check_host_memory, memory_sizes
 from penstock.models.weights import Loader, load_model
 from penstock.report.progress import Advance, Progress
@@ -47,7 +49,13 @@ class Held:
 
 @contextmanager
 def hold(
-    request: Request, subject: Subject, device: RunDevice, memory: str, progress: Progress
+    request: Request,
+    subject: Subject,
+    device: RunDevice,
+    memory: str,
+    progress: Progress,
+    *,
+    fusion: Fusion | None = None,
 ) -> Iterator[Held]:
     """Hold the subject in one of the ways.
 
@@ -57,6 +65,7 @@ def hold(
         device: Where it runs.
         memory: "vmm", "managed" or "resident"; not always the request's own.
         progress: Shows how far the loading is.
+        fusion: Variants of the layers, compiled where the request says so; None is the baseline.
 
     Raises:
         OutOfMemory: If the budget, the card or the host cannot hold what must be held.
@@ -66,8 +75,17 @@ def hold(
     with ExitStack() as stack:
         with progress.stage(title, subject.weight_bytes) as advance:
             load = _counting(subject.load, advance)
-            held = stack.enter_context(way(request, subject, device, load))
+            held = stack.enter_context(way(request, subject, device, load, fusion or Fusion()))
+        if fusion is not None and request.compile:
+            _compile(held.model)
         yield held
+
+
+def _compile(model: nn.Module) -> None:
+    """Compile the blocks in place; all are of one shape, so one compilation serves them all."""
+    blocks = model.get_submodule("blocks")
+    for block in blocks.children():
+        block.compile(dynamic=False)
 
 
 def _counting(load: Loader, advance: Advance) -> Loader:
@@ -79,12 +97,14 @@ def _counting(load: Loader, advance: Advance) -> Loader:
 
 
 @contextmanager
-def _paged(request: Request, subject: Subject, device: RunDevice, load: Loader) -> Iterator[Held]:
+def _paged(
+    request: Request, subject: Subject, device: RunDevice, load: Loader, fusion: Fusion
+) -> Iterator[Held]:
     from penstock.torch import attach
 
     settings = request.settings
     attachment = attach(
-        subject.on_meta(),
+        subject.on_meta(fusion),
         gpu_memory=settings.gpu_memory,
         device=device.name,
         load=load,
@@ -105,11 +125,13 @@ def _paged(request: Request, subject: Subject, device: RunDevice, load: Loader) 
 
 
 @contextmanager
-def _managed(request: Request, subject: Subject, device: RunDevice, load: Loader) -> Iterator[Held]:
+def _managed(
+    request: Request, subject: Subject, device: RunDevice, load: Loader, fusion: Fusion
+) -> Iterator[Held]:
     from penstock.torch.managed import attach_managed
 
     attachment = attach_managed(
-        subject.on_meta(),
+        subject.on_meta(fusion),
         gpu_memory=request.settings.gpu_memory,
         device=device.name,
         load=load,
@@ -129,12 +151,18 @@ def _managed(request: Request, subject: Subject, device: RunDevice, load: Loader
 
 @contextmanager
 def _resident(
-    request: Request, subject: Subject, device: RunDevice, load: Loader
+    request: Request, subject: Subject, device: RunDevice, load: Loader, fusion: Fusion
 ) -> Iterator[Held]:
     _check_fits(request, subject, device)
     # As the baseline of a check nobody asks for the link, and measuring takes device memory.
     link_in, link_out = device.measure_link() if request.memory == "resident" else (0.0, 0.0)
-    model = load_model(subject.config, load, dtype=subject.dtype, device=device.torch_device)
+    model = load_model(
+        subject.config,
+        load,
+        dtype=subject.dtype,
+        device=device.torch_device,
+        parts=parts_for(fusion),
+    )
     # The budget of an ordinary model is the whole card.
     fixed = {
         "bytes_in": 0,

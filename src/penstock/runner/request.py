@@ -13,10 +13,10 @@ from pathlib import Path
 
 from penstock.config import Settings
 from penstock.errors import FailedError, UsageError
+from penstock.fusion.variants import AUTO, BASELINE, split
 from penstock.models.configs import GPTConfig, dtype_name, get_config
 
 MEMORIES = ("vmm", "managed", "resident")
-FUSIONS = ("baseline",)
 DEFAULT_MODEL = "gpt2_small"
 DEFAULT_STEPS = 10
 DEFAULT_WARMUPS = 2
@@ -33,7 +33,8 @@ class Request:
     Attributes:
         model: Name of a shape; None takes the checkpoint's, or `DEFAULT_MODEL`.
         memory: One of `MEMORIES`.
-        fusion: One of `FUSIONS`.
+        fusion: Variants of the layers, as `penstock.fusion.split` takes them.
+        compile: Whether torch.compile compiles the layers.
         batch: Sequences a step.
         seq_len: Tokens a sequence; None for 1,024 or as many as the model has positions.
         dtype: Dtype of weights and activations.
@@ -54,7 +55,8 @@ class Request:
 
     model: str | None = None
     memory: str = "vmm"
-    fusion: str = "baseline"
+    fusion: str = BASELINE
+    compile: bool = False
     batch: int = 1
     seq_len: int | None = None
     dtype: str = "float32"
@@ -71,6 +73,11 @@ class Request:
     cudnn_benchmark: bool = False
     allow_oversubscription: bool = False
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def bitwise(self) -> bool:
+        """Whether the outputs are to be those of the baseline, bit for bit."""
+        return self.fusion == BASELINE and not self.compile
 
     @property
     def timed_steps(self) -> int:
@@ -108,7 +115,18 @@ def checked(request: Request) -> Request:
         UsageError: If something does not.
     """
     _one_of("--memory", request.memory, MEMORIES)
-    _one_of("--fusion", request.fusion, FUSIONS)
+    fusion = ",".join(split(request.fusion, what="--fusion"))
+    if request.compile and request.memory != "resident":
+        raise UsageError(
+            f"--compile with --memory {request.memory}: the hooks between modules leave a "
+            "compiler nothing to fuse",
+            remedy="--memory resident",
+        )
+    if request.compile and fusion == AUTO:
+        raise UsageError(
+            "--compile with --fusion auto, which is measured without it",
+            remedy="--fusion baseline, or a list of variants",
+        )
     for flag, value, lowest in (
         ("--batch", request.batch, 1),
         ("--seq-len", request.seq_len, 1),
@@ -128,7 +146,7 @@ def checked(request: Request) -> Request:
     _check_text(request)
     if request.weights is None and request.prompt is None:
         request.tokens_in_a_sequence(config or get_config(DEFAULT_MODEL))
-    return replace(request, dtype=dtype_name(request.dtype))
+    return replace(request, dtype=dtype_name(request.dtype), fusion=fusion)
 
 
 def _one_of(flag: str, value: str, known: tuple[str, ...]) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from penstock._version import __version__
+from penstock.fusion.variants import Fusion
 
 from .check import Comparison, Reference
 from .device import RunDevice
@@ -38,6 +39,7 @@ class Outcome:
         explain: One line on why it took as long as it did.
         driver_peak: Most device memory taken, by the driver's word; None on the emulated GPU.
         counted: Whether the bytes moved are known.
+        fusion: Variants that ran.
     """
 
     steps: Steps | None = None
@@ -47,6 +49,7 @@ class Outcome:
     explain: str = ""
     driver_peak: int | None = None
     counted: bool = True
+    fusion: Fusion = field(default_factory=Fusion)
 
     def main_steps(self) -> Steps:
         """The steps that the figures are about: the timed ones, or else those of the text."""
@@ -104,7 +107,9 @@ def document(
         "version": __version__,
         "torch": torch.__version__,
         "device_name": device.label,
-        "fusion": request.fusion,
+        "fusion": outcome.fusion.name,
+        "fusion_asked": request.fusion,
+        "compile": request.compile,
         "dtype": subject.dtype,
         "batch": request.batch if timed else 1,
         "seq_len": request.tokens_in_a_sequence(subject.config) if timed else None,
@@ -160,6 +165,8 @@ def _check(reference: Reference | None, comparison: Comparison | None) -> dict[s
     return {
         "equal": comparison.equal,
         "max_abs_diff": comparison.max_abs_diff,
+        "tolerance": comparison.tolerance,
+        "max_relative_rms": comparison.max_relative_rms,
         "outputs": comparison.outputs,
         "different": comparison.different,
         "resident_step_ms": reference.step_ms,

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from penstock.report.progress import Progress
 
-from .check import Comparison, Reference, run_reference
+from .check import TOLERANCE, Comparison, Reference, run_reference
 from .device import MemoryWatch, choose_device
+from .fusing import choose_fusion
 from .modes import Held, hold
 from .request import Request
 from .result import Outcome, document
@@ -56,7 +57,8 @@ class _Session:
         self.subject = open_subject(request)
         self.device = choose_device(request.settings)
         self.reference: Reference | None = None
-        self.comparison = Comparison() if request.check else None
+        tolerance = 0.0 if request.bitwise else TOLERANCE[request.dtype]
+        self.comparison = Comparison(tolerance) if request.check else None
 
     def run(self) -> dict[str, Any]:
         request, subject, device = self.request, self.subject, self.device
@@ -65,9 +67,12 @@ class _Session:
             torch.backends.cudnn.benchmark = True
         if request.check:
             self.reference = run_reference(request, subject, device, self.progress)
+        # Before memory is watched, and before it is short.
+        fusion = choose_fusion(request, subject, device)
         watch = MemoryWatch(device)
-        with hold(request, subject, device, request.memory, self.progress) as held:
+        with hold(request, subject, device, request.memory, self.progress, fusion=fusion) as held:
             outcome = self._work(held, watch)
+        outcome.fusion = fusion
         self._compare(outcome)
         return document(request, subject, device, outcome, self.reference, self.comparison)
 

@@ -28,6 +28,9 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield ""  # the continuation stands above
     where = result["device_name"]
     yield f"{result['model']}, {_work(result)}, {result['dtype']}, {result['memory']} on {where}"
+    layers = result.get("fusion", "baseline") + (", compiled" if result.get("compile") else "")
+    if layers != "baseline":
+        yield f"layers: {layers}"
     yield ""
     for name, value in _rows(result):
         yield f"{name:<17}{value}"
@@ -82,6 +85,11 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _check(check: Mapping[str, Any]) -> str:
+    if check["equal"] and check.get("tolerance"):
+        share = f"{check['max_relative_rms']:.2g}, {check['tolerance']:g} allowed"
+        return (
+            f"ok: {check['outputs']} outputs are the resident baseline's but for rounding: {share}"
+        )
     if check["equal"]:
         return f"ok: {check['outputs']} outputs equal the resident baseline's, bit for bit"
     return f"failed: {check['different']} of {check['outputs']} outputs differ"

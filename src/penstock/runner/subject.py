@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.fusion.modules import parts_for
+from penstock.fusion.variants import Fusion
 from penstock.models.checkpoint import open_checkpoint, shipped_checkpoint
 from penstock.models.configs import GPTConfig, get_config
 from penstock.models.generate import generate
@@ -45,9 +47,9 @@ class Subject:
         """Bytes of all parameters."""
         return self.config.weight_bytes(self.dtype)
 
-    def on_meta(self) -> GPT:
+    def on_meta(self, fusion: Fusion) -> GPT:
         """The model with shapes and no memory."""
-        return build_on_meta(self.config, dtype=self.dtype)
+        return build_on_meta(self.config, dtype=self.dtype, parts=parts_for(fusion))
 
 
 def open_subject(request: Request) -> Subject:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from penstock.fusion.decode import Decoder
 from penstock.models.generate import generate
 from penstock.models.gpt import KVCache, torch_dtype
 
@@ -65,7 +66,7 @@ def write(
     logits: list[Tensor] = []
 
     def forward(idx_BT: Tensor, cache: KVCache | None) -> Tensor:
-        result: Tensor = timed(lambda: held.model(idx_BT, cache), tokens=1)
+        result: Tensor = timed(lambda: model(idx_BT, cache), tokens=1)
         last = result[:, -1:]
         logits.append(last.cpu())
         return last
@@ -77,12 +78,7 @@ def write(
             drawn.append(token)
             yield token
 
-    cache = KVCache(
-        subject.config,
-        max_tokens=len(subject.prompt_ids) + request.new_tokens - 1,
-        dtype=torch_dtype(subject.dtype),
-        device=device.torch_device,
-    )
+    model, cache = _model_and_cache(request, subject, held, device)
     tokens = generate(
         forward,
         subject.config,
@@ -99,3 +95,24 @@ def write(
         on_text(piece)
         pieces.append(piece)
     return Written("".join(pieces), len(drawn), timed.steps, logits)
+
+
+def _model_and_cache(
+    request: Request, subject: Subject, held: Held, device: RunDevice
+) -> tuple[Callable[[Tensor, KVCache | None], Tensor], KVCache]:
+    """What is called for each token: the model, or CUDA graphs of it where it may be captured.
+
+    A graph holds addresses, so what it was captured with must stay where it is: not with paging.
+    """
+    tokens = len(subject.prompt_ids) + request.new_tokens - 1
+    captured = "attention_projection" in request.fusion and not request.compile
+    if captured and device.is_cuda and request.memory == "resident":
+        decoder = Decoder(held.model, subject.config, max_tokens=tokens)
+        return decoder, decoder.cache
+    cache = KVCache(
+        subject.config,
+        max_tokens=tokens,
+        dtype=torch_dtype(subject.dtype),
+        device=device.torch_device,
+    )
+    return held.model, cache

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fused layers' kernels on the card against float64: what the benchmark stands on.
+
+    python benchmarks/fusion_conformance.py          exits 1 if anything is off
+
+The rule: the error against float64 is at most twice that of torch's own layers in the same dtype,
+plus a little. Every tile of the product kernel is run; masks are compared bit for bit with the
+reference's; whole models of every combination are compared in logits and gradients.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.library import opcheck
+
+from penstock.fusion import Fusion, auto, product
+from penstock.fusion import dropout_layernorm as rows
+from penstock.fusion.decode import Decoder
+from penstock.fusion.modules import parts_for
+from penstock.fusion.philox import keep
+from penstock.models.configs import get_config
+from penstock.models.gpt import GPT, KVCache
+
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+TINY = {torch.float32: 1e-6, torch.bfloat16: 1e-4, torch.float16: 1e-5}
+
+
+@dataclass
+class Report:
+    """What was checked and what failed."""
+
+    checks: int = 0
+    worst: float = 0.0
+    failures: list[str] = field(default_factory=list)
+
+    def rule(self, what: str, got: Tensor, plain: Tensor, exact: Tensor) -> None:
+        """error(got) <= 2 x error(plain) + tiny, in root mean square."""
+        self.checks += 1
+        got, plain, exact = got.detach(), plain.detach(), exact.detach()
+        size = float(exact.double().square().mean().sqrt()) + 1e-30
+        mine, theirs = (
+            float((value.double() - exact.double()).square().mean().sqrt()) / size
+            for value in (got, plain)
+        )
+        bound = 2 * theirs + TINY[got.dtype]
+        self.worst = max(self.worst, mine / bound)
+        if not mine <= bound:
+            self.failures.append(f"{what}: {mine:.3g}, torch's own {theirs:.3g}")
+
+    def true(self, what: str, holds: bool) -> None:
+        """Something that simply holds."""
+        self.checks += 1
+        if not holds:
+            self.failures.append(what)
+
+
+def random(*shape: int, dtype: torch.dtype, shift: float = 0.0) -> Tensor:
+    return (torch.randn(*shape, device="cuda") + shift).to(dtype)
+
+
+def gradients(outputs: tuple[Tensor, ...], inputs: list[Tensor]) -> list[Tensor]:
+    grads = [torch.cos(torch.arange(o.numel(), device=o.device)).view_as(o) for o in outputs]
+    grads = [grad.to(output) for grad, output in zip(grads, outputs, strict=True)]
+    return list(torch.autograd.grad(outputs, inputs, grads))
+
+
+def plain_row(x: Any, residual: Any, x_bias: Any, w: Any, b: Any, stays: Tensor | None) -> Any:
+    """Dropout, add and LayerNorm by torch's own layers, with a given mask."""
+    dropped = x + x_bias
+    if stays is not None:
+        dropped = dropped * stays.to(dropped) / (1 - 0.1)
+    z = residual + dropped
+    return F.layer_norm(z, z.shape[-1:], w, b), z
+
+
+def check_rows(report: Report) -> None:
+    for d in (192, 1600, 3000, 4096, 5120):
+        for m, dtype, p in (
+            (1, DTYPES[0], 0.1),
+            (257, DTYPES[0], 0.1),
+            (257, DTYPES[1], 0.0),
+            (63, DTYPES[2], 0.1),
+        ):
+            shapes = ((m, d), (m, d), (d,), (d,), (d,))
+            inputs = [random(*shape, dtype=dtype).requires_grad_() for shape in shapes]
+            seed = torch.randint(-(2**63), 2**63 - 1, (1,), device="cuda")
+            stays = keep(seed, m, d, p) if p else None
+            x, residual, x_bias, w, b = inputs
+            got = rows.dropout_add_layer_norm(x, residual, w, b, p=p, x_bias=x_bias, seed=seed)
+            plain = plain_row(*inputs, stays)
+            wide = [part.detach().double().requires_grad_() for part in inputs]
+            exact = plain_row(*wide, stays)
+            names = ("y", "z", "dx", "dresidual", "dx_bias", "dweight", "dbias")
+            triples = zip(
+                names,
+                (*got, *gradients(got, inputs)),
+                (*plain, *gradients(plain, inputs)),
+                (*exact, *gradients(exact, wide)),
+                strict=False,
+            )
+            for name, mine, theirs, truth in triples:
+                report.rule(f"row {m} x {d} {dtype} p={p} {name}", mine, theirs, truth)
+
+
+def check_masks(report: Report) -> None:
+    ones = torch.ones(4096, 1600, device="cuda", dtype=torch.bfloat16)
+    for p in (0.1, 0.5, 0.9):
+        seed = torch.randint(-(2**63), 2**63 - 1, (1,), device="cuda")
+        kept = rows.dropout_add(ones, None, p=p, seed=seed) != 0
+        report.true(f"mask p={p} is the reference's", torch.equal(kept, keep(seed, 4096, 1600, p)))
+        deviation = abs(float(kept.double().mean()) - (1 - p)) / (p * (1 - p) / kept.numel()) ** 0.5
+        report.true(f"keep rate p={p}: {deviation:.1f} sigma off", deviation < 5)
+    graph, x = torch.cuda.CUDAGraph(), ones[:64]
+    rows.dropout_add(x, None, p=0.5)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        out = rows.dropout_add(x, None, p=0.5)
+    drawn = []
+    for _ in range(2):
+        graph.replay()
+        drawn.append(out.clone())
+    report.true("replays of a CUDA graph draw new masks", not torch.equal(*drawn))
+
+
+def product_cases() -> Iterator[tuple[int, int, int, torch.dtype, str, str | None, float]]:
+    for m, n, k, shift in ((300, 4800, 1600, 0.0), (1024, 512, 5120, 50.0), (77, 200, 66, 3.0)):
+        for dtype in DTYPES if k < 5120 else DTYPES[:1]:
+            yield m, n, k, dtype, "norm", None, shift
+            yield m, n, k, dtype, "norm", "gelu_tanh", shift
+            yield m, n, k, dtype, "residual", None, shift
+            if dtype == torch.bfloat16:
+                yield m, n, k, dtype, "plain", "gelu_tanh", shift
+                yield m, n, k, dtype, "transposed", None, shift
+    for m in (1, 7):
+        for what, act in (("norm", None), ("norm", "gelu_tanh"), ("residual", None)):
+            yield m, 4800, 1600, torch.bfloat16, what, act, 0.0
+
+
+def check_products(report: Report) -> None:
+    for m, n, k, dtype, what, act, shift in product_cases():
+        x, bias = random(m, k, dtype=dtype, shift=shift), random(n, dtype=dtype)
+        weight = random(n, k, dtype=dtype) * 0.05
+        if what == "transposed":
+            weight = weight.T.contiguous().T
+        gamma, beta = random(k, dtype=dtype, shift=1.0), random(k, dtype=dtype)
+        residual = random(m, n, dtype=dtype) if what == "residual" else None
+        normed = what in ("norm", "transposed")
+        parts = (gamma if normed else None, beta if normed else None, weight, bias, residual)
+        plain = product.reference(x, *parts, act, 1e-5)
+        exact = product.reference(
+            x.double(), *(q if q is None else q.double() for q in parts), act, 1e-5
+        )
+        made = product.Product(x, *parts, act, 1e-5, None)
+        for name, way in made.ways().items():
+            if dtype != torch.bfloat16 and ":" in name and not name.endswith(last_tile(m, dtype)):
+                continue  # one tile is enough for the other dtypes
+            try:
+                got = way()
+            except Exception as error:  # shown, and counted as a failure
+                report.failures.append(f"product {name} {what} {m}x{n}x{k} {dtype}: {error}"[:300])
+                continue
+            report.rule(f"product {name} {what} {act} {m}x{n}x{k} {dtype}", got, plain, exact)
+
+
+def last_tile(m: int, dtype: torch.dtype) -> str:
+    return product.tiles(m, dtype)[-1].name
+
+
+def loss_and_gradients(model: GPT, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
+    logits = model(tokens)
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return logits, list(torch.autograd.grad(wide.sin().sum(), list(model.parameters())))
+
+
+def check_models(report: Report) -> None:
+    config = get_config("gpt2_xl", n_layers=2, vocab_size=512, dropout=0.0)
+    tokens = torch.randint(0, 512, (2, 200), device="cuda")
+    torch.manual_seed(1)
+    with torch.device("cuda"):
+        wide = GPT(config).double()
+    state = wide.state_dict()
+    exact = loss_and_gradients(wide, tokens)
+    names = [name for name, _ in wide.named_parameters()]
+
+    def built(fusion: Fusion, dtype: torch.dtype) -> GPT:
+        with torch.device("cuda"):
+            model = GPT(config, parts_for(fusion)).to(dtype)
+        model.load_state_dict(state)
+        return model
+
+    for dtype in DTYPES[:2]:
+        plain = loss_and_gradients(built(Fusion(), dtype), tokens)
+        for number, name in enumerate(auto.combinations()[1:]):
+            fusion = Fusion(**dict.fromkeys(name.split(","), True), recompute=number % 3)
+            model = built(fusion, dtype)
+            got = loss_and_gradients(model, tokens)
+            what = f"model {name} {dtype}"
+            report.rule(f"{what} logits", got[0], plain[0], exact[0])
+            for leaf, *grads in zip(names, got[1], plain[1], exact[1], strict=True):
+                report.rule(f"{what} d {leaf}", *grads)
+            with torch.no_grad():
+                report.rule(f"{what} without a graph", model.eval()(tokens), plain[0], exact[0])
+
+
+def check_operators(report: Report) -> None:
+    """The operators as torch's own checker and a whole-graph compiler see them."""
+    x, residual = (random(64, 1600, dtype=torch.bfloat16).requires_grad_() for _ in range(2))
+    w, b, x_bias = (random(1600, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
+    seed = torch.tensor([5], device="cuda")
+    arguments = (x, residual, x_bias, w, b, seed, 0.1, 1e-5)
+    opcheck(torch.ops.penstock.dropout_layernorm.default, arguments)
+    parts = (x.detach(), w.detach(), random(320, dtype=torch.float32))
+    parts += (random(320, 1600, dtype=torch.bfloat16), random(320, dtype=torch.float32), None)
+    tile = product.tiles(64, torch.bfloat16)[-1]
+    shape = [tile.m, tile.n, tile.k, tile.stages, tile.warps]
+    opcheck(torch.ops.penstock.layernorm_gemm.default, (*parts, 1, 1e-5, shape))
+
+    def block(x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        y, z = rows.dropout_add_layer_norm(x, residual, w, b, p=0.1, x_bias=x_bias, seed=seed)
+        return F.silu(y), z * 2
+
+    eager = block(x, residual)
+    compiled = torch.compile(block, fullgraph=True, dynamic=False)(x, residual)
+    inputs = [x, residual, w, b, x_bias]
+    pairs = zip(
+        (*eager, *gradients(eager, inputs)), (*compiled, *gradients(compiled, inputs)), strict=True
+    )
+    for number, (one, other) in enumerate(pairs):
+        size = float(one.float().abs().max())
+        far = float((one.float() - other.float()).abs().max())
+        report.true(f"compiled {number}: {far:.3g} of {size:.3g}", far <= 0.02 * size)
+
+
+def check_decoder(report: Report) -> None:
+    config = get_config("gpt2_xl", n_layers=2, vocab_size=512)
+    with torch.device("cuda"):
+        model = GPT(config, parts_for("attention_projection")).bfloat16().eval()
+    tokens = torch.randint(0, 512, (1, 300), device="cuda")
+    decoder, cache = Decoder(model, config), KVCache(config, dtype=torch.bfloat16, device="cuda")
+    with torch.no_grad():
+        whole = model.double()(tokens)
+        model.bfloat16()
+        decoder(tokens[:, :120], decoder.cache)
+        model(tokens[:, :120], cache)
+        steps = [tokens[:, at : at + 1] for at in range(120, 300)]
+        got = torch.cat([decoder(token, decoder.cache).clone() for token in steps], 1)
+        plain = torch.cat([model(token, cache) for token in steps], 1)
+    report.rule("captured steps 120 to 300", got, plain, whole[:, 120:])
+    report.true(f"graphs captured: {decoder.graphs}", decoder.graphs == 3)
+
+
+CHECKS: tuple[Callable[[Report], None], ...] = (
+    check_rows,
+    check_masks,
+    check_products,
+    check_models,
+    check_operators,
+    check_decoder,
+)
+
+
+def run() -> dict[str, Any]:
+    """All checks; `failures` is empty where everything holds."""
+    torch.manual_seed(0)
+    report, seconds = Report(), {}
+    for check in CHECKS:
+        begin = time.perf_counter()
+        try:
+            check(report)
+        except Exception as error:  # the others still tell something
+            report.failures.append(f"{check.__name__}: {type(error).__name__}: {error}"[:500])
+        seconds[check.__name__] = round(time.perf_counter() - begin, 1)
+        print(
+            f"{check.__name__}: {report.checks} checks so far, {len(report.failures)} failed,"
+            f" {seconds[check.__name__]} s",
+            flush=True,
+        )
+    for failure in report.failures[:40]:
+        print("FAILED", failure, flush=True)
+    return {
+        "checks": report.checks,
+        "failures": report.failures,
+        "worst_share_of_the_bound": round(report.worst, 3),
+        "seconds": seconds,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(1 if run()["failures"] else 0)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models, rows and meters of the fusion benchmark.
+
+One set of random weights a model, made on the card; every variant is built around the very same
+parameters. A row is one variant in one piece of work, with times, kernels a layer, bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measure import spread
+from torch import Tensor, nn
+
+from penstock.fusion import parse
+from penstock.fusion.auto import share_parameters
+from penstock.fusion.modules import parts_for
+from penstock.models.configs import GPTConfig, get_config
+from penstock.models.gpt import GPT
+
+# What the models are called in the tables.
+MODELS = {"1.5B": "gpt2_xl", "6.7B": "gpt3_6.7b", "13B": "gpt3_13b_5120"}
+DTYPE = torch.bfloat16
+SEQ_LEN = 1024
+EVERYTHING = "dropout_layernorm,attention_layernorm,attention_projection,ffn_layernorm"
+SINGLE = ("dropout_layernorm", "attention_layernorm", "attention_projection", "ffn_layernorm")
+# A row takes about this long, between the bounds.
+ROW_MS = 1500.0
+FEWEST, MOST = 5, 30
+
+
+def config_of(model: str, **changes: Any) -> GPTConfig:
+    return get_config(MODELS[model], **changes)
+
+
+def random_model(config: GPTConfig) -> GPT:
+    """A plain model of random weights on the card."""
+    with torch.device("meta"):
+        model = GPT(config).to(DTYPE)
+    model = model.to_empty(device="cuda")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.02)
+            else:
+                parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+    return model.eval()
+
+
+def variant_of(plain: GPT, name: str, *, recompute: int = 1, compiled: bool = False) -> GPT:
+    """The same parameters in other layers."""
+    fusion = parse(name, recompute=recompute)
+    with torch.device("meta"):
+        model = GPT(plain.config, parts_for(fusion)).to(DTYPE)
+    share_parameters(plain, model)
+    if compiled:
+        for block in model.blocks:
+            block.compile(dynamic=False)
+    return model.train(plain.training)
+
+
+def tokens_for(config: GPTConfig, batch: int, count: int = SEQ_LEN) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(0, config.vocab_size, (batch, count), generator=generator).cuda()
+
+
+def timed(step: Callable[[], Any], *, warmups: int = 2, most: int = MOST) -> dict[str, Any]:
+    """Milliseconds of steps, each waited for; as many as fit the time of a row."""
+    for _ in range(warmups):
+        step()
+    torch.cuda.synchronize()
+    times: list[float] = []
+    while len(times) < FEWEST or (sum(times) < ROW_MS and len(times) < most):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        step()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return spread(times)
+
+
+def peak_of(step: Callable[[], Any]) -> int:
+    """The most that PyTorch had allocated during a step."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return int(torch.cuda.max_memory_allocated())
+
+
+def kernels_of(step: Callable[[], Any]) -> int:
+    """Kernels, copies and fills of a step, by the profiler's count."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        step()
+        torch.cuda.synchronize()
+    device = torch.autograd.DeviceType.CUDA  # and not the calls that started them
+    return sum(event.count for event in seen.key_averages() if event.device_type == device)
+
+
+def kernels_a_layer(model: GPT, batch: int, *, training: bool) -> float:
+    """Of two blocks in the middle, halved: what passes between blocks is counted once."""
+    blocks = list(model.blocks)[:2]
+    shape = (batch, SEQ_LEN, model.config.d_model)
+    x = torch.randn(shape, device="cuda").to(DTYPE).requires_grad_(training)
+
+    def step() -> None:
+        with torch.set_grad_enabled(training):
+            y = blocks[1](blocks[0](x))
+            y = y.add() if isinstance(y, tuple) else y
+        if training:
+            y.backward(x.detach())
+
+    step()
+    count = kernels_of(step)
+    model.zero_grad(set_to_none=True)
+    # The sum behind the last block belongs to the next block or norm.
+    return count / 2
+
+
+class Kept:
+    """Bytes that autograd keeps of a forward pass beside parameters, each storage once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._skip = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        self._seen: dict[int, int] = {}
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if tensor.is_cuda and storage.data_ptr() not in self._skip:
+            self._seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self._seen.values())
+
+
+def kept_a_layer(model: GPT, batch: int) -> int:
+    """Bytes kept for backward by one block in the middle: those of three less those of two."""
+    shape = (batch, SEQ_LEN, model.config.d_model)
+    kept = []
+    for count in (2, 3):
+        x = torch.randn(shape, device="cuda").to(DTYPE).requires_grad_(True)
+        meter = Kept(model)
+        with torch.autograd.graph.saved_tensors_hooks(meter.pack, lambda tensor: tensor):
+            stream: Any = x
+            for block in list(model.blocks)[:count]:
+                stream = block(stream)
+        kept.append(meter.nbytes)
+        del stream, x
+    return kept[1] - kept[0]
+
+
+def forward_step(model: GPT, tokens: Tensor, *, last: bool = False) -> Callable[[], Tensor]:
+    @torch.no_grad()
+    def step() -> Tensor:
+        return model(tokens, last=last)
+
+    return step
+
+
+def training_step(model: GPT, tokens: Tensor) -> Callable[[], None]:
+    targets = tokens.roll(-1, 1).reshape(-1)
+
+    def step() -> None:
+        model.zero_grad(set_to_none=True)
+        logits = model(tokens)
+        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets)
+        del logits
+        loss.backward()
+
+    return step
+
+
+def forward_peak(model: GPT, tokens: Tensor) -> int:
+    """The most allocated up to the end of a training step's forward: all that backward needs."""
+    model.zero_grad(set_to_none=True)
+    targets = tokens.roll(-1, 1).reshape(-1)
+
+    def step() -> None:
+        logits = model(tokens)
+        F.cross_entropy(logits.view(-1, logits.shape[-1]), targets)
+
+    return peak_of(step)
+
+
+class Clock:
+    """What is left of the time that the whole run may take."""
+
+    def __init__(self, limit: float) -> None:
+        self.begin, self.limit = time.monotonic(), limit
+
+    @property
+    def left(self) -> float:
+        return self.limit - (time.monotonic() - self.begin)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each fused segment by itself: torch's own layers, the fused op, and torch.compile.
+
+The fair comparison of what a variant does: the compiler gets exactly the tensors that the op gets.
+Calls follow each other without a wait, as layers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from fusion_models import DTYPE
+from torch import Tensor
+
+from penstock.fusion import (
+    attention_projection,
+    dropout_add_layer_norm,
+    layer_norm_linear,
+    layer_norm_mlp,
+    tuning,
+)
+
+if TYPE_CHECKING:
+    from fusion_suite import Suite
+
+HEADS = {1600: 25, 4096: 32, 5120: 40}
+P = 0.1
+
+
+def segments(suite: Suite) -> None:
+    """Every segment, width and number of rows; forward, and with backward at 4,096 rows."""
+    for d in HEADS:
+        for rows, training in ((1024, False), (8192, False), (4096, True)):
+            for name, make in SEGMENTS.items():
+                suite.row(
+                    "segment",
+                    14,
+                    lambda make=make, d=d, rows=rows, training=training: segment_row(
+                        make, d, rows, training
+                    ),
+                    fusion=name,
+                    d=d,
+                    rows=rows,
+                    training=training,
+                )
+    torch.compiler.reset()
+
+
+Pair = tuple[Callable[..., Any], Callable[..., Any], list[Tensor]]
+
+
+def tensor(*shape: int, std: float = 1.0) -> Tensor:
+    return (torch.randn(*shape, device="cuda") * std).to(DTYPE)
+
+
+def add_norm(d: int, rows: int, p: float) -> Pair:
+    inputs = [tensor(rows, d), tensor(rows, d), tensor(d), tensor(d)]
+
+    def plain(x: Tensor, residual: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        z = residual + F.dropout(x, p)
+        return F.layer_norm(z, (d,), w, b), z
+
+    def fused(x: Tensor, residual: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return dropout_add_layer_norm(x, residual, w, b, p=p)
+
+    return plain, fused, inputs
+
+
+def norm_qkv(d: int, rows: int, p: float) -> Pair:
+    inputs = [tensor(rows, d), tensor(d), tensor(d), tensor(3 * d, d, std=0.02), tensor(3 * d)]
+
+    def plain(x: Tensor, w: Tensor, b: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.linear(F.layer_norm(x, (d,), w, b), weight, bias)
+
+    return plain, layer_norm_linear, inputs
+
+
+def project(d: int, rows: int, p: float) -> Pair:
+    batch = max(1, rows // 1024)
+    inputs = [
+        *(tensor(batch, rows // batch, 3 * d), tensor(d, d, std=0.02)),
+        *(tensor(d), tensor(batch, rows // batch, d)),
+    ]
+    heads = HEADS[d]
+
+    def plain(qkv: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+        shape = (*residual.shape[:2], heads, d // heads)
+        q, k, v = (part.view(shape).transpose(1, 2) for part in qkv.split(d, 2))
+        out = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+        return residual + F.dropout(F.linear(out.transpose(1, 2).flatten(2), weight, bias), p)
+
+    def fused(qkv: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+        return attention_projection(qkv, weight, bias, residual, n_heads=heads, attention_p=p, p=p)
+
+    return plain, fused, inputs
+
+
+def feed_forward(d: int, rows: int, p: float) -> Pair:
+    inputs = [
+        *(tensor(rows, d), tensor(d), tensor(d), tensor(4 * d, d, std=0.02), tensor(4 * d)),
+        *(tensor(d, 4 * d, std=0.02), tensor(d)),
+    ]
+
+    def plain(
+        x: Tensor, w: Tensor, b: Tensor, up: Tensor, up_b: Tensor, down: Tensor, down_b: Tensor
+    ) -> Tensor:
+        inner = F.gelu(F.linear(F.layer_norm(x, (d,), w, b), up, up_b), approximate="tanh")
+        return x + F.dropout(F.linear(inner, down, down_b), p)
+
+    def fused(*parts: Tensor) -> Tensor:
+        return layer_norm_mlp(*parts, p=p)
+
+    return plain, fused, inputs
+
+
+SEGMENTS: dict[str, Callable[[int, int, float], Pair]] = {
+    "dropout_layernorm": add_norm,
+    "attention_layernorm": norm_qkv,
+    "attention_projection": project,
+    "ffn_layernorm": feed_forward,
+}
+
+
+def segment_row(
+    make: Callable[[int, int, float], Pair], d: int, rows: int, training: bool
+) -> dict[str, Any]:
+    """Milliseconds of the three, and of the first once more."""
+    plain, fused, inputs = make(d, rows, P if training else 0.0)
+    device = inputs[0].device
+    torch.compiler.reset()
+    ways = {
+        "baseline": plain,
+        "fused": fused,
+        "compiled": torch.compile(plain, dynamic=False),
+        "baseline_again": plain,
+    }
+    found: dict[str, Any] = {}
+    for name, way in ways.items():
+        step = _step(way, inputs, training)
+        if name == "fused" and not training:
+            with tuning.measuring():
+                step()
+        found[f"{name}_ms"] = round(tuning.measure(step, device), 4)
+    return found
+
+
+def _step(way: Callable[..., Any], inputs: list[Tensor], training: bool) -> Callable[[], Any]:
+    if not training:
+
+        def forward() -> Any:
+            with torch.no_grad():
+                return way(*inputs)
+
+        return forward
+    leaves = [part.detach().requires_grad_(True) for part in inputs]
+    with torch.no_grad():
+        like = way(*inputs)
+    many = like if isinstance(like, tuple) else (like,)
+    grads = [torch.ones_like(part) for part in many]
+
+    def both() -> None:
+        out = way(*leaves)
+        torch.autograd.grad(out if isinstance(out, tuple) else (out,), leaves, grads)
+
+    return both

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the fused ops refuse, and the one layout that their kernels take.
+
+Invariant: a tensor that passed has the dtype and device of the first, and its columns lie side by
+side; so a kernel needs one stride, and the reference and the kernel refuse the same things.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from penstock.errors import UsageError
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+# A row has to fit into the registers of one thread block.
+MOST_ROW_BYTES = 64 * 1024
+
+
+def check_floating(op: str, name: str, tensor: Tensor) -> None:
+    """Refuse a dtype that no kernel computes in, and columns that do not lie side by side.
+
+    Raises:
+        UsageError: With the op's and the tensor's name.
+    """
+    if tensor.dtype not in DTYPES:
+        raise UsageError(f"{op}: {name} is {tensor.dtype}", remedy="float32, bfloat16 or float16")
+    if tensor.ndim == 0 or (tensor.stride(-1) != 1 and tensor.shape[-1] > 1):
+        raise UsageError(
+            f"{op}: the last dimension of {name} is not contiguous (stride "
+            f"{tensor.stride(-1) if tensor.ndim else 0})",
+            remedy=f"{name}.contiguous()",
+        )
+
+
+def check_like(op: str, first: Tensor, **others: Tensor | None) -> None:
+    """Refuse tensors of another dtype or device than the first.
+
+    Raises:
+        UsageError: With both dtypes or devices.
+    """
+    for name, tensor in others.items():
+        if tensor is None:
+            continue
+        if tensor.dtype != first.dtype:
+            raise UsageError(
+                f"{op}: {name} is {tensor.dtype}, the input {first.dtype}",
+                remedy=f"{name}.to({first.dtype})",
+            )
+        if tensor.device != first.device:
+            raise UsageError(
+                f"{op}: {name} is on {tensor.device}, the input on {first.device}",
+                remedy="one device",
+            )
+
+
+def check_shape(op: str, name: str, tensor: Tensor | None, wanted: tuple[int, ...]) -> None:
+    """Refuse a tensor of another shape.
+
+    Raises:
+        UsageError: With both shapes.
+    """
+    if tensor is not None and tuple(tensor.shape) != wanted:
+        raise UsageError(f"{op}: {name} has shape {tuple(tensor.shape)}", remedy=f"shape {wanted}")
+
+
+def check_row(op: str, tensor: Tensor) -> None:
+    """Refuse rows beyond what a thread block holds.
+
+    Raises:
+        UsageError: If a row has more than `MOST_ROW_BYTES`.
+    """
+    row = tensor.shape[-1] * tensor.element_size()
+    if row > MOST_ROW_BYTES:
+        raise UsageError(
+            f"{op}: a row of {row} bytes is more than {MOST_ROW_BYTES}", remedy="torch's own ops"
+        )
+
+
+def as_rows(tensor: Tensor) -> Tensor:
+    """All dimensions but the last as one: a view where strides allow it, else a copy."""
+    return tensor.reshape(-1, tensor.shape[-1])

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A linear layer with the LayerNorm before it and the activation or residual behind it.
+
+Without a graph it is a `product.Product`, done in the fastest way known. With a graph it is an
+operator that keeps its input and two floats a row, and takes the LayerNorm again in backward.
+Functions for anyone; they refuse what does not fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from penstock.errors import UsageError
+
+from .arguments import as_rows, check_floating, check_like, check_row, check_shape
+from .dropout_layernorm import backward_rows, forward_rows
+from .product import ACTIVATIONS, Folded, Product, activate, fastest
+
+IMPLEMENTATIONS = ("auto", "torch", "triton")
+_NAME = "layer_norm_linear"
+
+
+# ---- With a graph ------------------------------------------------------------------------------
+
+
+class _LayerNormLinear(torch.autograd.Function):
+    """Keeps x and two floats a row; y = LayerNorm(x) is made again in backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        gamma: Tensor,
+        beta: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        y, mean, rstd = normalise(x, gamma, beta, eps)
+        ctx.save_for_backward(x, gamma, beta, weight, mean, rstd)
+        ctx.has_bias, ctx.eps = bias is not None, eps
+        return F.linear(y, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, gamma, beta, weight, mean, rstd = ctx.saved_tensors
+        dout = dout.contiguous()
+        dweight = None
+        if ctx.needs_input_grad[3]:
+            dweight = dout.T @ normalise(x, gamma, beta, ctx.eps)[0]
+        dx, _, dgamma, dbeta, _ = backward_rows(
+            dout @ weight, None, x, gamma, mean, rstd, None, 0.0, False
+        )
+        dbias = dout.sum(0) if ctx.has_bias else None
+        return dx, dgamma, dbeta if beta is not None else None, dweight, dbias, None
+
+
+def normalise(
+    x: Tensor, gamma: Tensor, beta: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """LayerNorm of rows, its means and its 1 / sigma; called again it gives the same bits."""
+    y, _, mean, rstd = forward_rows(None, x, None, gamma, beta, None, 0.0, eps)
+    return y, mean, rstd
+
+
+class _ResidualLinear(torch.autograd.Function):
+    """``residual + x @ W.T + bias``; keeps x, and not the sum's parts."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return fastest(Product(x, None, None, weight, bias, residual, None, 0.0, None), "auto")
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        dbias = dout.sum(0) if ctx.has_bias else None
+        dweight = dout.T @ x if ctx.needs_input_grad[1] else None
+        return dout @ weight, dweight, dbias, dout
+
+
+def needs_graph(*tensors: Tensor | None) -> bool:
+    """Whether an op on these has to be differentiable."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+# ---- Functions ---------------------------------------------------------------------------------
+
+
+def layer_norm_linear(
+    x: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    eps: float = 1e-5,
+    activation: str | None = None,
+    implementation: str = "auto",
+    folded: Folded | None = None,
+) -> Tensor:
+    """``act(LayerNorm(x) @ weight.T + bias)``.
+
+    Args:
+        x: (..., K).
+        norm_weight: (K,) of the LayerNorm.
+        norm_bias: (K,) of the LayerNorm.
+        weight: (N, K); any strides, so that a transposed matrix needs no copy.
+        bias: (N,).
+        eps: Of the LayerNorm.
+        activation: None, "gelu_tanh" or "relu".
+        implementation: "auto" takes what was measured, "torch" the library, "triton" the kernel.
+        folded: Where the vectors derived from the weights are kept; None keeps them by weight.
+
+    Returns:
+        (..., N) in the dtype of x.
+
+    Raises:
+        UsageError: If shapes, dtypes or devices do not fit, or a name is unknown.
+        EnvironmentProblem: If "triton" is asked for and is not installed.
+    """
+    _check_names(activation, implementation)
+    _check_product(_NAME, x, weight, bias)
+    check_like(_NAME, x, norm_weight=norm_weight, norm_bias=norm_bias)
+    for name, vector in (("norm_weight", norm_weight), ("norm_bias", norm_bias)):
+        check_shape(_NAME, name, vector, (x.shape[-1],))
+    check_row(_NAME, x)
+    flat = as_rows(x)
+    if needs_graph(x, norm_weight, norm_bias, weight, bias):
+        out = _LayerNormLinear.apply(flat, norm_weight, norm_bias, weight, bias, eps)
+        out = activate(out, activation)
+    else:
+        out = fastest(
+            Product(flat, norm_weight, norm_bias, weight, bias, None, activation, eps, folded),
+            implementation,
+        )
+    return out.view(*x.shape[:-1], weight.shape[0])
+
+
+def residual_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor,
+    *,
+    implementation: str = "auto",
+) -> Tensor:
+    """``residual + x @ weight.T + bias``, the residual entering the product as its C.
+
+    Args:
+        x: (..., K).
+        weight: (N, K), any strides.
+        bias: (N,).
+        residual: (..., N).
+        implementation: As for `layer_norm_linear`.
+
+    Raises:
+        UsageError: If shapes, dtypes or devices do not fit, or a name is unknown.
+        EnvironmentProblem: If "triton" is asked for and is not installed.
+    """
+    op = "residual_linear"
+    _check_names(None, implementation)
+    _check_product(op, x, weight, bias)
+    check_like(op, x, residual=residual)
+    check_floating(op, "residual", residual)
+    check_shape(op, "residual", residual, (*x.shape[:-1], weight.shape[0]))
+    flat, kept = as_rows(x), as_rows(residual)
+    if needs_graph(x, weight, bias, residual):
+        out = _ResidualLinear.apply(flat, weight, bias, kept)
+    else:
+        product = Product(flat, None, None, weight, bias, kept, None, 0.0, None)
+        out = fastest(product, implementation)
+    return out.view(residual.shape)
+
+
+def _check_names(activation: str | None, implementation: str) -> None:
+    if activation not in ACTIVATIONS:
+        raise UsageError(f"activation {activation!r} is unknown", remedy="None, gelu_tanh or relu")
+    if implementation not in IMPLEMENTATIONS:
+        raise UsageError(
+            f"implementation {implementation!r} is unknown", remedy=", ".join(IMPLEMENTATIONS)
+        )
+
+
+def _check_product(op: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    check_floating(op, "x", x)
+    check_like(op, x, weight=weight, bias=bias)
+    if weight.ndim != 2 or weight.shape[1] != x.shape[-1]:
+        raise UsageError(
+            f"{op}: weight has shape {tuple(weight.shape)}", remedy=f"(N, {x.shape[-1]})"
+        )
+    check_shape(op, "bias", bias, (weight.shape[0],))

@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One matrix product with what stands around it, and the ways to do it.
+
+    out = act(LayerNorm(x) @ W.T + bias) + residual
+
+The ways are a library product between torch's own layers, one with the library's own GELU, the
+kernel of `kernels.gemm` behind a LayerNorm, and the kernel alone, with several tiles each. Which
+runs is what `tuning` measured for the shape, and the library where nothing was measured. All on
+rows, without a graph; the references are plain torch, the deferred one in the very algebra of the
+kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from . import kernels, tuning
+from .launch import launch, operator, seen_by_torch
+
+ACTIVATIONS = {None: 0, "gelu_tanh": 1, "relu": 2}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the kernel divides a product.
+
+    Attributes:
+        m: Rows of a tile of the result.
+        n: Columns of it.
+        k: Depth of a step.
+        stages: Steps on their way at a time.
+        warps: Of a program.
+    """
+
+    m: int
+    n: int
+    k: int
+    stages: int
+    warps: int
+
+    @property
+    def name(self) -> str:
+        """As `Tile.read` takes it."""
+        return f"{self.m}x{self.n}x{self.k}x{self.stages}x{self.warps}"
+
+    @staticmethod
+    def read(name: str) -> Tile:
+        """The tile of a name."""
+        return Tile(*map(int, name.split("x")))
+
+    def shared_bytes(self, element: int) -> int:
+        """Shared memory that the steps on their way take."""
+        return (self.m + self.n) * self.k * element * self.stages
+
+
+# Few, because each is compiled for each combination of epilogues, 0.5 to 2 s apiece.
+WIDE_TILES = (
+    Tile(128, 256, 64, 3, 8),
+    Tile(128, 128, 64, 4, 8),
+    Tile(128, 128, 64, 3, 4),
+    Tile(64, 128, 64, 4, 4),
+)
+NARROW_TILES = (Tile(16, 64, 128, 4, 4), Tile(16, 32, 256, 3, 4))
+# Rows up to which a product is a matrix-vector product for practical purposes.
+FEW_ROWS = 16
+MOST_SHARED_BYTES = 200 * 1024
+
+
+def tiles(m: int, dtype: torch.dtype) -> list[Tile]:
+    """The tiles worth trying for `m` rows."""
+    found = NARROW_TILES if m <= FEW_ROWS else WIDE_TILES
+    size = torch.empty((), dtype=dtype).element_size()
+    return [tile for tile in found if tile.shared_bytes(size) <= MOST_SHARED_BYTES]
+
+
+# ---- Derived vectors ---------------------------------------------------------------------------
+
+
+class Folded:
+    """W @ gamma and W @ beta + bias of one layer, made when first needed and kept while they hold.
+
+    8 bytes a row of W; W itself is not copied. In float32, from the weights as they are stored.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[Any, ...] | None = None
+        self._kept: tuple[Tensor, Tensor] | None = None
+
+    def __call__(
+        self, gamma: Tensor, beta: Tensor | None, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The two vectors, (N,) float32 each."""
+        parts = [part for part in (gamma, beta, weight, bias) if part is not None]
+        of = tuple((part.data_ptr(), part._version, part.dtype) for part in parts)
+        if self._kept is None or of != self._of:
+            self._kept, self._of = fold(gamma, beta, weight, bias), of
+        return self._kept
+
+
+@torch.no_grad()
+def fold(
+    gamma: Tensor, beta: Tensor | None, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """``W @ gamma`` and ``W @ beta + bias`` in float32, by blocks of rows of W."""
+    n = weight.shape[0]
+    w_gamma = torch.empty(n, dtype=torch.float32, device=weight.device)
+    offset = torch.zeros(n, dtype=torch.float32, device=weight.device)
+    for start in range(0, n, 2048):  # a float32 copy of 2048 rows, not of all
+        block = weight[start : start + 2048].float()
+        torch.mv(block, gamma.float(), out=w_gamma[start : start + 2048])
+        if beta is not None:
+            offset[start : start + 2048] = torch.mv(block, beta.float())
+    if bias is not None:
+        offset += bias.float()
+    return w_gamma, offset
+
+
+_folded = WeakTensorKeyDictionary()
+
+
+def folded_of(weight: Tensor) -> Folded:
+    """The vectors that belong to a weight, for as long as the weight lives."""
+    found: Folded = _folded.setdefault(weight, Folded())
+    return found
+
+
+# ---- References --------------------------------------------------------------------------------
+
+
+def activate(x: Tensor, activation: str | None) -> Tensor:
+    """One of `ACTIVATIONS`, by torch."""
+    if activation == "gelu_tanh":
+        return F.gelu(x, approximate="tanh")
+    return F.relu(x) if activation == "relu" else x
+
+
+def reference(
+    x: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str | None,
+    eps: float,
+) -> Tensor:
+    """The op in torch's own layers: rounded wherever torch rounds."""
+    y = x if gamma is None else F.layer_norm(x, x.shape[-1:], gamma, beta, eps)
+    out = activate(F.linear(y, weight, bias), activation)
+    return out if residual is None else residual + out
+
+
+def deferred_reference(
+    x: Tensor, gamma: Tensor, w_gamma: Tensor, offset: Tensor, weight: Tensor, eps: float
+) -> Tensor:
+    """LayerNorm and product by the kernel's algebra, (M, N) in float32; its first tile is 64."""
+    wide = x.float()
+    centre = wide[:, :64].mean(1, keepdim=True)
+    shifted = wide - centre
+    mean = shifted.mean(1, keepdim=True)
+    variance = (shifted.square().mean(1, keepdim=True) - mean.square()).clamp_min(0.0)
+    product = (shifted * gamma.float()).to(x.dtype).float() @ weight.float().T
+    return (product - mean * w_gamma) * torch.rsqrt(variance + eps) + offset
+
+
+# ---- Kernel ------------------------------------------------------------------------------------
+
+
+def _run_kernel(
+    x: Tensor,
+    gamma: Tensor | None,
+    w_gamma: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: int,
+    eps: float,
+    tile: list[int],
+    *,
+    wrapped: bool = False,
+) -> Tensor:
+    from .kernels import gemm
+
+    (m, k), n = x.shape, weight.shape[0]
+    out = x.new_empty((m, n))
+    if out.numel() == 0:
+        return out
+    block_m, block_n, block_k, stages, warps = tile
+    tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+
+    def given(tensor: Tensor | None) -> Tensor:
+        return x if tensor is None else tensor
+
+    launch(
+        gemm.forward,
+        (-(-m // block_m) * -(-n // block_n),),
+        *(x, weight, given(bias), given(gamma), given(w_gamma), given(residual), out),
+        *(m, n, k, x.stride(0), weight.stride(0), weight.stride(1), given(residual).stride(0)),
+        eps,
+        steps=-(-k // block_k),
+        HAS_NORM=gamma is not None,
+        HAS_BIAS=bias is not None,
+        HAS_RESIDUAL=residual is not None,
+        ACTIVATION=activation,
+        PRECISION="tf32" if tf32 else "ieee",
+        EVEN_K=k % block_k == 0,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        BLOCK_K=block_k,
+        GROUP_M=8,
+        num_stages=stages,
+        num_warps=warps,
+        wrapped=wrapped,
+    )
+    return out
+
+
+@operator("layernorm_gemm")
+def _gemm_op(
+    x: Tensor,
+    gamma: Tensor | None,
+    w_gamma: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: int,
+    eps: float,
+    tile: list[int],
+) -> Tensor:
+    return _run_kernel(
+        x, gamma, w_gamma, weight, bias, residual, activation, eps, tile, wrapped=True
+    )
+
+
+def kernel_product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    gamma: Tensor | None = None,
+    w_gamma: Tensor | None = None,
+    residual: Tensor | None = None,
+    activation: str | None = None,
+    eps: float = 0.0,
+    tile: Tile | None = None,
+) -> Tensor:
+    """One launch of the kernel on rows, (M, K) to (M, N), without a graph.
+
+    Args:
+        x: (M, K).
+        weight: (N, K), any strides.
+        bias: (N,); with gamma the float32 offset of `fold`.
+        gamma: (K,), the LayerNorm's weight; None for no LayerNorm.
+        w_gamma: (N,) float32 of `fold`.
+        residual: (M, N), added last.
+        activation: One of `ACTIVATIONS`.
+        eps: Of the LayerNorm.
+        tile: None for a fair one.
+
+    Raises:
+        EnvironmentProblem: If triton is not installed.
+    """
+    kernels.require()
+    tile = tile or tiles(x.shape[0], x.dtype)[-1]
+    shape = [tile.m, tile.n, tile.k, tile.stages, tile.warps]
+    run = torch.ops.penstock.layernorm_gemm if seen_by_torch() else _run_kernel
+    out: Tensor = run(
+        x, gamma, w_gamma, weight, bias, residual, ACTIVATIONS[activation], eps, shape
+    )
+    return out
+
+
+# ---- Ways --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Product:
+    """One product on rows, and the ways to do it."""
+
+    x: Tensor
+    gamma: Tensor | None
+    beta: Tensor | None
+    weight: Tensor
+    bias: Tensor | None
+    residual: Tensor | None
+    activation: str | None
+    eps: float
+    folded: Folded | None
+
+    @property
+    def key(self) -> tuning.Key:
+        """What a measured choice holds for."""
+        (m, k), n = self.x.shape, self.weight.shape[0]
+        what = "norm" if self.gamma is not None else "plain"
+        if self.residual is not None:
+            what += "+residual"
+        tf32 = self.x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+        layout = "nk" if self.weight.stride(1) == 1 else "kn"
+        dtype = "tf32" if tf32 else str(self.x.dtype).removeprefix("torch.")
+        return ("product", what, self.activation or "", layout, dtype, m, n, k)
+
+    def normed(self) -> Tensor:
+        """What the product takes: x, behind the LayerNorm where there is one."""
+        if self.gamma is None:
+            return self.x
+        return F.layer_norm(self.x, self.x.shape[-1:], self.gamma, self.beta, self.eps)
+
+    def plain(self) -> Tensor:
+        """Torch's own layers."""
+        return reference(
+            self.x,
+            self.gamma,
+            self.beta,
+            self.weight,
+            self.bias,
+            self.residual,
+            self.activation,
+            self.eps,
+        )
+
+    def library_epilogue(self) -> Tensor:
+        """The LayerNorm, and the product with the GELU of cuBLASLt's epilogue."""
+        assert self.bias is not None
+        return torch.ops.aten._addmm_activation(
+            self.bias, self.normed(), self.weight.T, use_gelu=True
+        )
+
+    def epilogue(self, tile: Tile) -> Tensor:
+        """The LayerNorm, and the kernel without one."""
+        return kernel_product(
+            self.normed(),
+            self.weight,
+            self.bias,
+            residual=self.residual,
+            activation=self.activation,
+            tile=tile,
+        )
+
+    def deferred(self, tile: Tile) -> Tensor:
+        """One kernel."""
+        assert self.gamma is not None
+        fold_ = self.folded or folded_of(self.weight)
+        w_gamma, offset = fold_(self.gamma, self.beta, self.weight, self.bias)
+        return kernel_product(
+            self.x,
+            self.weight,
+            offset,
+            gamma=self.gamma,
+            w_gamma=w_gamma,
+            residual=self.residual,
+            activation=self.activation,
+            eps=self.eps,
+            tile=tile,
+        )
+
+    def ways(self) -> dict[str, Callable[[], Tensor]]:
+        """All ways that may be possible; the plain one comes first."""
+        found: dict[str, Callable[[], Tensor]] = {"torch": self.plain}
+        # The library's epilogue is for two-byte dtypes; elsewhere torch takes the plain product.
+        half = self.x.element_size() == 2
+        gelu = self.activation == "gelu_tanh" and self.residual is None
+        if half and gelu and self.bias is not None:
+            found["cublaslt"] = self.library_epilogue
+        if kernels.usable(self.x.device.type):
+            kinds = {"deferred": self.deferred} if self.gamma is not None else {}
+            if self.residual is not None or self.activation is not None:
+                kinds["epilogue"] = self.epilogue
+            for tile in tiles(self.x.shape[0], self.x.dtype):
+                for kind, method in kinds.items():
+                    found[f"{kind}:{tile.name}"] = lambda m=method, t=tile: m(t)  # type: ignore[misc]
+        return found
+
+    def run(self, name: str) -> Tensor:
+        """One way by its name."""
+        kind, _, tile = name.partition(":")
+        if kind == "torch":
+            return self.plain()
+        if kind == "cublaslt":
+            return self.library_epilogue()
+        method = self.deferred if kind == "deferred" else self.epilogue
+        return method(Tile.read(tile))
+
+
+def fastest(product: Product, implementation: str = "auto") -> Tensor:
+    """Do a product in the way known to be fastest; inside `tuning.measuring()` find it."""
+    if implementation == "triton":
+        kernels.require()
+        tile = tiles(product.x.shape[0], product.x.dtype)[-1]
+        return product.deferred(tile) if product.gamma is not None else product.epilogue(tile)
+    device = product.x.device
+    plain = implementation == "torch" or device.type != "cuda" or product.x.dtype == torch.float64
+    if plain or torch.compiler.is_compiling():  # a compiler makes its own epilogues
+        return product.plain()
+    key = product.key
+    name = tuning.known(key, device)
+    if name is None:
+        measurable = tuning.active() and not torch.cuda.is_current_stream_capturing()
+        # Few rows are one token of a few sequences: what is worth the name runs captured.
+        few = product.x.shape[0] <= FEW_ROWS
+        name = tuning.choose(key, device, product.ways(), captured=few) if measurable else "torch"
+    return product.run(name)

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of several ways to do the same thing is fastest here: measured once, kept on disk.
+
+Invariant: nothing is measured outside `measuring()`. Measuring launches work many times; beside a
+model that is being paged it would disturb the pager and be wrong, so whoever wants measured
+choices asks for them before, and elsewhere what is not known yet takes the plain way. A choice is
+keyed by the GPU, the versions of torch and triton, dtype and shape; an entry for other ones is
+never used. A way that fails to run, or whose result is not that of the first, is never chosen.
+
+The file is replaced whole, so that processes may share it; what cannot be read is measured anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger("penstock.fusion")
+
+Key = tuple[Any, ...]
+Way = Callable[[], Any]
+
+# A way is run for about this long; fewer, and the clock of a cold GPU decides.
+MEASURE_MS = 8.0
+REPEATS = 3
+# Roundings differ between ways: relative, of the root mean square.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+# A second way has to be faster by more than two runs of one way differ.
+MARGIN = 0.98
+
+_known: dict[str, dict[str, str]] = {}
+_active = False
+
+
+def folder() -> Path:
+    """Where choices are kept: the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "penstock" / "fusion"
+
+
+def place(device: torch.device) -> str:
+    """What a choice depends on beside the work: GPU, torch and triton, as a file name."""
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    try:
+        triton = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        triton = "none"
+    text = f"{gpu}-torch-{torch.__version__}-triton-{triton}"
+    return "".join(letter if letter.isalnum() or letter in ".-+" else "_" for letter in text)
+
+
+def _choices(device: torch.device) -> dict[str, str]:
+    name = place(device)
+    if name not in _known:
+        found: dict[str, str] = {}
+        try:
+            read = json.loads((folder() / f"{name}.json").read_text(encoding="utf-8"))
+            found = {str(key): str(value) for key, value in read.items()}
+        except (OSError, ValueError, AttributeError):
+            pass
+        _known[name] = found
+    return _known[name]
+
+
+_fast: dict[Key, str] = {}
+
+
+def known(key: Key, device: torch.device) -> str | None:
+    """What was chosen for `key`, or None. Cheap enough for every call of an operator."""
+    name = _fast.get((device.index, key))
+    if name is None:
+        name = _choices(device).get(json.dumps(key))
+        if name is not None:
+            _fast[(device.index, key)] = name
+    return name
+
+
+def forget() -> None:
+    """Drop what this process has read; the file stays."""
+    _known.clear()
+    _fast.clear()
+
+
+def active() -> bool:
+    """Whether this is inside `measuring()`."""
+    return _active
+
+
+@contextlib.contextmanager
+def measuring() -> Iterator[None]:
+    """Within it, the fused ops measure what is not known yet for the shapes that they meet."""
+    global _active
+    before, _active = _active, True
+    try:
+        yield
+    finally:
+        _active = before
+
+
+def choose(
+    key: Key, device: torch.device, ways: Mapping[str, Way], *, captured: bool = False
+) -> str:
+    """Measure the ways and keep the fastest.
+
+    Args:
+        key: What the choice holds for, beside the GPU and the versions.
+        device: Where the ways run.
+        ways: By name; the first gives the result that the others must give, and wins ties.
+        captured: Whether the time within a CUDA graph counts, not that of the host.
+
+    Returns:
+        The name of the way chosen.
+    """
+    first = next(iter(ways))
+    wanted = _result(ways[first]())
+    times: dict[str, float] = {}
+    for name, way in ways.items():
+        try:
+            if name != first and not _same(_result(way()), wanted):
+                log.warning("fusion %s: %s gives another result, left out", key, name)
+                continue
+            times[name] = measure(way, device, captured=captured)
+        except Exception as error:  # a kernel that does not fit this GPU
+            log.info("fusion %s: %s does not run: %s", key, name, error)
+    best = min(times, key=lambda name: times[name])
+    if times[best] > MARGIN * times[first]:
+        best = first
+    log.info("fusion %s: %s of %s", key, best, {k: round(v, 4) for k, v in times.items()})
+    remember(key, device, best)
+    return best
+
+
+def remember(key: Key, device: torch.device, name: str) -> None:
+    """Keep a choice, in this process and on disk."""
+    choices = _choices(device)
+    choices[json.dumps(key)] = name
+    _fast[(device.index, key)] = name
+    path = folder() / f"{place(device)}.json"
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=".", delete=False
+        ) as stream:
+            temporary = stream.name
+            json.dump(choices, stream, indent=1, sort_keys=True)
+        os.replace(temporary, path)
+    except OSError as error:  # a cache that cannot be written costs time, nothing else
+        log.warning("fusion: %s cannot be written: %s", path, error.strerror)
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def measure(way: Way, device: torch.device, *, captured: bool = False) -> float:
+    """Milliseconds of one call, the least of a few rounds of back-to-back calls.
+
+    Back to back, because that is how layers follow each other: where the host is slower than the
+    GPU its time is what counts, unless the calls are `captured`.
+    """
+    if device.type != "cuda":
+        return _measure_on_host(way)
+    way()
+    if captured:
+        return _measure_captured(way)
+    once = _timed(way, 1)
+    calls = max(2, min(200, int(MEASURE_MS / max(once, 1e-3))))
+    return min(_timed(way, calls) for _ in range(REPEATS))
+
+
+def _timed(way: Way, calls: int) -> float:
+    start = torch.cuda.Event(enable_timing=True)
+    end = torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(calls):
+        way()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / calls
+
+
+def _measure_captured(way: Way, calls: int = 20) -> float:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        way()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            way()
+    graph.replay()
+    return min(_timed(graph.replay, 5) for _ in range(REPEATS)) / calls
+
+
+def _measure_on_host(way: Way) -> float:
+    import time
+
+    way()
+    times = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        way()
+        times.append((time.perf_counter() - begin) * 1e3)
+    return min(times)
+
+
+def _result(value: Any) -> Tensor | None:
+    if isinstance(value, (tuple, list)):
+        value = value[0] if value else None
+    return value if isinstance(value, Tensor) else None
+
+
+def _same(got: Tensor | None, wanted: Tensor | None) -> bool:
+    if got is None or wanted is None:
+        return True
+    distance = (got.float() - wanted.float()).square().mean().sqrt()
+    size = wanted.float().square().mean().sqrt()
+    share = TOLERANCE.get(wanted.dtype, 1e-6)
+    if wanted.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
+        share = TOLERANCE[torch.float16]  # as many bits
+    return bool(distance <= share * size + 1e-12)

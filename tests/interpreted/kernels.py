@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Triton kernels in Triton's interpreter: run by tests/unit/test_fusion_kernels.py.
+
+In a process of its own, because the interpreter is chosen by a variable when triton is imported.
+The interpreter of triton 3.6 multiplies bfloat16 as the integers it is stored in, so that products
+are compared in float32 and float16 here; on a GPU benchmarks/fusion_conformance.py compares all.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.library import opcheck
+
+from penstock.fusion import (
+    dropout_add,
+    dropout_add_layer_norm,
+    dropout_layernorm,
+    kernels,
+    layer_norm_linear,
+    layer_norm_mlp,
+    product,
+    residual_linear,
+)
+from penstock.fusion.philox import keep
+
+assert os.environ["TRITON_INTERPRET"] == "1"
+
+TINY = {torch.float32: 1e-6, torch.bfloat16: 1e-4, torch.float16: 1e-5}
+
+
+def random(*shape, dtype=torch.float32, shift=0.0, std=1.0):
+    return (torch.randn(*shape) * std + shift).to(dtype)
+
+
+def rms(value):
+    return float(value.detach().double().square().mean().sqrt())
+
+
+def check_rule(got, plain, exact, what=""):
+    size = rms(exact) + 1e-30
+    mine, theirs = rms(got.double() - exact) / size, rms(plain.double() - exact) / size
+    assert mine <= 2 * theirs + TINY[got.dtype], (what, mine, theirs)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Names of the kernels that ran: a test of a kernel that did not run it says nothing."""
+    names = []
+    original = dropout_layernorm.launch
+
+    def counted(kernel, grid, *arguments, **meta):
+        names.append(kernel.fn.__name__)
+        original(kernel, grid, *arguments, **meta)
+
+    monkeypatch.setattr(dropout_layernorm, "launch", counted)
+    monkeypatch.setattr(product, "launch", counted)
+    return names
+
+
+def row_results(inputs, seed, p):
+    inputs = [part.detach().requires_grad_() for part in inputs]
+    x, residual, w, b, x_bias = inputs
+    y, z = dropout_add_layer_norm(x, residual, w, b, p=p, x_bias=x_bias, seed=seed)
+    grads = [torch.cos(torch.arange(o.numel())).view_as(o).to(o) for o in (y, z)]
+    return [y, z, *torch.autograd.grad((y, z), inputs, grads)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("rows", "d", "p"), [(3, 192, 0.3), (11, 66, 0.0), (2, 1600, 0.3), (1, 5120, 0.1)]
+)
+def test_rows(rows, d, p, dtype, launched, monkeypatch):
+    inputs = [random(rows, d, dtype=dtype), random(rows, d, dtype=dtype, shift=3.0)]
+    inputs += [random(d, dtype=dtype) for _ in range(3)]
+    seed = torch.tensor([-12345678901234567])
+    got = row_results(inputs, seed, p)
+    assert launched == ["forward", "backward"]
+    with monkeypatch.context() as patched:
+        patched.setattr(kernels, "usable", lambda device: False)
+        plain = row_results(inputs, seed, p)
+        exact = row_results([part.double() for part in inputs], seed, p)
+    assert len(launched) == 2
+    # The reference is held to the rule against torch's layers elsewhere, in the same words.
+    for number, parts in enumerate(zip(got, plain, exact, strict=True)):
+        check_rule(*parts, what=number)
+
+
+@pytest.mark.parametrize("columns", [5, 64, 130])
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_masks_are_the_references_bit_for_bit(p, columns, launched):
+    seed = torch.tensor([2**62 + 12345])
+    x = torch.ones(9, columns, requires_grad=True)
+    out = dropout_add(x, None, p=p, seed=seed)
+    wanted = keep(seed, 9, columns, p)
+    assert torch.equal(out != 0, wanted)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    assert torch.equal(grad != 0, wanted)
+    assert launched == ["forward", "backward"]
+
+
+def test_strided_rows(launched):
+    wide = random(4, 100)
+    w, b = random(40), random(40)
+    y, z = dropout_add_layer_norm(wide[:, :40], wide[:, 50:90], w, b)
+    torch.testing.assert_close(z, wide[:, :40] + wide[:, 50:90])
+    torch.testing.assert_close(y, F.layer_norm(z, (40,), w, b))
+    assert launched == ["forward"]
+
+
+SHAPES = [(7, 40, 192, 0.0), (37, 70, 66, 50.0), (20, 130, 100, -3.0), (2, 33, 1600, 1.0)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("m", "n", "k", "shift"), SHAPES)
+@pytest.mark.parametrize("activation", [None, "gelu_tanh", "relu"])
+def test_deferred_layer_norm(activation, m, n, k, shift, dtype, launched):
+    parts = (random(m, k, dtype=dtype, shift=shift), random(k, dtype=dtype, shift=1.0))
+    parts += (random(k, dtype=dtype), random(n, k, dtype=dtype, std=0.05), random(n, dtype=dtype))
+    got = layer_norm_linear(*parts, activation=activation, implementation="triton")
+    assert launched == ["forward"]
+    plain = product.reference(*parts, None, activation, 1e-5)
+    exact = product.reference(*(part.double() for part in parts), None, activation, 1e-5)
+    check_rule(got, plain, exact)
+
+
+def test_the_kernel_is_its_reference():
+    x, gamma, beta = random(6, 64, shift=9.0), random(64), random(64)
+    weight, bias = random(24, 64), random(24)
+    w_gamma, offset = product.fold(gamma, beta, weight, bias)
+    got = layer_norm_linear(x, gamma, beta, weight, bias, implementation="triton")
+    wanted = product.deferred_reference(x, gamma, w_gamma, offset, weight, 1e-5)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("tile", [*product.WIDE_TILES, *product.NARROW_TILES], ids=lambda t: t.name)
+def test_every_tile_and_epilogue(tile, launched):
+    x, weight, bias = random(70, 90), random(150, 90, std=0.1), random(150)
+    residual = random(70, 150)
+    got = product.kernel_product(
+        x, weight, bias, residual=residual, activation="gelu_tanh", tile=tile
+    )
+    wanted = residual + F.gelu(F.linear(x, weight, bias), approximate="tanh")
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    assert launched == ["forward"]
+
+
+def test_a_transposed_weight_needs_no_copy(launched):
+    x, weight, residual = random(5, 32), random(32, 48).T, random(5, 48)
+    got = residual_linear(x, weight, None, residual, implementation="triton")
+    torch.testing.assert_close(got, residual + x @ weight.T, rtol=1e-5, atol=1e-5)
+    assert launched == ["forward"]
+
+
+def test_derived_vectors_follow_their_weights():
+    x, gamma, beta, weight = random(3, 16), random(16), random(16), random(8, 16)
+    folded = product.Folded()
+
+    def run():
+        return layer_norm_linear(
+            x, gamma, beta, weight, None, implementation="triton", folded=folded
+        )
+
+    def wanted():
+        return F.linear(F.layer_norm(x, (16,), gamma, beta), weight)
+
+    torch.testing.assert_close(run(), wanted(), rtol=1e-5, atol=1e-5)
+    for changed in (weight, gamma, beta):
+        changed.mul_(1.7)
+        torch.testing.assert_close(run(), wanted(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_training_on_the_kernels(p, launched, monkeypatch):
+    d = 32
+    parts = [random(6, d), random(d), random(d), random(64, d, std=0.1), random(64)]
+    parts.append(random(d, 64, std=0.1))
+    parts = [part.requires_grad_() for part in (*parts, random(d))]
+
+    def run():
+        out = layer_norm_mlp(*parts, p=p, recompute=2, seed=torch.tensor([4]))
+        return [out, *torch.autograd.grad(out.square().sum(), parts)]
+
+    got = run()
+    assert set(launched) == {"forward", "backward"}
+    monkeypatch.setattr(kernels, "usable", lambda device: False)
+    for mine, wanted in zip(got, run(), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_operators():
+    x, w = random(3, 12), random(12)
+    seed = torch.tensor([3])
+    checks = ("test_schema", "test_autograd_registration")  # no fake tensors in an interpreter
+    opcheck(
+        torch.ops.penstock.dropout_layernorm.default,
+        (x, x.clone(), w, w, w, seed, 0.3, 1e-5),
+        test_utils=checks,
+    )
+    opcheck(
+        torch.ops.penstock.layernorm_gemm.default,
+        (x, w, random(5), random(5, 12), random(5), random(3, 5), 1, 1e-5, [64, 128, 64, 4, 4]),
+        test_utils=checks,
+    )

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""patch(): transformers' GPT-2 and OPT with fused layers compute what they did."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from penstock.errors import UsageError
+from penstock.fusion import VARIANTS, auto, patch, unpatch
+
+transformers = pytest.importorskip("transformers", minversion="5")
+
+
+def gpt2(**changes):
+    config = transformers.GPT2Config(
+        n_layer=2,
+        n_head=4,
+        n_embd=32,
+        vocab_size=90,
+        n_positions=40,
+        bos_token_id=0,
+        eos_token_id=0,
+        **changes,
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def opt(**changes):
+    given = {
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "hidden_size": 32,
+        "ffn_dim": 80,
+        "vocab_size": 90,
+        "max_position_embeddings": 40,
+        "word_embed_proj_dim": 32,
+        **changes,
+    }
+    return transformers.OPTForCausalLM(transformers.OPTConfig(**given))
+
+
+MAKERS = {"gpt2": gpt2, "opt": opt}
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def original(request):
+    torch.manual_seed(0)
+    model = MAKERS[request.param]().eval()
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, mean=0.5, std=0.3)
+    return model
+
+
+@pytest.fixture
+def model(original):
+    return copy.deepcopy(original)
+
+
+def inputs():
+    ids = torch.randint(90, (2, 11), generator=torch.Generator().manual_seed(2))
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def results(model):
+    logits = model(**inputs()).logits
+    return [logits, *torch.autograd.grad(logits.sin().sum(), list(model.parameters()))]
+
+
+def generated(model):
+    run = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    return model.generate(**inputs(), **run)
+
+
+@pytest.mark.parametrize("name", auto.combinations())
+def test_logits_gradients_and_text_stay(name, model):
+    wanted, state = results(model), list(model.state_dict())
+    assert patch(model, name) is model
+    for got, theirs in zip(results(model), wanted, strict=True):
+        torch.testing.assert_close(got, theirs, rtol=1e-4, atol=1e-4)
+    assert list(model.state_dict()) == state
+    unpatch(model)
+    assert torch.equal(results(model)[0], wanted[0])
+
+
+def test_generated_text_stays(model):
+    text = generated(model)
+    for name in ("attention_layernorm,ffn_layernorm", "dropout_layernorm,attention_projection"):
+        assert torch.equal(generated(patch(model, name)), text)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_patched_model_runs_fused_ops(name, model, monkeypatch):
+    from penstock.fusion import huggingface
+
+    ops = {
+        "dropout_layernorm": "dropout_add_layer_norm",
+        "attention_layernorm": "layer_norm_linear",
+        "attention_projection": "residual_linear",
+        "ffn_layernorm": "layer_norm_mlp",
+    }
+    calls = []
+    original = getattr(huggingface, ops[name])
+    monkeypatch.setattr(
+        huggingface, ops[name], lambda *a, **k: calls.append(1) or original(*a, **k)
+    )
+    patch(model, name)
+    model(**inputs())
+    assert len(calls) >= 2
+
+
+@pytest.mark.parametrize("name", [*VARIANTS, ",".join(VARIANTS)])
+def test_training_drops_out_and_checkpointing_draws_it_again(name, model):
+    patch(model, name).train()
+    with torch.no_grad():
+        assert not torch.equal(model(**inputs()).logits, model(**inputs()).logits)
+
+    def gradients():
+        torch.manual_seed(4)
+        model.zero_grad()
+        model(**inputs(), use_cache=False).logits.square().sum().backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    plain = gradients()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    for got, wanted in zip(gradients(), plain, strict=True):
+        assert torch.equal(got, wanted)
+
+
+def test_patching_again_replaces_and_baseline_undoes(model):
+    wanted = results(model)[0]
+    patch(patch(model, "ffn_layernorm"), "attention_layernorm")
+    patch(model, "baseline")
+    assert torch.equal(results(model)[0], wanted)
+    assert all("forward" not in module.__dict__ for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.nn.Linear(3, 3), "Linear has no block of GPT-2 or OPT"),
+        (lambda: gpt2(activation_function="silu"), "activation 'silu' cannot be fused"),
+        (lambda: gpt2(add_cross_attention=True), "cross-attention"),
+        (lambda: opt(do_layer_norm_before=False), "LayerNorm behind"),
+    ],
+)
+def test_what_cannot_be_fused_is_refused_and_left_alone(make, message):
+    model = make()
+    with pytest.raises(UsageError, match=message):
+        patch(model, "ffn_layernorm")
+    assert all("forward" not in module.__dict__ for module in model.modules())
+
+
+def test_an_adapter_in_the_place_of_a_matrix_is_refused(model):
+    class Adapter(torch.nn.Module):
+        pass
+
+    block = model.transformer.h[1].mlp if hasattr(model, "transformer") else None
+    if block is None:
+        model.model.decoder.layers[1].fc1 = Adapter()
+    else:
+        block.c_fc = Adapter()
+    with pytest.raises(UsageError, match="a Adapter where a linear layer is expected"):
+        patch(model, "ffn_layernorm")
+    assert all("forward" not in module.__dict__ for module in model.modules())

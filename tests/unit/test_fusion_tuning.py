@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measured choices: what is measured when, what is kept, and what is never chosen."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import torch
+
+from penstock.fusion import auto, tuning
+from penstock.fusion.product import Product, fastest
+from penstock.models.configs import get_config
+
+CPU = torch.device("cpu")
+KEY = ("product", "norm", 1, 2)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tuning.forget()
+    yield tmp_path / "penstock" / "fusion"
+    tuning.forget()
+
+
+def ways(**times):
+    """Ways that take some ms and give the same result."""
+
+    def way(ms):
+        def run():
+            time.sleep(ms / 1e3)
+            return torch.ones(3)
+
+        return run
+
+    return {name: way(ms) for name, ms in times.items()}
+
+
+def test_the_fastest_is_chosen_and_kept_on_disk(cache):
+    assert tuning.known(KEY, CPU) is None
+    assert tuning.choose(KEY, CPU, ways(torch=6, slow=12, fast=1)) == "fast"
+    assert tuning.known(KEY, CPU) == "fast"
+    (file,) = cache.iterdir()
+    assert file.name == f"{tuning.place(CPU)}.json"
+    assert json.loads(file.read_text()) == {json.dumps(KEY): "fast"}
+    tuning.forget()
+    assert tuning.known(KEY, CPU) == "fast"
+
+
+def test_what_it_depends_on_is_in_the_name(monkeypatch):
+    place = tuning.place(CPU)
+    assert f"torch-{torch.__version__}" in place
+    monkeypatch.setattr(tuning.metadata, "version", lambda name: "9.9")
+    assert tuning.place(CPU) != place
+
+
+@pytest.mark.parametrize(("other", "chosen"), [(4.0, "torch"), (3.95, "torch"), (3.9, "other")])
+def test_within_noise_the_first_is_chosen(other, chosen, monkeypatch):
+    candidates = ways(torch=0, other=0)
+    times = {candidates["torch"]: 4.0, candidates["other"]: other}
+    monkeypatch.setattr(tuning, "measure", lambda way, device, captured: times[way])
+    assert tuning.choose(KEY, CPU, candidates) == chosen
+
+
+def test_a_way_that_fails_or_gives_another_result_is_not_chosen(caplog):
+    candidates = ways(torch=4)
+
+    def fails():
+        raise RuntimeError("out of shared memory")
+
+    candidates["fails"] = fails
+    candidates["wrong"] = lambda: torch.ones(3) * 1.01
+    candidates["nan"] = lambda: torch.full((3,), float("nan"))
+    candidates["rounding"] = lambda: torch.ones(3) * (1 + 1e-7)
+    assert tuning.choose(KEY, CPU, candidates) == "rounding"
+    assert "wrong gives another result" in caplog.text
+    assert "nan gives another result" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": {"b": 1}}'])
+def test_a_file_that_cannot_be_read_is_measured_anew(text, cache):
+    cache.mkdir(parents=True)
+    (cache / f"{tuning.place(CPU)}.json").write_text(text)
+    assert tuning.known(KEY, CPU) is None
+    assert tuning.choose(KEY, CPU, ways(torch=3, fast=0)) == "fast"
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(cache, monkeypatch, caplog):
+    cache.parent.parent.joinpath("penstock").write_text("a file where a folder should be")
+    assert tuning.choose(KEY, CPU, ways(torch=3, fast=0)) == "fast"
+    assert tuning.known(KEY, CPU) == "fast"
+    assert "cannot be written" in caplog.text
+
+
+def test_nothing_is_measured_on_the_cpu_or_outside_measuring(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(tuning, "choose", never)
+    x, w = torch.randn(4, 8), torch.randn(6, 8)
+    product = Product(x, None, None, w, None, torch.randn(4, 6), None, 0.0, None)
+    wanted = product.plain()
+    assert torch.equal(fastest(product), wanted)
+    with tuning.measuring():
+        assert tuning.active()
+        assert torch.equal(fastest(product), wanted)
+    assert not tuning.active()
+
+
+def test_auto_is_the_baseline_without_a_gpu():
+    chosen = auto.choose(get_config("tiny"), dtype="fp32", device="cpu", batch=1, seq_len=8)
+    assert chosen.name == "baseline"
+
+
+def test_auto_measures_every_combination_of_the_same_function(monkeypatch):
+    """On the CPU in place of a GPU: which is fastest means nothing, that it is kept does."""
+    config = get_config("tiny", dropout=0.0)
+    seen = []
+    original = tuning.choose
+
+    def watched(key, device, candidates, **more):
+        seen.append((key, list(candidates)))
+        results = [way() for way in candidates.values()]
+        for other in results[1:]:
+            torch.testing.assert_close(other, results[0], rtol=1e-4, atol=1e-4)
+        return original(key, device, candidates, **more)
+
+    monkeypatch.setattr(tuning, "choose", watched)
+    ways_ = auto._ways(auto.combinations(), config, "fp32", CPU, 1, 8, False, 1)
+    key = auto._key(config, "fp32", 1, 8, False, 1)
+    chosen = tuning.choose(key, CPU, ways_)
+    assert chosen in auto.combinations()
+    assert seen == [(key, auto.combinations())]
+    assert tuning.known(key, CPU) == chosen
+    trained = auto._key(config, "fp32", 1, 8, True, 1)
+    assert tuning.known(trained, CPU) is None
