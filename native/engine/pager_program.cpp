@@ -3,11 +3,13 @@
 // whose pages come and go with its allocations, groups of work in place of declared uses, and the
 // order of uses learned while it runs.
 //
-// A page is *settled* when no block has been made or freed in it for a while: a weight's.  Work
-// that touches a settled page for the first time in its group begins a use, and with it a new
-// group; the uses in their order are what is learned and planned.  Other pages (activations) are
-// brought in when they are touched and stay until room is short: they live in slots that the plan
-// leaves to them.  Marks are recorded once a group, not once a launch: an event costs 0.7 us.
+// A page is *settled* when work came back to it several times with a pause in between, and no block
+// was made or freed in it meanwhile: a weight's.  (A cache that is copied to a new place for every
+// token is come back to once.)  Work that touches a settled page for the first time in its group
+// begins a use, and with it a new group; the uses in their order are what is learned and planned.
+// Other pages (activations) are brought in when they are touched and stay until room is short: they
+// live in slots that the plan leaves to them.  Marks are recorded once a group, not once a launch:
+// an event costs 0.7 us.
 #include <algorithm>
 #include <string>
 
@@ -16,8 +18,9 @@
 namespace penstock::engine {
 namespace {
 
-// So many pieces of work without a block made or freed in a page settle it: some layers' worth.
-constexpr std::uint64_t kSettled = 128;
+// So many pieces of work are a pause, more than a layer's worth; so many returns settle a page.
+constexpr std::uint64_t kPause = 24;
+constexpr std::uint32_t kSettled = 2;
 // A group of another stream that got no work for so long is closed.
 constexpr std::uint64_t kIdle = 64;
 // A group holds at most such a share of the slots, since nothing of it may leave.
@@ -75,7 +78,7 @@ Status Pager::back(Addr address, Bytes bytes) {
       page.dirty = true;
     }
     page.backed = true;
-    page.churned = announced_;
+    page.returns = 0;
   }
   return {};
 }
@@ -108,7 +111,7 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
   const auto [first, last] = table_.pages_of(*range, address, bytes);
   for (PageId id = first; id <= last; ++id) {
     table_.page(id).live += delta;
-    table_.page(id).churned = announced_;
+    table_.page(id).returns = 0;
   }
 }
 
@@ -134,9 +137,7 @@ Status Pager::pin(Addr address, Bytes bytes, int delta) {
   return {};
 }
 
-bool Pager::settled(const Page& page) const {
-  return page.live > 0 && announced_ - page.churned > kSettled;
-}
+bool Pager::settled(const Page& page) const { return page.live > 0 && page.returns >= kSettled; }
 
 void Pager::pages_touched(std::span<const Touch> touches, std::vector<PageId>& pages) {
   pages.clear();
@@ -174,8 +175,10 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
     fresh_.clear();
     planned_.clear();
     for (const PageId id : touched_) {
-      const Page& page = table_.page(id);
+      Page& page = table_.page(id);
       if (page.group == static_cast<std::int32_t>(index)) continue;
+      if (page.touched + kPause < announced_) ++page.returns;
+      page.touched = announced_;
       fresh_.push_back(id);
       if (settled(page)) planned_.push_back(id);
     }

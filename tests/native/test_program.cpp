@@ -237,6 +237,31 @@ TEST_CASE("program: no word is wrong in random work on several streams") {
   }
 }
 
+TEST_CASE("program: caches that grow and move at every step do not hide the order of the weights") {
+  Bench bench({.budget = 32 * kGranule});
+  Network network(bench, 16, 2 * kGranule + 8192);
+  std::vector<Tensor> caches;
+  for (int i = 0; i < 16; ++i) caches.push_back(bench.make(2048, bench.stream(0), 7));
+  engine::PagerStats before;
+  for (int step = 0; step < 24; ++step) {
+    if (step == 16) before = bench.program().pager().stats();
+    for (std::size_t i = 0; i < network.weights.size(); ++i) {
+      Tensor larger = bench.make(2048 + 512 * static_cast<Bytes>(step), bench.stream(0), 8);
+      bench.work(bench.stream(0), {&caches[i]}, {&larger}, 9);
+      bench.drop(caches[i]);
+      caches[i] = larger;
+      for (int k = 0; k < 10; ++k) bench.work(bench.stream(0), {&network.weights[i]}, {&larger}, 9);
+      caches[i] = larger;
+    }
+  }
+  const engine::PagerStats after = bench.program().pager().stats();
+  CHECK(before.counters.plans > 0);
+  CHECK(after.counters.mismatches - before.counters.mismatches <= 4);
+  CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 40);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: another order of the same weights is learned in turn") {
   Bench bench({});
   Network network(bench, 16, 2 * kGranule + 8192);
