@@ -106,6 +106,17 @@ def enable(
         return _enable(wanted, options)
 
 
+def enable_unasked(settings: config.Settings) -> bool:
+    """The same for a program that did not call it, without a look at the device.
+
+    Asking whether there is one may begin CUDA, which would end a later fork's use of it.
+    """
+    options = {**config.allocator_options(settings), **_budget(settings.gpu_memory)}
+    wanted = _Enabled("allocator", settings.allocator_stitch, tuple(sorted(options.items())))
+    with _lock:
+        return _enable(wanted, options, ask_device=False)
+
+
 def mem_pool() -> torch.cuda.MemPool:
     """A torch.cuda.MemPool whose memory comes from Penstock, to be used with use_mem_pool().
 
@@ -127,7 +138,7 @@ def mem_pool() -> torch.cuda.MemPool:
     return allocator_pool.make_pool()
 
 
-def _enable(wanted: _Enabled, options: dict[str, Any]) -> bool:
+def _enable(wanted: _Enabled, options: dict[str, Any], *, ask_device: bool = True) -> bool:
     global _enabled
     if _enabled is not None:
         if _enabled != wanted:
@@ -136,7 +147,8 @@ def _enable(wanted: _Enabled, options: dict[str, Any]) -> bool:
                 remedy="call it once, or with the same options",
             )
         return wanted.stitch
-    _need_cuda()
+    if ask_device:
+        _need_cuda()
     if not wanted.stitch:
         log.warning("allocator.stitch is off: torch's own caching allocator stays in place")
         _enabled = wanted
