@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from penstock.cli.checks import preload_selftest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -280,6 +283,19 @@ def selftest(stack):
 
 def test_the_self_test_sees_both_launches(selftest):
     assert selftest() == {"ok": True, "observed": "2 of 2 launches seen", "code": 0}
+
+
+def test_the_self_test_reads_the_counters_as_they_are():
+    """It and the benchmark know the struct by the order of its words."""
+    header = SOURCE.parent / "native" / "api" / "include" / "penstock" / "interpose.h"
+    text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+    struct = re.search(r"typedef struct \{([^}]*)\} penstock_proxy_counters;", text)[1]
+    names = re.findall(r"\w+(?=[,;])", struct)
+    assert len(names) == preload_selftest.WORDS
+    assert names[-1] == "late"
+    benchmark = (SOURCE.parent / "benchmarks" / "interpose_coverage.py").read_text()
+    listed = re.search(r"COUNTERS = \((.*?)\)", benchmark, re.DOTALL)[1]
+    assert re.findall(r"[a-z_]+", listed) == names[1:]
 
 
 def test_the_self_test_without_the_proxy_says_so(selftest):

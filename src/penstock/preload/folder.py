@@ -21,6 +21,8 @@ from penstock.errors import EnvironmentProblem
 PRELOAD = "LD_PRELOAD"
 PROXY = "libcuda.so.1"
 DRIVER = "libcuda_real.so.1"
+# RTLD_DI_LINKMAP of dlfcn.h.
+_LINK_MAP = 2
 # What LD_PRELOAD takes for the end of a name.
 _SEPARATORS = " :\t\n"
 
@@ -55,23 +57,33 @@ def proxy_path() -> Path:
     )
 
 
+class _LinkMap(ctypes.Structure):
+    """The beginning of the loader's struct link_map."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+
 def find_driver() -> Path | None:
     """The file that libcuda.so.1 is on this machine; None where there is none.
 
     It is loaded to be found, by the rules of the dynamic loader itself. Where the proxy stands
-    before it already, it is the one behind: the function that is looked for has no hook.
+    before it already, it is the one behind.
     """
     try:
         library = ctypes.CDLL(PROXY)
-        address = ctypes.cast(library.cuInit, ctypes.c_void_p).value or 0
-    except (OSError, AttributeError):
+    except OSError:
         return None
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-        span, *_, name = line.split(maxsplit=5)
-        begin, _, end = span.partition("-")
-        if int(begin, 16) <= address < int(end, 16) and name.startswith("/"):
-            return Path(name)
-    return None
+    handle = library._handle
+    behind = getattr(library, "penstock_proxy_real_library", None)
+    if behind is not None:
+        behind.restype = ctypes.c_void_p
+        handle = behind()
+    found = ctypes.POINTER(_LinkMap)()
+    dlinfo = ctypes.CDLL(None).dlinfo
+    dlinfo.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+    if dlinfo(handle, _LINK_MAP, ctypes.byref(found)) != 0:
+        return None
+    return Path(os.fsdecode(found.contents.name)).resolve()
 
 
 def prepare() -> Prepared | None:

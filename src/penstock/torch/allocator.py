@@ -44,6 +44,8 @@ class _Enabled:
 
 _lock = threading.Lock()
 _enabled: _Enabled | None = None
+# Whether that was penstock run's doing, before the program could say anything.
+_unasked = False
 
 
 def enable(
@@ -113,7 +115,9 @@ def enable_unasked(settings: config.Settings) -> bool:
     """
     options = {**config.allocator_options(settings), **_budget(settings.gpu_memory)}
     wanted = _Enabled("allocator", settings.allocator_stitch, tuple(sorted(options.items())))
+    global _unasked
     with _lock:
+        _unasked = _enabled is None
         return _enable(wanted, options, ask_device=False)
 
 
@@ -141,7 +145,9 @@ def mem_pool() -> torch.cuda.MemPool:
 def _enable(wanted: _Enabled, options: dict[str, Any], *, ask_device: bool = True) -> bool:
     global _enabled
     if _enabled is not None:
-        if _enabled != wanted:
+        if _enabled != wanted and _unasked:
+            log.warning("penstock.enable() changes nothing: penstock run has decided")
+        elif _enabled != wanted:
             raise UsageError(
                 f"penstock.enable() was called with other options before: {_difference(wanted)}",
                 remedy="call it once, or with the same options",
