@@ -46,6 +46,7 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
     "config": {"errors", "units"},
     "host": {"errors", "units"},
     "native": {"errors", "units"},
+    "preload": {"errors"},
     "report": {"errors", "units"},
     "trace": {"errors", "units"},
     "models": {"errors", "units"},

@@ -25,6 +25,9 @@ TAG = "py3-none-linux_x86_64"
 MUST_HOLD = (
     "penstock/lib/libpenstock.so",
     "penstock/include/penstock.h",
+    "penstock/include/interpose.h",
+    "penstock/preload/libcuda.so.1",
+    "penstock/preload/site/sitecustomize.py",
     "penstock/py.typed",
     "penstock/cli/main.py",
 )

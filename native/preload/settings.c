@@ -28,17 +28,18 @@ static const struct {
 
 uint64_t penstock_parse_size(const char* text, double* share) {
   *share = 0;
-  /* strtod() alone would take "inf", "0x8" and signs. */
+  /* By hand: strtod() would take "inf", "0x8" and signs, and another decimal point elsewhere. */
   const char* at = text + strspn(text, " ");
-  const size_t digits = strspn(at, "0123456789.");
-  char number[32];
-  if (digits == 0 || digits >= sizeof(number)) return 0;
-  memcpy(number, at, digits);
-  number[digits] = '\0';
-  char* end = NULL;
-  const double value = strtod(number, &end);
-  if (*end != '\0' || !(value > 0)) return 0;
-  at += digits;
+  const char* const first = at;
+  double value = 0;
+  for (; isdigit((unsigned char)*at); ++at) value = value * 10 + (*at - '0');
+  if (*at == '.') {
+    ++at;
+    for (double place = 0.1; isdigit((unsigned char)*at); ++at, place /= 10) {
+      value += place * (*at - '0');
+    }
+  }
+  if (at == first || !(value > 0)) return 0;
   at += strspn(at, " ");
   char unit[8];
   size_t length = strlen(at);
@@ -84,13 +85,12 @@ static void read_budget(penstock_interpose_options* options) {
                    own);
     }
   } else if (own == NULL && factor != NULL) {
-    char* end = NULL;
-    const double percent = strtod(factor, &end);
-    if (end == factor || (*end != '\0' && strcmp(end, "%") != 0) ||
-        !(percent > 0 && percent <= 100)) {
+    /* A bare number of percent. */
+    double share = 0;
+    const uint64_t percent = penstock_parse_size(factor, &share);
+    options->gpu_share = percent != 0 && percent <= 100 ? (double)percent / 100 : share;
+    if (options->gpu_share == 0) {
       penstock_say("ULMS_GPU_MEMORY_FACTOR=%s has no effect; try: a percentage up to 100", factor);
-    } else {
-      options->gpu_share = percent / 100;
     }
   }
 }

@@ -63,7 +63,7 @@ static int32_t allocate(uint64_t bytes, void* context, uint64_t stream, int32_t 
   int32_t result = PENSTOCK_PASS;
   if (to_pass > 0) {
     --to_pass;
-  } else {
+  } else if (getenv("DOUBLE_PASSES") == NULL) { /* set: no memory of its own, for a real GPU */
     block* const made = &blocks[block_count++];
     made->base = (uint64_t)(uintptr_t)window + next_free;
     made->bytes = bytes;
@@ -108,6 +108,7 @@ static int32_t make_room(void* context, uint64_t bytes) {
 
 static int32_t memory_info(void* context, uint64_t* free_bytes, uint64_t* total_bytes) {
   (void)context;
+  if (getenv("DOUBLE_PASSES") != NULL) return PENSTOCK_PASS;
   *free_bytes = 1000;
   *total_bytes = 2000;
   return 0;

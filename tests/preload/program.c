@@ -126,6 +126,13 @@ static void unknown(session* with) {
   (void)with;
 }
 
+/* What the engine was told to do. */
+static void options(session* with) {
+  const penstock_interpose_options given = with->engine->options();
+  printf("%lu %.3f %d %d %s\n", (unsigned long)given.gpu_memory, given.gpu_share, given.safety,
+         given.log_level, given.record != NULL ? given.record : "-");
+}
+
 /* A child that had no context before the fork has one of its own. */
 static void early_fork(session* with) {
   (void)with;
@@ -163,6 +170,7 @@ static const struct {
     {"threads", threads_scenario, 1},
     {"fork", fork_scenario, 1},
     {"unknown", unknown, 1},
+    {"options", options, 1},
     {"early-fork", early_fork, 0},
     {"forwarded", forwarded, 0},
     {"late", late, 0},

@@ -115,6 +115,9 @@ def build_stack(folder: Path, sanitizer: str) -> Stack:
         (stack.driver.parent / link).symlink_to(stack.driver.name)
     build_proxy(folder, *flags)
     (folder / "libcuda_real.so.1").symlink_to(stack.driver)
+    # Where `penstock run` looks for a proxy that belongs to PENSTOCK_LIBRARY.
+    (folder / "preload").mkdir()
+    (folder / "preload" / "libcuda.so.1").symlink_to(folder / "libcuda.so.1")
     compile_c(
         folder / "libengine_double.so",
         [HERE / "engine_double.c"],

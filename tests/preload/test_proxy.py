@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -91,6 +92,27 @@ def test_an_engine_that_is_not_there(stack):
     done = stack.run("program", "v2", "forwarded", PENSTOCK_LIBRARY="/nowhere/libpenstock.so")
     check(done)
     assert "/nowhere/libpenstock.so" in done.stderr
+
+
+def test_the_library_of_an_installed_package(stack, tmp_path):
+    """It lies beside the folder that the proxy really is in, not the one of links."""
+    for folder in ("package/preload", "package/lib", "links"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(stack.proxy, tmp_path / "package" / "preload" / "libcuda.so.1")
+    engine = tmp_path / "package" / "lib" / "libpenstock.so"
+    shutil.copy(stack.folder / "libengine_double.so", engine)
+    proxy = tmp_path / "links" / "libcuda.so.1"
+    proxy.symlink_to(tmp_path / "package" / "preload" / "libcuda.so.1")
+    (tmp_path / "links" / "libcuda_real.so.1").symlink_to(stack.driver)
+    code = (
+        "import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); context = ctypes.c_void_p()\n"
+        "before = open('/proc/self/maps').read()\n"
+        "print(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))\n"
+        "print([path in open('/proc/self/maps').read() for path in "
+        f"({str(engine)!r},)], {str(engine)!r} in before)"
+    )
+    done = stack.run(sys.executable, "-c", code, LD_PRELOAD=str(proxy), PENSTOCK_LIBRARY="")
+    assert check(done) == "0\n[True] False\n", done.stderr
 
 
 def test_a_driver_that_came_first(stack):

@@ -15,13 +15,13 @@ import pytest
 
 from penstock import __version__, native
 from penstock.cli import doctor
-from penstock.cli.checks import Check, framework, gpu, host, library, selftest
+from penstock.cli.checks import Check, framework, gpu, host, library, preload, selftest
 from penstock.cli.main import main
 from penstock.errors import EnvironmentProblem, OutOfMemory
 from penstock.units import MIB
 
 IDS = [
-    *("python", "library", "emulated", "driver", "gpu", "vmm", "managed", "link"),
+    *("python", "library", "emulated", "driver", "gpu", "vmm", "managed", "link", "run"),
     *("host-memory", "cgroup", "memlock", "max-map-count", "torch", "torch-cuda", "allocator"),
 ]
 
@@ -90,6 +90,9 @@ def card(monkeypatch, cuda):
         cuda(Cuda())
         kind = type("Probe", (Card,), {"changes": changes, "speeds": speeds})
         monkeypatch.setattr(native, "Device", kind)
+        # It takes a driver to launch on; tests/preload has one.
+        seen = Check("run", "ok", "2 of 2 launches seen", preload.WHY)
+        monkeypatch.setattr(preload, "coverage", lambda: seen)
 
     return install
 

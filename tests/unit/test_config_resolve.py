@@ -20,6 +20,7 @@ VALUES = {
     "size": ["1GiB", "2GiB", "3GiB", "4GiB"],
     "factor": ["1.5", "2", "3", "4"],
     "integer": [1, 2, 3, 4],
+    "file": ["a.trace", "b.trace", "c.trace", "d.trace"],
     "boolean": [True, True, True, True],
 }
 CHOICES = {

@@ -17,7 +17,7 @@ from penstock.config import Settings
 from penstock.errors import EnvironmentProblem
 from penstock.report.table import Column, print_table
 
-from .checks import Check, framework, gpu, host, library
+from .checks import Check, framework, gpu, host, library, preload
 from .common import Output, verb
 
 SCHEMA_VERSION = 1
@@ -80,6 +80,7 @@ def examine(device: str) -> list[Check]:
         library.emulated() if own.status == "ok" else _no_self_test(),
         found_driver,
         *cards,
+        preload.coverage() if usable else Check("run", "skip", "no GPU to launch on", preload.WHY),
         host.host_memory(),
         host.control_group(),
         host.memlock(page_locking_failed=not_locked),

@@ -21,6 +21,7 @@ from .invocation import CONTEXT, Invocation
 
 # Verb -> the module that holds it, as `command`, and its line in the list of verbs.
 VERBS = {
+    "run": ("penstock.cli.run", "Run any CUDA program within a budget, unchanged."),
     "gpt": ("penstock.cli.gpt", "Run a GPT within a budget of device memory."),
     "replay": ("penstock.cli.replay", "Say what each allocator would reserve for recorded work."),
     "estimate": ("penstock.cli.estimate", "Say what a model needs and how fast it can be."),

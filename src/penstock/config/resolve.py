@@ -18,6 +18,7 @@ from typing import Any
 
 from . import files
 from .schema import (
+    ANCESTORS,
     BY_KEY,
     BY_VARIABLE,
     OPTIONS,
@@ -140,10 +141,11 @@ def _variables(option: Option, environ: Mapping[str, str]) -> list[tuple[str, st
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    known = [*BY_VARIABLE, *OTHER_VARIABLES]
+    aliases = [alias.variable for option in OPTIONS for alias in option.aliases]
+    known = [*BY_VARIABLE, *OTHER_VARIABLES, *aliases]
     notes = []
     for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in known:
+        if name.startswith((PREFIX, *ANCESTORS)) and name not in known:
             suggestion = nearest(name, known)
             hint = f"; did you mean {suggestion}?" if suggestion else ""
             notes.append(f"{name} is set, but nothing reads it{hint}")

@@ -23,6 +23,9 @@ from .kinds import Kind
 
 PREFIX = "PENSTOCK_"
 
+# The prefixes of ancestors whose variables somebody may misspell.
+ANCESTORS = ("ULMS_",)
+
 # When the allocator stitches, in the order of GMLake's defragLevel.
 STITCH_WHEN = ("first", "when-full", "after-release", "never")
 
@@ -192,11 +195,23 @@ class Settings:
     )
     safety: str = _option(
         "normal",
-        kinds.choice("normal", "strict"),
+        kinds.choice("normal", "strict", "fast"),
         "What becomes of an evicted page's address.",
         details="normal leaves it mapped until that must change, which makes a steady iteration "
         "free of mapping calls. strict unmaps it as soon as its last use is over, so that a "
-        "kernel that reads a block it did not declare faults instead of reading other data.",
+        "kernel that reads a block it did not declare faults instead of reading other data. fast "
+        "differs from normal under penstock run alone: docs/run.md says how.",
+    )
+    record: str = _option(
+        "",
+        kinds.file(),
+        "The file to record a run's uses in, for penstock run.",
+    )
+    summary: bool = _option(
+        False,
+        kinds.boolean(),
+        "Say at the end of penstock run what was seen, even if nothing was paged.",
+        details="One line on stderr. Where something was paged it is there anyway.",
     )
     fusion: str = _option(
         "baseline",

@@ -44,6 +44,8 @@ class _Enabled:
 
 _lock = threading.Lock()
 _enabled: _Enabled | None = None
+# Whether that was penstock run's doing, before the program could say anything.
+_unasked = False
 
 
 def enable(
@@ -106,6 +108,19 @@ def enable(
         return _enable(wanted, options)
 
 
+def enable_unasked(settings: config.Settings) -> bool:
+    """The same for a program that did not call it, without a look at the device.
+
+    Asking whether there is one may begin CUDA, which would end a later fork's use of it.
+    """
+    options = {**config.allocator_options(settings), **_budget(settings.gpu_memory)}
+    wanted = _Enabled("allocator", settings.allocator_stitch, tuple(sorted(options.items())))
+    global _unasked
+    with _lock:
+        _unasked = _enabled is None
+        return _enable(wanted, options, ask_device=False)
+
+
 def mem_pool() -> torch.cuda.MemPool:
     """A torch.cuda.MemPool whose memory comes from Penstock, to be used with use_mem_pool().
 
@@ -127,16 +142,19 @@ def mem_pool() -> torch.cuda.MemPool:
     return allocator_pool.make_pool()
 
 
-def _enable(wanted: _Enabled, options: dict[str, Any]) -> bool:
+def _enable(wanted: _Enabled, options: dict[str, Any], *, ask_device: bool = True) -> bool:
     global _enabled
     if _enabled is not None:
-        if _enabled != wanted:
+        if _enabled != wanted and _unasked:
+            log.warning("penstock.enable() changes nothing: penstock run has decided")
+        elif _enabled != wanted:
             raise UsageError(
                 f"penstock.enable() was called with other options before: {_difference(wanted)}",
                 remedy="call it once, or with the same options",
             )
         return wanted.stitch
-    _need_cuda()
+    if ask_device:
+        _need_cuda()
     if not wanted.stitch:
         log.warning("allocator.stitch is off: torch's own caching allocator stays in place")
         _enabled = wanted

@@ -86,11 +86,15 @@ typedef struct {
   /* All addresses of the engine's lie in [window_begin, window_end); equal: there are none yet. */
   PENSTOCK_ATOMIC(uint64_t) window_begin;
   PENSTOCK_ATOMIC(uint64_t) window_end;
-  /* 0: everything is resident, and work goes straight to the driver, without begin() and end().
-   * To turn it on: store 1, then wait for `passing` to be 0; from then on all work is announced. */
+  /* 0: everything is resident, and launches of kernels and graphs go straight to the driver,
+   * without begin() and end().  To turn it on: store 1, then wait for `passing` to be 0; from then
+   * on all work is announced.  Before it is turned off, everything must be resident.
+   *
+   * Copies, fills and words are announced whatever it is, if they touch anything of the engine's:
+   * they may wait for the device, which may in turn wait for what the waiting thread would launch.
+   */
   PENSTOCK_ATOMIC(uint32_t) active;
-  /* The proxy's: calls under way that found `active` 0.  One that waits for the device (a copy
-   * that is not asynchronous) counts all the while. */
+  /* The proxy's: launches under way that found `active` 0. */
   PENSTOCK_ATOMIC(uint32_t) passing;
 
   /* CUresult, or PASS.  ordered: as cuMemAllocAsync, by the order of `stream`; never one that is

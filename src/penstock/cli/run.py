@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``penstock run``: start a program with the proxy before the driver, and become it.
+
+Nothing of Penstock waits for the program: its exit code, its signals and its output are its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from penstock.config import Settings
+from penstock.errors import EnvironmentProblem, FailedError, UsageError
+
+from .common import verb
+
+# What Python changes for itself, and a program would inherit.
+_PYTHONS_OWN = ("SIGPIPE", "SIGXFZ", "SIGXFSZ")
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--print-preload", is_flag=True, help="Print what LD_PRELOAD needs, and end.")
+@click.option("--summary", is_flag=True, help="Say at the end what was seen, on stderr.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+@verb("device", "gpu_memory", "safety", "record", "log_level", json_output=False)
+def command(
+    settings: Settings, program: tuple[str, ...], print_preload: bool, summary: bool
+) -> None:
+    """Run any CUDA program within a budget, unchanged.
+
+    Everything after -- is the program. Its exit code, signals and output are its own.
+    docs/run.md says what is seen of a program, and what cannot be.
+
+    \b
+    Examples:
+      penstock run --gpu-memory 8GiB -- python train.py
+      LD_PRELOAD=$(penstock run --print-preload) ./program
+    """  # noqa: D301
+    _check(settings, program, print_preload)
+    from penstock import preload
+
+    prepared = preload.prepare()
+    if prepared is None and (settings.device == "cuda" or print_preload):
+        raise EnvironmentProblem("there is no NVIDIA driver here", remedy="penstock doctor")
+    if print_preload and prepared is not None:
+        click.echo(str(prepared.proxy))
+        return
+    environment = dict(os.environ)
+    if prepared is None:
+        click.echo("warning: there is no NVIDIA driver here; the program runs as it is", err=True)
+    else:
+        wanted = _variables(settings, summary=summary or settings.summary)
+        environment = preload.program_environment(prepared, os.environ, wanted)
+    _become(program, environment)
+
+
+def _check(settings: Settings, program: tuple[str, ...], print_preload: bool) -> None:
+    if not program and not print_preload:
+        raise UsageError("which program?", remedy="penstock run -- python script.py")
+    kind, _, ordinal = settings.device.partition(":")
+    if ordinal:
+        raise UsageError(
+            f"--device {settings.device}: a program chooses its GPUs itself",
+            remedy=f"CUDA_VISIBLE_DEVICES={ordinal} penstock run ...",
+        )
+    if kind == "emulated":
+        raise UsageError(
+            "--device emulated: programs know nothing of it",
+            remedy="penstock gpt --device emulated",
+        )
+    if settings.record:
+        folder = Path(settings.record).absolute().parent
+        if Path(settings.record).is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            raise FailedError(
+                f"--record: {settings.record} cannot be written",
+                remedy="a file in a folder that exists",
+            )
+
+
+def _variables(settings: Settings, *, summary: bool) -> dict[str, str]:
+    """What the engine in the program reads; what is as by default is left out."""
+    budget = settings.gpu_memory
+    level = settings.log_level
+    if settings.verbose and level in ("error", "warning"):
+        level = "info"
+    return {
+        "PENSTOCK_GPU_MEMORY": "" if budget == "auto" else budget,
+        "PENSTOCK_SAFETY": "" if settings.safety == "normal" else settings.safety,
+        "PENSTOCK_LOG_LEVEL": "" if level == "warning" else level,
+        # The program may change its folder before the engine is there.
+        "PENSTOCK_RECORD": os.path.abspath(settings.record) if settings.record else "",
+        "PENSTOCK_SUMMARY": "1" if summary else "",
+    }
+
+
+def _become(program: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
+    """Replace this process."""
+    file = shutil.which(program[0])
+    if file is None:
+        remedy = f"python {program[0]}" if program[0].endswith(".py") else "its path"
+        raise FailedError(f"there is no program '{program[0]}'", remedy=remedy)
+    for name in _PYTHONS_OWN:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(file, list(program), environment)
+    except OSError as error:
+        raise FailedError(f"{program[0]} cannot be run: {error.strerror}") from error

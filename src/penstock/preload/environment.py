@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program's environment must say for the proxy to be in it and to know what is wanted.
+
+Pure functions of what they are given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from .folder import PRELOAD, Prepared
+
+SITE = Path(__file__).parent / "site"
+# What makes frameworks allocate by buffer where there is a switch for it: a pointer says where a
+# buffer begins, not how far it reaches.
+BY_BUFFER = {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+def program_environment(
+    prepared: Prepared, environ: Mapping[str, str], settings: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment to run a program in.
+
+    Args:
+        prepared: The proxy and the driver behind it.
+        environ: The environment as it is; what it says of other things stays.
+        settings: Values of ``PENSTOCK_*`` variables, which go to the engine; an empty one removes
+            the variable.
+    """
+    found = dict(environ)
+    found[PRELOAD] = _first(str(prepared.proxy), found.get(PRELOAD, ""), ":")
+    found["PYTHONPATH"] = _first(str(SITE), found.get("PYTHONPATH", ""), os.pathsep)
+    for name, value in BY_BUFFER.items():
+        found.setdefault(name, value)
+    for name, value in settings.items():
+        found.pop(name, None)
+        if value:
+            found[name] = value
+    return found
+
+
+def _first(entry: str, others: str, separator: str) -> str:
+    """A list with `entry` in front, once."""
+    rest = [other for other in others.split(separator) if other and other != entry]
+    return separator.join([entry, *rest])
