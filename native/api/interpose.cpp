@@ -43,8 +43,6 @@ struct Device {
   penstock_allocator allocator;
   void* context = nullptr;
   int ordinal = 0;
-  // Work that was begun before this device began to page, and not yet given to its stream.
-  std::atomic<std::uint32_t> passing{0};
 };
 
 struct Session {
@@ -92,7 +90,7 @@ Bytes budget_for(driver::Driver& device) {
 // From here on all work is announced; what was on its way to a stream before has got there.
 void start_paging(Device* device) {
   table.active.store(1);
-  while (table.passing.load() != 0 || device->passing.load() != 0) std::this_thread::yield();
+  while (table.passing.load() != 0) std::this_thread::yield();
   if (session.options.log_level >= PENSTOCK_LOG_INFO) {
     std::fprintf(stderr, "penstock: GPU %d: %.1f GiB are full, paging begins\n", device->ordinal,
                  static_cast<double>(device->program->options().budget) / kGiB);
@@ -291,27 +289,23 @@ Status announce(Device& device, const penstock_work& work) {
   return device.program->announce(driver::Stream{work.stream}, touched);
 }
 
+// Work that comes here before there is paging (a copy, or another device pages) is kept account of
+// as well: what it touches must stay until it is given.
 std::int32_t begin(penstock_work* work) {
   work->token = 0;
   if (work->captured != 0) return kSuccess;
   if (work->opaque != 0) ++session.opaque;
   Device* const device = device_of(work->context);
   if (device == nullptr) return kSuccess;
-  if (!device->program->pager().paging()) {
-    ++device->passing;
-    work->token = reinterpret_cast<std::uint64_t>(device);
-    if (!device->program->pager().paging()) return kSuccess;
-    --device->passing;  // it has just begun
-    work->token = 0;
-  }
   const Status status = announce(*device, *work);
   complain(status);
+  if (status.ok()) work->token = reinterpret_cast<std::uint64_t>(device);
   return to_cuda(status);
 }
 
 void end(penstock_work* work, std::int32_t) {
   if (work->token == 0) return;
-  --reinterpret_cast<Device*>(work->token)->passing;
+  reinterpret_cast<Device*>(work->token)->program->given(driver::Stream{work->stream});
 }
 
 void context_gone(void*) {}

@@ -24,10 +24,11 @@ class IntervalMap {
   }
 
   // The value whose interval holds `address`, or null.
-  const T* find(Addr address) const {
+  const T* find(Addr address) const { return const_cast<IntervalMap*>(this)->find(address); }
+  T* find(Addr address) {
     auto next = entries_.upper_bound(address);
     if (next == entries_.begin()) return nullptr;
-    const Entry& entry = std::prev(next)->second;
+    Entry& entry = std::prev(next)->second;
     return address < entry.end ? &entry.value : nullptr;
   }
 

@@ -53,6 +53,8 @@ Result<std::unique_ptr<Allocator>> Allocator::create(driver::Driver& driver,
   AllocatorOptions& own = allocator->options_;
   if (own.budget == 0) own.budget = driver.info().total;
   PENSTOCK_TRY(allocator->make_pool({}).status());
+  if (own.small_bytes > 0) PENSTOCK_TRY(allocator->make_pool({}).status());
+  for (Pool& pool : allocator->pools_) pool.common = true;
   return allocator;
 }
 
@@ -67,7 +69,7 @@ Result<Addr> Allocator::allocate(Bytes size, driver::Stream stream) {
   const std::uint64_t context = context_of(AllocationEvent::kAlloc);
   const std::lock_guard lock(mutex_);
   if (!pending_.empty()) PENSTOCK_TRY(collect(false));
-  PENSTOCK_ASSIGN(const std::uint32_t index, pool_for(stream));
+  PENSTOCK_ASSIGN(const std::uint32_t index, pool_for(stream, size));
   Pool& pool = pools_[index];
   const Request request{.bytes = size, .tag = clock_.tag(stream)};
   BlockId id = pool.memory->packer().place_now(request);
@@ -217,30 +219,31 @@ Result<std::uint32_t> Allocator::make_pool(PoolId id) {
   PENSTOCK_ASSIGN(auto memory, MemoryPool::create(driver_, options_.packing, chunks));
   for (std::size_t i = 1; i < pools_.size(); ++i) {
     if (pools_[i].memory != nullptr) continue;
-    pools_[i] = {id, std::move(memory), 1};
+    pools_[i] = {.id = id, .memory = std::move(memory)};
     return static_cast<std::uint32_t>(i);
   }
-  pools_.push_back({id, std::move(memory), 1});
+  pools_.push_back({.id = id, .memory = std::move(memory)});
   return static_cast<std::uint32_t>(pools_.size() - 1);
 }
 
 Allocator::Pool* Allocator::find_pool(PoolId id) {
   for (std::size_t i = 1; i < pools_.size(); ++i) {
-    if (pools_[i].memory != nullptr && pools_[i].users > 0 && pools_[i].id == id) {
+    if (pools_[i].memory != nullptr && !pools_[i].common && pools_[i].users > 0 &&
+        pools_[i].id == id) {
       return &pools_[i];
     }
   }
   return nullptr;
 }
 
-Result<std::uint32_t> Allocator::pool_for(driver::Stream stream) {
+Result<std::uint32_t> Allocator::pool_for(driver::Stream stream, Bytes size) {
   for (const Capture& capture : captures_) {
     if (capture.matches && !capture.matches(stream)) continue;
     if (const Pool* pool = find_pool(capture.id)) {
       return static_cast<std::uint32_t>(pool - pools_.data());
     }
   }
-  return 0u;
+  return size < options_.small_bytes ? 1u : 0u;
 }
 
 Status Allocator::begin_pool(PoolId id, StreamFilter matches) {

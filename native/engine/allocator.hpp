@@ -37,6 +37,7 @@ class BlockObserver {
 struct AllocatorOptions {
   Bytes budget = 0;                   // 0: all that the device has
   Bytes line_bytes = 0;               // addresses of a pool; 0: twice the device's memory
+  Bytes small_bytes = 0;              // smaller requests have chunks of their own
   BlockObserver* observer = nullptr;  // outlives the allocator
   policy::packing::Options packing;
 };
@@ -99,7 +100,8 @@ class Allocator {
   struct Pool {
     PoolId id;
     std::unique_ptr<MemoryPool> memory;
-    int users = 1;  // captures and graphs; 0: goes when its blocks are gone
+    int users = 1;        // captures and graphs; 0: goes when its blocks are gone
+    bool common = false;  // everyone's
   };
   struct Place {
     std::uint32_t pool = 0;
@@ -118,7 +120,7 @@ class Allocator {
       : driver_(driver), options_(options), clock_(driver) {}
 
   Result<std::uint32_t> make_pool(PoolId id);
-  Result<std::uint32_t> pool_for(driver::Stream stream);
+  Result<std::uint32_t> pool_for(driver::Stream stream, Bytes size);
   Pool* find_pool(PoolId id);
   [[nodiscard]] bool capturing() const { return !captures_.empty(); }
 
@@ -149,7 +151,9 @@ class Allocator {
   AllocatorOptions options_;
   std::mutex mutex_;
   StreamClock clock_;
-  std::vector<Pool> pools_;  // [0] is everyone's; released ones keep their place, without memory
+  // [0] is everyone's, and so is [1] where small requests are kept apart; released ones keep their
+  // place, without memory.
+  std::vector<Pool> pools_;
   std::vector<Capture> captures_;
   FlatMap<Place> blocks_;                                       // by address
   std::unordered_map<Addr, std::vector<std::uint16_t>> users_;  // other streams of live blocks

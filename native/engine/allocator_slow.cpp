@@ -149,7 +149,7 @@ Status Allocator::trim() {
   for (std::size_t i = 0; i < pools_.size(); ++i) {
     Pool& pool = pools_[i];
     // A graph that is replayed writes to memory that was free when its capture ended.
-    if (pool.memory == nullptr || (i > 0 && pool.users > 0)) continue;
+    if (pool.memory == nullptr || (!pool.common && pool.users > 0)) continue;
     // Nothing is under way: free neighbours of different streams become one.
     for (std::uint16_t tag = 2; tag <= clock_.last_tag(); ++tag) {
       pool.memory->packer().hand_over(tag, 1, std::numeric_limits<std::uint32_t>::max());
@@ -159,7 +159,7 @@ Status Allocator::trim() {
     const Status status = pool.memory->trim(trimmed);
     tell_trimmed(pool, trimmed, pool.memory->chunks() - chunks);
     PENSTOCK_TRY(status);
-    if (i > 0 && pool.users == 0 && pool.memory->packer().live_blocks() == 0) {
+    if (!pool.common && pool.users == 0 && pool.memory->packer().live_blocks() == 0) {
       pool.memory.reset();
     }
   }

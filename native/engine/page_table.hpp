@@ -56,11 +56,11 @@ struct Page {
   std::int32_t live = 0;                       // blocks that lie in it
   std::int32_t group = -1;                     // the group of work that touches it now
   std::uint64_t seen = 0;                      // the piece of work that was last found to touch it
-  std::uint64_t touched = 0;  // the piece of work before which it last joined a group
-  std::uint32_t returns = 0;  // how often it was touched after a pause, with no block made or freed
-  std::uint64_t other = 0;    // the planned use during which it was last touched without a plan
-  Mark ready;                 // its data has arrived
-  Mark written;               // the host copy is whole
+  bool settled = false;                        // a settled block of it has been touched
+  std::uint64_t settled_at = 0;                // the piece of work that last touched one
+  std::uint64_t other = 0;  // the planned use during which it last joined a group
+  Mark ready;               // its data has arrived
+  Mark written;             // the host copy is whole
   std::vector<Mark> last_use;
 };
 

@@ -50,6 +50,7 @@ struct Touch {
   Addr address = 0;
   Bytes bytes = 0;
   bool written = false;
+  bool settled = false;  // of a block that work comes back to again and again, such as a weight
 };
 
 struct PagerStats {
@@ -104,9 +105,10 @@ class Pager {
   [[nodiscard]] bool paging() const { return paging_.load(std::memory_order_acquire); }
   // A block is made there (+1) or freed (-1).
   void occupy(Addr address, Bytes bytes, int delta);
-  // All of it is resident for work given to `stream` from here on, until other work is announced on
-  // that stream.
+  // All of it is resident for work given to `stream` from here on.  After success the work is given
+  // to the stream, and given() called; a later announcement may end its stay.
   Status announce(driver::Stream stream, std::span<const Touch> touches);
+  void given(driver::Stream stream);
   Status close_stream(driver::Stream stream);
   // Resident, and not to leave while pinned.
   Status pin(Addr address, Bytes bytes, int delta);
@@ -117,6 +119,7 @@ class Pager {
     driver::Stream stream{};
     std::vector<PageId> pages;
     std::uint64_t last = 0;  // the last piece of work
+    int under_way = 0;       // announced and not given to the stream yet: no mark can cover it
   };
   Pager(driver::Driver& driver, const PagerOptions& options);
   Status check_use(UseId use) const;
@@ -132,11 +135,10 @@ class Pager {
   Status make_plan();
   Status adopt(policy::Plan plan);
   void relabel(policy::Plan& plan);
-  [[nodiscard]] bool settled(const Page& page) const;
   void pages_touched(std::span<const Touch> touches, std::vector<PageId>& pages);
   std::size_t group_of(driver::Stream stream);
   Status enter(std::size_t group);
-  Status close(std::size_t group);
+  Status close(std::size_t group);  // nothing, while work of it is under way
   Status close_idle(std::size_t but);
   Status demand_other(PageId page);
   SlotId choose_other_slot();

@@ -78,7 +78,7 @@ SlotId Pager::others_within(std::size_t uses) const {
     const PageId held = const_cast<Pager*>(this)->residents_.slot(id).page;
     if (held == kNoPage) continue;
     const Page& page = table_.page(held);
-    if (!settled(page) && page.other + uses >= period_.fed()) ++count;
+    if (!page.settled && page.other + uses >= period_.fed()) ++count;
   }
   return count;
 }

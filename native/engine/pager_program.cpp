@@ -3,13 +3,12 @@
 // whose pages come and go with its allocations, groups of work in place of declared uses, and the
 // order of uses learned while it runs.
 //
-// A page is *settled* when work came back to it several times with a pause in between, and no block
-// was made or freed in it meanwhile: a weight's.  (A cache that is copied to a new place for every
-// token is come back to once.)  Work that touches a settled page for the first time in its group
-// begins a use, and with it a new group; the uses in their order are what is learned and planned.
-// Other pages (activations) are brought in when they are touched and stay until room is short: they
-// live in slots that the plan leaves to them.  Marks are recorded once a group, not once a launch:
-// an event costs 0.7 us.
+// A block is *settled* when work came back to it several times with a pause in between: a weight
+// is, a cache that is copied to a new place for every token is not.  Work that touches settled
+// pages for the first time in its group begins a use, and with it a new group; the uses in their
+// order are what is learned and planned.  Other pages (activations) are brought in when they are
+// touched and stay until room is short: they live in slots that the plan leaves to them.  Marks are
+// recorded once a group, not once a launch: an event costs 0.7 us.
 #include <algorithm>
 #include <string>
 
@@ -18,9 +17,6 @@
 namespace penstock::engine {
 namespace {
 
-// So many pieces of work are a pause, more than a layer's worth; so many returns settle a page.
-constexpr std::uint64_t kPause = 24;
-constexpr std::uint32_t kSettled = 2;
 // A group of another stream that got no work for so long is closed.
 constexpr std::uint64_t kIdle = 64;
 // A group holds at most such a share of the slots, since nothing of it may leave.
@@ -78,7 +74,6 @@ Status Pager::back(Addr address, Bytes bytes) {
       page.dirty = true;
     }
     page.backed = true;
-    page.returns = 0;
   }
   return {};
 }
@@ -110,8 +105,9 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
   if (range == nullptr) return;
   const auto [first, last] = table_.pages_of(*range, address, bytes);
   for (PageId id = first; id <= last; ++id) {
-    table_.page(id).live += delta;
-    table_.page(id).returns = 0;
+    Page& page = table_.page(id);
+    page.live += delta;
+    page.settled = page.settled && page.live > 0;
   }
 }
 
@@ -137,8 +133,6 @@ Status Pager::pin(Addr address, Bytes bytes, int delta) {
   return {};
 }
 
-bool Pager::settled(const Page& page) const { return page.live > 0 && page.returns >= kSettled; }
-
 void Pager::pages_touched(std::span<const Touch> touches, std::vector<PageId>& pages) {
   pages.clear();
   for (const Touch& touch : touches) {
@@ -150,6 +144,10 @@ void Pager::pages_touched(std::span<const Touch> touches, std::vector<PageId>& p
       Page& page = table_.page(id);
       if (!page.backed) continue;
       page.writing = page.writing || touch.written;
+      if (touch.settled) {
+        page.settled = true;
+        page.settled_at = announced_;
+      }
       if (page.seen == announced_) continue;
       page.seen = announced_;
       pages.push_back(id);
@@ -161,7 +159,7 @@ std::size_t Pager::group_of(driver::Stream stream) {
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     if (groups_[i].stream == stream) return i;
   }
-  groups_.push_back({stream, {}, 0});
+  groups_.push_back({.stream = stream, .pages = {}});
   return groups_.size() - 1;
 }
 
@@ -175,32 +173,39 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
     fresh_.clear();
     planned_.clear();
     for (const PageId id : touched_) {
-      Page& page = table_.page(id);
+      const Page& page = table_.page(id);
       if (page.group == static_cast<std::int32_t>(index)) continue;
-      if (page.touched + kPause < announced_) ++page.returns;
-      page.touched = announced_;
       fresh_.push_back(id);
-      if (settled(page)) planned_.push_back(id);
+      if (page.settled_at == announced_) planned_.push_back(id);
     }
   };
   look();
-  if (fresh_.empty()) return {};
-  const std::size_t held = groups_[index].pages.size();
-  const std::size_t most = static_cast<std::size_t>(residents_.slots()) / kShareOfGroup;
-  if (held > 0 && (!planned_.empty() || held + fresh_.size() > most)) {
-    PENSTOCK_TRY(close(index));
-    look();
+  Status status;
+  if (!fresh_.empty()) {
+    const std::size_t held = groups_[index].pages.size();
+    const std::size_t most = static_cast<std::size_t>(residents_.slots()) / kShareOfGroup;
+    if (held > 0 && (!planned_.empty() || held + fresh_.size() > most)) {
+      PENSTOCK_TRY(close(index));
+      look();
+    }
+    PENSTOCK_TRY(close_idle(index));
+    status = enter(index);
+    if (status.code() == Code::kOutOfMemory) {
+      // What other work holds may go once that is over; what this work touches may not.
+      for (std::size_t i = 0; i < groups_.size(); ++i) PENSTOCK_TRY(close(i));
+      look();
+      planned_.clear();  // its use has begun
+      status = enter(index);
+      if (!status.ok()) PENSTOCK_TRY(close(index));
+    }
   }
-  PENSTOCK_TRY(close_idle(index));
-  Status status = enter(index);
-  if (status.code() != Code::kOutOfMemory) return status;
-  // What other work holds may go once that is over; what this work touches may not.
-  for (std::size_t i = 0; i < groups_.size(); ++i) PENSTOCK_TRY(close(i));
-  look();
-  planned_.clear();  // its use has begun
-  status = enter(index);
-  if (!status.ok()) PENSTOCK_TRY(close(index));
+  if (status.ok()) ++groups_[index].under_way;
   return status;
+}
+
+void Pager::given(driver::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  --groups_[group_of(stream)].under_way;
 }
 
 // The fresh pages join the group: they are brought in where they are not, and the stream waits.
@@ -244,7 +249,7 @@ Status Pager::enter(std::size_t index) {
 // Mark the end of the group's work; its pages may leave when that is over.
 Status Pager::close(std::size_t index) {
   Group& group = groups_[index];
-  if (group.pages.empty()) return {};
+  if (group.pages.empty() || group.under_way > 0) return {};
   Timeline& line = timeline(group.stream);
   const auto tick = line.record();
   // Without a mark nobody could tell when the work ends: then wait for it here.

@@ -9,7 +9,7 @@
 
 #include <functional>
 #include <memory>
-#include <shared_mutex>
+#include <mutex>
 #include <span>
 
 #include "base/interval_map.hpp"
@@ -53,15 +53,19 @@ class Program : private BlockObserver {
   struct Block {
     Addr address = 0;
     Bytes bytes = 0;
-    std::uint64_t id = 0;  // never used again
+    std::uint64_t id = 0;       // never used again
+    std::uint64_t touched = 0;  // the piece of work that last did
+    std::uint32_t returns = 0;  // how often that came after a pause
   };
   // The block around an address; bytes 0: there is none.
   Block block_of(Addr address);
   // The span of addresses in which all blocks lie, as far as there are any yet.
   [[nodiscard]] std::pair<Addr, Addr> window() const;
 
-  // Everything the work touches is resident for `stream`, until more is announced on it.
+  // Everything the work touches is resident for `stream`.  After success the work is given to the
+  // stream, and given() called.
   Status announce(driver::Stream stream, std::span<const TouchedAddress> touched);
+  void given(driver::Stream stream) { pager_->given(stream); }
   Status pin(Addr address, int delta);
   // Others need device memory: so much less is held from here on, if that can be.
   Status give_back(Bytes bytes);
@@ -78,9 +82,10 @@ class Program : private BlockObserver {
   std::unique_ptr<Pager> pager_;
   std::unique_ptr<PagedMemory> memory_;
   std::unique_ptr<Allocator> allocator_;
-  std::shared_mutex blocks_mutex_;
+  std::mutex blocks_mutex_;
   IntervalMap<Block> blocks_;
   std::uint64_t next_block_ = 0;
+  std::uint64_t announced_ = 0;
   std::atomic<Bytes> held_{0};
   std::atomic<Addr> lowest_{~Addr{0}};
   std::atomic<Addr> highest_{0};

@@ -91,7 +91,8 @@ class Bench {
   // A kernel that reads some tensors and fills others with `value`.
   void work(driver::Stream stream, const std::vector<const Tensor*>& reads,
             const std::vector<Tensor*>& writes, std::uint64_t value) {
-    if (program_->pager().paging()) {
+    const bool announced = program_->pager().paging();
+    if (announced) {
       std::vector<engine::TouchedAddress> touched;
       // Somewhere inside, as kernels' parameters may be.
       for (const Tensor* tensor : reads) touched.push_back({tensor->address + 4, 0, true});
@@ -118,6 +119,7 @@ class Bench {
         for (Bytes i = 0; i < tensor.bytes / 8; ++i) words[i] = value;
       }
     }));
+    if (announced) program_->given(stream);
   }
 
   void drop(const Tensor& tensor) { REQUIRE_OK(program_->allocator().free(tensor.address)); }
