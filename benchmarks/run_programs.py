@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unmodified programs under `penstock run`, at fractions of the memory that they need.
+
+    python benchmarks/run_programs.py --output benchmarks/results/run/h200.json
+
+Each program runs plainly, plainly again (A/A), and under budgets of what it needs, divided by 0.8
+(it fits), 1.25, 1.5, 2 and 4. Every step's output is compared bit for bit with the plain run's.
+
+The ideal is max(T, (M - S) / B): T the plain step, M the bytes of its weights, S what the budget
+leaves of itself after everything else that was allocated at the peak, B the page-locked copy speed
+measured in this run. Steps are the last ones, after the order of uses has been learned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from measure import provenance, write_result
+
+PROGRAM = Path(__file__).parent / "programs" / "hf_lm.py"
+RATIOS = (0.8, 1.25, 1.5, 2.0, 4.0)
+LAST = 6  # steps that count
+
+
+def link_speed() -> float:
+    """GB/s of page-locked copies to the device."""
+    from penstock.native.device import Device
+
+    with Device() as device:
+        return device.measure_link(1 << 30, 5)[0]
+
+
+def run(command: list[str], seconds: float) -> dict[str, Any]:
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return {"error": f"not over after {seconds:.0f} s"}
+    found: dict[str, Any] = {"seconds": round(time.monotonic() - begin, 1)}
+    said = [line for line in done.stderr.splitlines() if line.startswith("penstock:")]
+    found["said"] = said
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        found["error"] = f"exit {done.returncode}: {done.stderr.strip()[-400:]}"
+        return found
+    found.update(json.loads(lines[-1]))
+    return found
+
+
+def median_of_last(values: list[float], count: int = LAST) -> float | None:
+    return round(statistics.median(values[-count:]), 3) if values else None
+
+
+def rows_of(model: str, args: argparse.Namespace, speed: float) -> list[dict[str, Any]]:
+    options = [str(PROGRAM), "--model", model, "--steps", str(args.steps)]
+    options += ["--generate", str(args.generate), "--rounds", str(args.rounds)]
+    plain = [run([sys.executable, *options], 120) for _ in range(2)]
+    first = plain[0]
+    rows = [
+        {"model": model, "how": how, **each}
+        for how, each in zip(("plain", "again"), plain, strict=True)
+    ]
+    if "error" in first:
+        return rows
+    need, weights = first["peak_allocated_bytes"], first["weight_bytes"]
+    plain_ms = median_of_last(first["step_ms"])
+    plain_token = median_of_last(first["token_ms"], args.rounds - 1)
+    for ratio in args.ratios:
+        for safety in args.safety:
+            budget = int(need / ratio)
+            command = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget)]
+            command += ["--safety", safety, "--summary", "--", sys.executable, *options]
+            row = {"model": model, "how": "run", "ratio": ratio, "safety": safety}
+            row |= {"budget_bytes": budget, **run(command, 150)}
+            room = budget - (need - weights)
+            copies = max(0, weights - room) / speed / 1e6
+            for name, base in (("step_ms", plain_ms), ("token_ms", plain_token)):
+                if not row.get(name):
+                    continue
+                last = LAST if name == "step_ms" else args.rounds - 1
+                took = median_of_last(row[name], last)
+                ideal = max(base, copies)
+                row |= {f"median_{name}": took, f"ideal_{name}": round(ideal, 3)}
+                row |= {f"{name}_to_ideal": round(took / ideal, 3)}
+                row |= {f"{name}_to_plain": round(took / base, 3)}
+            if "digests" in row:
+                row["same"] = row["digests"] == first["digests"]
+                row["same"] = row["same"] and row["generated"] == first["generated"]
+            rows.append(row)
+            print(
+                f"{model} /{ratio} {safety}: step {row.get('median_step_ms')} ms, "
+                f"{row.get('step_ms_to_ideal')} x ideal; token {row.get('median_token_ms')} ms, "
+                f"{row.get('token_ms_to_ideal')} x; same {row.get('same')} {row.get('error', '')}",
+                flush=True,
+            )
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--models", nargs="+", default=["gpt2-xl", "6.7b"])
+    parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
+    parser.add_argument("--safety", nargs="+", default=["normal"])
+    parser.add_argument("--steps", type=int, default=14)
+    parser.add_argument("--generate", type=int, default=16, help="tokens")
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    speed = link_speed()
+    document = {
+        "title": "Unmodified programs under penstock run",
+        "where": provenance(),
+        "link_gb_per_s": round(speed, 2),
+        "rows": [],
+    }
+    for model in args.models:
+        document["rows"] += rows_of(model, args, speed)
+        write_result(args.output, document)
+    wrong = [row for row in document["rows"] if "error" in row or row.get("same") is False]
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
