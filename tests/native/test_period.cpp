@@ -63,6 +63,22 @@ TEST_CASE("period: a sweep of layers is found at the end of its second round, fr
   CHECK(found);
 }
 
+TEST_CASE("period: a use that comes again at every layer does not hide the iteration") {
+  Period period;
+  int fed = 0;
+  bool found = false;
+  for (int round = 0; round < 2; ++round) {
+    for (int layer = 1; layer <= 48; ++layer) {
+      for (const int use : {0, layer, 0, 1000 + layer}) {
+        ++fed;
+        found = period.feed(use);
+      }
+    }
+  }
+  CHECK(found);
+  CHECK(period.holding().back() == 48 * 4);
+}
+
 TEST_CASE("period: a long stream without one costs no memory in the end") {
   Period period;
   std::mt19937 random(3);

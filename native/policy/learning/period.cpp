@@ -1,34 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "policy/learning/period.hpp"
 
+#include <algorithm>
+
 namespace penstock::policy::learning {
 
 bool Period::feed(Use use) {
   if (history_.size() >= kMost) forget();
-  const auto here = static_cast<std::int64_t>(history_.size());
-  const auto [found, first] = latest_.try_emplace(use, -1);
-  const std::int64_t former = found->second;
+  const std::size_t here = history_.size();
+  const auto former = latest_.try_emplace(use, -1).first;
   history_.push_back(use);
-  before_.push_back(former);
-  found->second = here;
-  holding_.clear();
+  before_.push_back(former->second);
+  // Those that held so far go on or break off.
+  std::erase_if(runs_, [&](Run& run) {
+    ++run.length;
+    return history_[here - run.period] != use;
+  });
   int tried = 0;
-  for (std::int64_t at = former; at >= 0 && tried < kCandidates; ++tried) {
-    const auto period = static_cast<std::size_t>(here - at);
-    Run& run = runs_[period];
-    run.length = run.end == static_cast<std::size_t>(here) ? run.length + 1 : 1;
-    run.end = static_cast<std::size_t>(here) + 1;
-    if (run.length >= period) holding_.push_back(period);
+  for (std::int64_t at = former->second; at >= 0 && tried < kCandidates; ++tried) {
+    const std::size_t period = here - static_cast<std::size_t>(at);
+    const bool known =
+        std::ranges::any_of(runs_, [period](const Run& run) { return run.period == period; });
+    if (!known && runs_.size() < kMostRuns) runs_.push_back({period, repeated(period)});
     at = before_[static_cast<std::size_t>(at)];
   }
-  period_ = holding_.empty() ? 0 : holding_.front();
-  // Periods that broke off are forgotten now and then.
-  if (runs_.size() > 4096) {
-    std::erase_if(runs_, [&](const auto& entry) {
-      return entry.second.end != static_cast<std::size_t>(here) + 1;
-    });
+  former->second = static_cast<std::int64_t>(here);
+  holding_.clear();
+  for (const Run& run : runs_) {
+    if (run.length >= run.period) holding_.push_back(run.period);
   }
+  std::ranges::sort(holding_);
+  period_ = holding_.empty() ? 0 : holding_.front();
   return period_ > 0;
+}
+
+// How many of the last uses are what they were a period before; more than a period does not count.
+std::size_t Period::repeated(std::size_t period) const {
+  const std::size_t size = history_.size();
+  const std::size_t most = std::min(period, size - period);
+  std::size_t count = 0;
+  while (count < most && history_[size - 1 - count] == history_[size - 1 - count - period]) ++count;
+  return count;
 }
 
 std::vector<Period::Use> Period::order() const { return last(period_); }

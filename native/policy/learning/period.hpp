@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the iteration in a stream of uses that nobody marked: the shortest p such that the last p
-// uses are the p before them.  Pure; feed() costs O(kCandidates).
+// uses are the p before them.  Pure; feed() costs some hundred comparisons at most, as a rule.
 //
 // A program's loop repeats its whole order of uses, while parts of it (layers) touch different
 // pages, so that a period that covers more than one sweep is found at the end of its second round
@@ -30,20 +30,23 @@ class Period {
   void clear();
 
  private:
-  // How many earlier occurrences of a use are taken for a former iteration's.
+  // How many earlier occurrences of a use are taken for a former iteration's.  One that occurs more
+  // often in an iteration finds no period, but breaks none off either.
   static constexpr int kCandidates = 16;
+  static constexpr std::size_t kMostRuns = 256;
   static constexpr std::size_t kMost = 1 << 17;  // uses remembered
 
   struct Run {
-    std::size_t end = 0;     // the index of the use after the last that repeated
-    std::size_t length = 0;  // how many in a row did
+    std::size_t period = 0;
+    std::size_t length = 0;  // how many in a row repeated what was a period before
   };
+  [[nodiscard]] std::size_t repeated(std::size_t period) const;
   void forget();
 
   std::vector<Use> history_;
   std::vector<std::int64_t> before_;  // the index of the same use's last occurrence, or -1
   std::unordered_map<Use, std::int64_t> latest_;
-  std::unordered_map<std::size_t, Run> runs_;  // by period
+  std::vector<Run> runs_;
   std::vector<std::size_t> holding_;
   std::size_t period_ = 0;
   std::size_t dropped_ = 0;
