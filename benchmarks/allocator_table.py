@@ -26,11 +26,11 @@ which `benchmarks/allocator_suite.py` makes; every row is a process of its own. 
 of the trainings agree to the fourth digit, not bit for bit, and generated tokens differ: so they do
 between the two runs under native.
 
-The time of the generation under stitch is that of an earlier state of the allocator: at every
-return of one shape it stitched anew (13,609 driver calls in the timed steps). What it chooses no
-longer depends on what was freed last; the same run, recorded and replayed, now comes to rest after
-each shape was seen once (tests/unit/test_replay_rest.py: 102 stitches in place of 1,521, 2 of them
-in the second half). It was not timed on a card again.
+The card of these runs was a noisy one: two runs of the same allocator differ by up to 23 %
+(opt1.3b_full: 1,534 and 1,885 ms under native), so step times within that say nothing here. On a
+quiet card, at an earlier commit, they were 0.989 to 0.998 of native's on the trainings. In
+generation the storms of stitches that an earlier state showed (1.09 to 1.10 of native's) are gone:
+it lies between the two runs under native.
 """
 
 MEMORY_NOTE = """*Utilisation* is peak requested bytes over peak reserved bytes, *active* what

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -28,7 +27,7 @@ _PYTHONS_OWN = ("SIGPIPE", "SIGXFZ", "SIGXFSZ")
 @click.option("--print-preload", is_flag=True, help="Print what LD_PRELOAD needs, and end.")
 @click.option("--summary", is_flag=True, help="Say at the end what was seen, on stderr.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
-@verb("device", "gpu_memory", "safety", "record", "log_level", json_output=False)
+@verb("device", "gpu_memory", "safety", "log_level", json_output=False)
 def command(
     settings: Settings, program: tuple[str, ...], print_preload: bool, summary: bool
 ) -> None:
@@ -74,13 +73,6 @@ def _check(settings: Settings, program: tuple[str, ...], print_preload: bool) ->
             "--device emulated: programs know nothing of it",
             remedy="penstock gpt --device emulated",
         )
-    if settings.record:
-        folder = Path(settings.record).absolute().parent
-        if Path(settings.record).is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-            raise FailedError(
-                f"--record: {settings.record} cannot be written",
-                remedy="a file in a folder that exists",
-            )
 
 
 def _variables(settings: Settings, *, summary: bool) -> dict[str, str]:
@@ -93,8 +85,6 @@ def _variables(settings: Settings, *, summary: bool) -> dict[str, str]:
         "PENSTOCK_GPU_MEMORY": "" if budget == "auto" else budget,
         "PENSTOCK_SAFETY": "" if settings.safety == "normal" else settings.safety,
         "PENSTOCK_LOG_LEVEL": "" if level == "warning" else level,
-        # The program may change its folder before the engine is there.
-        "PENSTOCK_RECORD": os.path.abspath(settings.record) if settings.record else "",
         "PENSTOCK_SUMMARY": "1" if summary else "",
     }
 

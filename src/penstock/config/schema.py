@@ -200,12 +200,7 @@ class Settings:
         details="normal leaves it mapped until that must change, which makes a steady iteration "
         "free of mapping calls. strict unmaps it as soon as its last use is over, so that a "
         "kernel that reads a block it did not declare faults instead of reading other data. fast "
-        "differs from normal under penstock run alone: docs/run.md says how.",
-    )
-    record: str = _option(
-        "",
-        kinds.file(),
-        "The file to record a run's uses in, for penstock run.",
+        "is normal, but under penstock run, where normal unmaps as strict does.",
     )
     summary: bool = _option(
         False,

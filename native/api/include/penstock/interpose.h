@@ -154,7 +154,6 @@ typedef struct {
   double gpu_share;    /* of the device's memory, up to 1; 0: auto */
   int32_t safety;
   int32_t log_level;
-  const char* record; /* the file to record in; NULL: none */
 } penstock_interpose_options;
 
 /* In libpenstock.so.  The table lives as long as the process.  On failure the proxy forwards every
