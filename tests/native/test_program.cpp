@@ -295,6 +295,29 @@ TEST_CASE("program: what no budget can hold at once is out of memory, and the pr
   CHECK(bench.wrong() == 0);
 }
 
+TEST_CASE("program: nothing leaves between a thread's announcement and its launch") {
+  Bench bench({.streams = 2});
+  Network network(bench, 12, 2 * kGranule + 8192);  // paging begins
+  REQUIRE(bench.started() == 1);
+  Tensor held = bench.make(3 * kGranule, bench.stream(1), 5);
+  REQUIRE_OK(bench.device().synchronize(bench.stream(1)));
+  // Another thread has announced, and is slow to launch; meanwhile all of memory is used up.
+  const engine::TouchedAddress touched{held.address, 0, false};
+  REQUIRE_OK(bench.program().announce(bench.stream(1), std::span(&touched, 1)));
+  for (int i = 0; i < 4; ++i) network.forward(bench, kGranule / 2);
+  REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+  auto wrong = std::make_shared<std::atomic<int>>(0);
+  REQUIRE_OK(bench.device().launch(bench.stream(1), [held, wrong] {
+    const auto* words = reinterpret_cast<const std::uint64_t*>(held.address);
+    for (Bytes i = 0; i < held.bytes / 8; ++i) *wrong += words[i] == 5 ? 0 : 1;
+  }));
+  bench.program().given(bench.stream(1));
+  REQUIRE_OK(bench.device().synchronize(bench.stream(1)));
+  CHECK(*wrong == 0);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: pinned blocks stay where they are") {
   Bench bench({});
   Tensor pinned = bench.make(3 * kGranule, bench.stream(0), 77);
