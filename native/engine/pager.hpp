@@ -138,6 +138,7 @@ class Pager {
   void pages_touched(std::span<const Touch> touches, std::vector<PageId>& pages);
   std::size_t group_of(driver::Stream stream);
   Status enter(std::size_t group);
+  Status bring_in(std::size_t group);
   Status close(std::size_t group);  // nothing, while work of it is under way
   Status close_idle(std::size_t but);
   Status demand_other(PageId page);

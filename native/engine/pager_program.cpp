@@ -196,7 +196,6 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
       look();
       planned_.clear();  // its use has begun
       status = enter(index);
-      if (!status.ok()) PENSTOCK_TRY(close(index));
     }
   }
   if (status.ok()) ++groups_[index].under_way;
@@ -210,6 +209,27 @@ void Pager::given(driver::Stream stream) {
 
 // The fresh pages join the group: they are brought in where they are not, and the stream waits.
 Status Pager::enter(std::size_t index) {
+  Status status = bring_in(index);
+  if (status.ok()) {
+    for (const PageId id : fresh_) {
+      if (table_.page(id).writing) table_.page(id).blank = false;
+    }
+    // What cannot be brought in ahead will be when it is needed, or fail then.
+    if (cursor_.planned()) (void)issue_loads();
+    return {};
+  }
+  // The work will not be given: its pages are not in the group, which may lack some of them.
+  Group& group = groups_[index];
+  for (const PageId id : fresh_) {
+    Page& page = table_.page(id);
+    --page.active;
+    if (page.group == static_cast<std::int32_t>(index)) page.group = -1;
+    group.pages.pop_back();
+  }
+  return status;
+}
+
+Status Pager::bring_in(std::size_t index) {
   Group& group = groups_[index];
   for (const PageId id : fresh_) {
     Page& page = table_.page(id);
@@ -239,11 +259,7 @@ Status Pager::enter(std::size_t index) {
     page.other = period_.fed();
     add_mark(arrivals_, page.ready);
   }
-  PENSTOCK_TRY(wait_for(arrivals_, use, group.stream));
-  for (const PageId id : fresh_) {
-    if (table_.page(id).writing) table_.page(id).blank = false;
-  }
-  return cursor_.planned() ? issue_loads() : Status{};
+  return wait_for(arrivals_, use, group.stream);
 }
 
 // Mark the end of the group's work; its pages may leave when that is over.

@@ -71,7 +71,9 @@ Status ResidentSet::write_back(PageId id) {
     counters_.bytes_out += page.bytes;
     ++counters_.copies;
   }
-  PENSTOCK_ASSIGN(const Tick tick, out_->record());
+  Result<Tick> recorded = out_->record();
+  if (!recorded.ok()) (void)driver_.synchronize(out_->stream());
+  PENSTOCK_ASSIGN(const Tick tick, std::move(recorded));
   page.written = Mark{out_.get(), tick};
   page.dirty = false;
   return {};
@@ -218,8 +220,15 @@ Status ResidentSet::place(PageId first, std::span<const SlotId> into) {
   Timeline& line = *in_[next_in_];
   next_in_ = (next_in_ + 1) % in_.size();
   for (const Mark& mark : before) PENSTOCK_TRY(mark.make_wait(line.stream()));
-  PENSTOCK_TRY(copy_in(first, into.size(), line.stream()));
-  PENSTOCK_ASSIGN(const Tick tick, line.record());
+  Result<Tick> recorded(Tick{0});
+  if (Status status = copy_in(first, into.size(), line.stream()); status.ok()) {
+    recorded = line.record();
+  } else {
+    recorded = status;
+  }
+  // Without a mark nobody would wait for what is on its way already.
+  if (!recorded.ok()) (void)driver_.synchronize(line.stream());
+  PENSTOCK_ASSIGN(const Tick tick, std::move(recorded));
   for (std::size_t i = 0; i < into.size(); ++i) {
     const PageId id = first + static_cast<PageId>(i);
     Page& page = table_.page(id);

@@ -318,6 +318,67 @@ TEST_CASE("program: nothing leaves between a thread's announcement and its launc
   CHECK(bench.wrong() == 0);
 }
 
+TEST_CASE("program: any driver call may fail once; what was given stays right, nothing is left") {
+  std::int64_t calls = 1;
+  for (std::int64_t fail_at = 0; fail_at < calls; fail_at += fail_at < 60 ? 1 : 37) {
+    CAPTURE(fail_at);
+    driver::HostDriverOptions host{.capacity = 64 * kMiB, .granularity = kGranule};
+    host.fail_at_call = fail_at;
+    auto device = std::move(driver::open_host_driver(host)).value();
+    const Result<driver::Stream> stream = device->create_stream();
+    if (!stream.ok()) continue;
+    {
+      auto made = engine::Program::create(
+          *device,
+          {.budget = 12 * kGranule, .page_bytes = kGranule, .start_paging = [] {}, .widened = {}});
+      int failed = made.ok() ? 0 : 1;
+      auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+      std::vector<Tensor> tensors;
+      const auto work = [&](Tensor& tensor, bool fill) {
+        engine::Program& program = *made.value();
+        const engine::TouchedAddress touched{tensor.address, 0, true};
+        if (!program.announce(stream.value(), std::span(&touched, 1)).ok()) {
+          ++failed;  // and so the program does not launch
+          return false;
+        }
+        const Status launched = device->launch(stream.value(), [tensor, fill, wrong] {
+          auto* words = reinterpret_cast<std::uint64_t*>(tensor.address);
+          for (Bytes i = 0; i < tensor.bytes / 8; ++i) {
+            if (!fill && words[i] != tensor.value) ++*wrong;
+            words[i] = tensor.value;
+          }
+        });
+        program.given(stream.value());
+        if (!launched.ok()) ++failed;
+        return launched.ok();
+      };
+      for (int i = 0; made.ok() && i < 10; ++i) {
+        const auto got = made.value()->allocator().allocate(2 * kGranule, stream.value());
+        if (!got.ok()) ++failed;
+        if (!got.ok()) continue;
+        Tensor tensor{got.value(), 2 * kGranule, stream.value(), 100u + static_cast<unsigned>(i)};
+        if (work(tensor, true)) tensors.push_back(tensor);
+      }
+      for (int round = 0; round < 6; ++round) {
+        for (Tensor& tensor : tensors) work(tensor, false);
+      }
+      CHECK(failed <= 2);  // a failure may show in the call after it as well
+      REQUIRE_OK(device->synchronize(stream.value()));
+      CHECK(*wrong == 0);
+      if (fail_at == 0) calls = device->calls();
+    }
+    REQUIRE_OK(device->destroy_stream(stream.value()));
+    const driver::LiveCounts live = device->live();
+    CHECK(live.chunks == 0);
+    CHECK(live.mappings == 0);
+    CHECK(live.ranges == 0);
+    CHECK(live.host_allocations == 0);
+    CHECK(live.events == 0);
+    CHECK(live.streams == 0);
+  }
+  CHECK(calls > 200);
+}
+
 TEST_CASE("program: pinned blocks stay where they are") {
   Bench bench({});
   Tensor pinned = bench.make(3 * kGranule, bench.stream(0), 77);
