@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <mutex>
@@ -301,7 +302,7 @@ Status EmulatedGpu::copy_out_changed(void* to, Addr from, Bytes size, Fingerprin
     if (fingerprint->valid != 0 && std::memcmp(to, pointer(from), size) == 0) return;
     copy(to, pointer(from), size);
     fingerprint->valid = 1;
-    ++fingerprint->copies;
+    ++std::atomic_ref(fingerprint->copies);  // read at any time, as the host reads a device's
   });
 }
 

@@ -2,6 +2,7 @@
 #include "engine/page_table.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -71,8 +72,7 @@ Bytes PageTable::changed_bytes() const {
   Bytes bytes = changed_before_;
   for (const Page& page : pages_) {
     if (page.fingerprint == nullptr) continue;
-    // The device counts.
-    bytes += *const_cast<const volatile std::uint32_t*>(&page.fingerprint->copies) * page.bytes;
+    bytes += std::atomic_ref(page.fingerprint->copies).load() * page.bytes;  // the device counts
   }
   return bytes;
 }
