@@ -54,6 +54,7 @@ def forward(  # type: ignore[no-untyped-def]
     GROUP_M: tl.constexpr,
 ):
     """Grid: one program a tile of out, in bands of GROUP_M rows of tiles so that L2 is reused."""
+    eps = tl.cast(eps, tl.float32)  # torch.compile gives it in double precision
     pid = tl.program_id(0)
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
