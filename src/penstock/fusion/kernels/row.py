@@ -96,7 +96,7 @@ def forward(  # type: ignore[no-untyped-def]
         tl.store(rstd_ptr + row, rstd)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])  # as in `gemm`
 def backward(  # type: ignore[no-untyped-def]
     dy_ptr,  # (M, N) gradient of y, or unused
     dz_ptr,  # (M, N) gradient of z from elsewhere, or unused
