@@ -7,13 +7,14 @@ parameters. A row is one variant in one piece of work, with times, kernels a lay
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import spread
+from measure import spread, time_steps
 from torch import Tensor, nn
 
 from penstock.fusion import parse
@@ -29,8 +30,9 @@ SEQ_LEN = 1024
 EVERYTHING = "dropout_layernorm,attention_layernorm,attention_projection,ffn_layernorm"
 SINGLE = ("dropout_layernorm", "attention_layernorm", "attention_projection", "ffn_layernorm")
 # A row takes about this long, between the bounds.
-ROW_MS = 1500.0
-FEWEST, MOST = 5, 30
+ROW_MS = 1200.0
+FEWEST, MOST = 6, 30
+ROUNDS = 3
 
 
 def config_of(model: str, **changes: Any) -> GPTConfig:
@@ -70,22 +72,32 @@ def tokens_for(config: GPTConfig, batch: int, count: int = SEQ_LEN) -> Tensor:
 
 def timed(step: Callable[[], Any], *, warmups: int = 2, most: int = MOST) -> dict[str, Any]:
     """Milliseconds of steps, each waited for; as many as fit the time of a row."""
-    for _ in range(warmups):
-        step()
-    torch.cuda.synchronize()
-    times: list[float] = []
-    while len(times) < FEWEST or (sum(times) < ROW_MS and len(times) < most):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        step()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return spread(times)
+    return timed_in_turn([step], warmups=warmups, most=most)[0]
+
+
+def timed_in_turn(
+    steps: list[Callable[[], Any]], *, warmups: int = 2, most: int = MOST
+) -> list[dict[str, Any]]:
+    """The same for each of several, a few steps of each in every round.
+
+    A host has slow spells of seconds: one after the other, a baseline of 13.1 ms was 17.7 at the
+    end of its table. In turns they fall on all.
+    """
+    times: list[list[float]] = [[] for _ in steps]
+    counts = []
+    for step in steps:
+        once = time_steps(step, warmups=warmups, steps=1)[0]
+        counts.append(round(min(most, max(FEWEST, ROW_MS / once)) / ROUNDS))
+    for _ in range(ROUNDS):
+        for taken, step, count in zip(times, steps, counts, strict=True):
+            taken += time_steps(step, warmups=1, steps=max(1, count))
+    return [spread(taken) for taken in times]
 
 
 def peak_of(step: Callable[[], Any]) -> int:
-    """The most that PyTorch had allocated during a step."""
+    """The most that PyTorch had allocated during a step, the first of its kind aside."""
+    step()
+    gc.collect()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     step()
@@ -118,6 +130,7 @@ def kernels_a_layer(model: GPT, batch: int, *, training: bool) -> float:
             y.backward(x.detach())
 
     step()
+    model.zero_grad(set_to_none=True)  # a step writes gradients, it does not add to others
     count = kernels_of(step)
     model.zero_grad(set_to_none=True)
     # The sum behind the last block belongs to the next block or norm.
@@ -129,13 +142,15 @@ class Kept:
 
     def __init__(self, model: nn.Module) -> None:
         self._skip = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        self._device = next(model.parameters()).device
         self._seen: dict[int, int] = {}
 
     def pack(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if tensor.is_cuda and storage.data_ptr() not in self._skip:
+        if tensor.device == self._device and storage.data_ptr() not in self._skip:
             self._seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        # Not the tensor itself: it holds the graph, which holds what is returned here, for ever.
+        return tensor.detach()
 
     @property
     def nbytes(self) -> int:
@@ -144,10 +159,11 @@ class Kept:
 
 def kept_a_layer(model: GPT, batch: int) -> int:
     """Bytes kept for backward by one block in the middle: those of three less those of two."""
+    weight = next(model.parameters())
     shape = (batch, SEQ_LEN, model.config.d_model)
     kept = []
     for count in (2, 3):
-        x = torch.randn(shape, device="cuda").to(DTYPE).requires_grad_(True)
+        x = torch.randn(shape, device=weight.device).to(weight.dtype).requires_grad_(True)
         meter = Kept(model)
         with torch.autograd.graph.saved_tensors_hooks(meter.pack, lambda tensor: tensor):
             stream: Any = x

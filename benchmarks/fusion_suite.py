@@ -6,21 +6,25 @@
 First the kernels are compared with float64 (fusion_conformance.py); the run ends with 1 if one is
 off, after measuring what it can. Then, for 1.5B, 6.7B and 13B in bfloat16 at 1,024 tokens: forward
 passes at batch 1 and 8, training steps at batch 1 and 4, tokens one by one, passes under budgets,
-what auto chose, and the same under torch.compile. Rows come in the order of their worth and the
-file is written after each: none is begun once --limit seconds are over, and what was left out for
-that is named in it. Every table has the baseline twice, first and last: their difference is noise.
+what auto chose, and the same under torch.compile. They come in the order of `PLAN`, the file is
+written after each row, none is begun once --limit seconds are over, and what was left out for that
+is named in it. Variants of one table are timed in turns, and every table has the baseline twice,
+first and last: their difference is noise. fusion_page.py puts the tables of several runs together.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import logging
 import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +49,7 @@ from fusion_models import (
     kernels_a_layer,
     peak_of,
     random_model,
-    timed,
+    timed_in_turn,
     tokens_for,
     training_step,
     variant_of,
@@ -56,7 +60,6 @@ from penstock.fusion import auto, parse, tuning
 from penstock.models.gpt import GPT
 
 Row = dict[str, Any]
-PARTS = ("checks", "prefill", "training", "decode", "segments", "budgets", "compiled")
 
 
 class Suite:
@@ -84,23 +87,51 @@ class Suite:
         self.document["total_seconds"] = round(self.args.limit - self.clock.left, 1)
         write_result(self.args.output, self.document)
 
-    def row(self, work: str, seconds: float, measure: Callable[[], Row], **what: Any) -> Row | None:
+    def row(self, work: str, seconds: float, measure: Callable[[], Row], **what: Any) -> None:
         """One row, unless it would not end in time; what fails is recorded, and others go on."""
         label = {"work": work, **what}
         if self.clock.left < seconds:
             self.document["left_out"].append(label)
-            return None
+            return
+        with self.trying(label):
+            self.add({**label, **measure()})
+
+    def table(self, seconds: float, members: list[Member]) -> None:
+        """Rows timed in turns, unless `seconds` for each would be too many."""
+        if self.clock.left < seconds * len(members):
+            self.document["left_out"] += [member.label for member in members]
+            return
+        ready: list[Member] = []
+        for member in members:
+            with self.trying(member.label):
+                member.step()
+                ready.append(member)
+        for member, times in zip(ready, timed_in_turn([m.step for m in ready]), strict=True):
+            with self.trying(member.label):
+                self.add({**member.label, **times, **member.rest()})
+
+    def add(self, row: Row) -> None:
+        self.document["rows"].append(row)
+        print(brief(row), f"[{self.clock.left:.0f} s left]", flush=True)
+        self.write()
+
+    @contextlib.contextmanager
+    def trying(self, label: Row) -> Iterator[None]:
         try:
-            found = {**label, **measure()}
+            yield
         except Exception as error:
             traceback.print_exc()
             self.document["failed"].append({**label, "error": f"{type(error).__name__}: {error}"})
             release()
-            return None
-        self.document["rows"].append(found)
-        print(brief(found), f"[{self.clock.left:.0f} s left]", flush=True)
-        self.write()
-        return found
+
+
+@dataclass
+class Member:
+    """A row to be timed beside others: what is timed, and what is found out afterwards."""
+
+    label: Row
+    step: Callable[[], Any]
+    rest: Callable[[], Row]
 
 
 def brief(row: Row) -> str:
@@ -121,49 +152,47 @@ def release() -> None:
 # ---- Forward passes and training ---------------------------------------------------------------
 
 
-def names_for(extra: list[str]) -> list[str]:
+def names_for(best: str) -> list[str]:
     """The baseline first and, for the noise, last."""
-    return ["baseline", *SINGLE, EVERYTHING, *extra, "baseline"]
+    names = ["baseline", *SINGLE, EVERYTHING]
+    return [*names, *([] if best in names else [best]), "baseline"]
 
 
-def prefill_row(plain: GPT, name: str, batch: int, compiled: bool) -> Row:
-    if compiled:
-        torch.compiler.reset()  # all variants share the limit on recompiling one function
-    model = variant_of(plain, name, compiled=compiled)
-    tokens = tokens_for(plain.config, batch)
+def prefill_member(plain: GPT, name: str, batch: int, **label: Any) -> Member:
+    model, tokens = variant_of(plain, name), tokens_for(plain.config, batch)
     step = forward_step(model, tokens)
-    weights = sum(p.nbytes for p in plain.parameters())
-    found = timed(step)
-    last = forward_step(model, tokens, last=True)
-    return {
-        **found,
-        "weight_bytes": weights,
-        "peak_bytes": peak_of(step),
-        "peak_last_bytes": peak_of(last),
-        "kernels_a_layer": kernels_a_layer(model, batch, training=False),
-    }
+
+    def rest() -> Row:
+        return {
+            "weight_bytes": sum(p.nbytes for p in plain.parameters()),
+            "peak_bytes": peak_of(step),
+            "peak_last_bytes": peak_of(forward_step(model, tokens, last=True)),
+            "kernels_a_layer": kernels_a_layer(model, batch, training=False),
+        }
+
+    return Member({"work": "prefill", **label, "batch": batch, "fusion": name}, step, rest)
 
 
-def training_row(plain: GPT, name: str, batch: int, compiled: bool, recompute: int) -> Row:
-    if compiled:
-        torch.compiler.reset()
-    model = variant_of(plain, name, compiled=compiled, recompute=recompute)
+def training_member(plain: GPT, name: str, batch: int, recompute: int, **label: Any) -> Member:
+    model = variant_of(plain, name, recompute=recompute)
     step = training_step(model, tokens_for(plain.config, batch))
-    found = timed(step, most=20)
-    weights = sum(p.nbytes for p in plain.parameters())
-    peak = peak_of(step)  # where activations meet gradients
-    forward = forward_peak(model, tokens_for(plain.config, batch))
-    row = {
-        **found,
-        "weight_bytes": weights,
-        "peak_bytes": peak,
-        "activation_peak_bytes": forward - weights,
-        "kept_a_layer": kept_a_layer(model, batch),
-        "kernels_a_layer": None,
-    }
-    plain.zero_grad(set_to_none=True)
-    row["kernels_a_layer"] = kernels_a_layer(model, batch, training=True)
-    return row
+
+    def rest() -> Row:
+        weights = sum(p.nbytes for p in plain.parameters())
+        peak = peak_of(step)  # where activations meet gradients
+        forward = forward_peak(model, tokens_for(plain.config, batch))
+        found = {
+            "weight_bytes": weights,
+            "peak_bytes": peak,
+            "activation_peak_bytes": forward - weights,
+            "kept_a_layer": kept_a_layer(model, batch),
+            "kernels_a_layer": kernels_a_layer(model, batch, training=True),
+        }
+        release()
+        return found
+
+    what = {"work": "training", **label, "batch": batch, "fusion": name}
+    return Member({**what, "dropout": plain.config.dropout, "recompute": recompute}, step, rest)
 
 
 def tune(suite: Suite, model: str, plain: GPT, batch: int, *, training: bool) -> str:
@@ -184,94 +213,86 @@ def tune(suite: Suite, model: str, plain: GPT, batch: int, *, training: bool) ->
     return fusion.name
 
 
-def prefill(suite: Suite, model: str, *, compiled: bool, names: list[str] | None = None) -> None:
+def prefill(suite: Suite, model: str, batch: int) -> None:
     plain = random_model(config_of(model))
-    work = "prefill, compiled" if compiled else "prefill"
-    for batch in (1, 8):
-        chosen = names or names_for([])
-        if not compiled:
-            best = tune(suite, model, plain, batch, training=False)
-            chosen = names_for([best] if best not in chosen else [])
-        for number, name in enumerate(chosen):
-            again = not compiled and number == len(chosen) - 1
-            suite.row(
-                work,
-                15 if compiled else 5,
-                lambda name=name, batch=batch: prefill_row(plain, name, batch, compiled),
-                model=model,
-                batch=batch,
-                fusion=name,
-                again=again,
-            )
-        release()
-    torch.compiler.reset()
+    names = names_for(tune(suite, model, plain, batch, training=False))
+    members = [prefill_member(plain, name, batch, model=model) for name in names]
+    members[-1].label["again"] = True
+    suite.table(4, members)
 
 
-def training(
-    suite: Suite,
-    model: str,
-    *,
-    compiled: bool = False,
-    names: list[str] | None = None,
-    dropout: float = 0.1,
-    batches: tuple[int, ...] = (1, 4),
-) -> None:
+def training(suite: Suite, model: str, batch: int, *, dropout: float = 0.1) -> None:
     plain = random_model(config_of(model, dropout=dropout)).train()
-    work = "training, compiled" if compiled else "training"
-    for batch in batches:
-        chosen = names or names_for([])
-        if not compiled and names is None:
-            best = tune(suite, model, plain, batch, training=True)
-            chosen = names_for([best] if best not in chosen else [])
-        rows = [(name, 1) for name in chosen]
-        if not compiled and names is None:
-            rows[-1:-1] = [("ffn_layernorm", 0), ("ffn_layernorm", 2)]
-        for number, (name, recompute) in enumerate(rows):
-            again = not compiled and number == len(rows) - 1
-            suite.row(
-                work,
-                25 if compiled else 10,
-                lambda name=name, batch=batch, recompute=recompute: training_row(
-                    plain, name, batch, compiled, recompute
-                ),
-                model=model,
-                batch=batch,
-                fusion=name,
-                dropout=dropout,
-                recompute=recompute,
-                again=again,
-            )
-            release()
+    rows = [(name, 1) for name in names_for(tune(suite, model, plain, batch, training=True))]
+    rows[-1:-1] = [("ffn_layernorm", 0), ("ffn_layernorm", 2)]
+    members = [training_member(plain, name, batch, level, model=model) for name, level in rows]
+    members[-1].label["again"] = True
+    suite.table(4, members)
+
+
+def compiled(suite: Suite, model: str, batch: int, name: str, *, train: bool) -> None:
+    """A variant under torch.compile, in turns with the baseline without it."""
+    work = "training" if train else "prefill"
+
+    def measure() -> Row:
+        torch.compiler.reset()  # all variants share the limit on recompiling one function
+        plain = random_model(config_of(model)).train(train)
+        tokens = tokens_for(plain.config, batch)
+        make = training_step if train else forward_step
+        steps = [make(variant_of(plain, name, compiled=True), tokens), make(plain, tokens)]
+        times = timed_in_turn(steps)
+        return {
+            **times[0],
+            "eager_ms": times[1]["median_ms"],
+            "weight_bytes": sum(p.nbytes for p in plain.parameters()),
+            "peak_bytes": peak_of(steps[0]),
+        }
+
+    more = {"dropout": config_of(model).dropout, "recompute": 1} if train else {}
+    suite.row(f"{work}, compiled", 20, measure, model=model, batch=batch, fusion=name, **more)
     torch.compiler.reset()
 
 
 # ---- The order ---------------------------------------------------------------------------------
 
 
-def parts(suite: Suite) -> dict[str, list[Callable[[], None]]]:
-    """What each part does, by its name."""
+def checks(suite: Suite) -> None:
+    suite.document["conformance"] = fusion_conformance.run()
 
-    def checks() -> None:
-        suite.document["conformance"] = fusion_conformance.run()
 
-    pairs = ["baseline", EVERYTHING]
-    return {
-        "checks": [checks],
-        "prefill": [lambda m=m: prefill(suite, m, compiled=False) for m in MODELS],
-        "training": [
-            *(lambda m=m: training(suite, m) for m in MODELS),
-            lambda: training(suite, "1.5B", dropout=0.0, batches=(4,)),
-        ],
-        "decode": [lambda: fusion_budget.decode(suite)],
-        "segments": [lambda: fusion_segments.segments(suite)],
-        "budgets": [lambda m=m: fusion_budget.budgets(suite, m) for m in MODELS],
-        "compiled": [
-            lambda: prefill(suite, "1.5B", compiled=True, names=["baseline", *SINGLE, EVERYTHING]),
-            lambda: training(suite, "1.5B", compiled=True, names=["baseline", *SINGLE, EVERYTHING]),
-            *(lambda m=m: prefill(suite, m, compiled=True, names=pairs) for m in ("6.7B", "13B")),
-            *(lambda m=m: training(suite, m, compiled=True, names=pairs) for m in ("6.7B", "13B")),
-        ],
-    }
+# By worth: what is cut off by the clock is what is known best or matters least.
+PLAN: list[tuple[str, Callable[[Suite], None]]] = [
+    ("checks", checks),
+    ("training", partial(training, model="1.5B", batch=4)),
+    ("training", partial(training, model="6.7B", batch=1)),
+    ("decode", fusion_budget.decode),
+    ("budgets", partial(fusion_budget.budgets, model="1.5B")),
+    ("budgets", partial(fusion_budget.budgets, model="6.7B")),
+    *(
+        ("compiled", partial(compiled, model="1.5B", batch=batch, name=name, train=train))
+        for name in ("baseline", EVERYTHING)
+        for batch, train in ((4, True), (8, False))
+    ),
+    *(("prefill", partial(prefill, model="1.5B", batch=batch)) for batch in (1, 8)),
+    ("training", partial(training, model="1.5B", batch=1)),
+    ("training", partial(training, model="6.7B", batch=4)),
+    ("segments", fusion_segments.segments),
+    *(("training", partial(training, model="13B", batch=batch)) for batch in (1, 4)),
+    ("training", partial(training, model="1.5B", batch=4, dropout=0.0)),
+    *(
+        ("compiled", partial(compiled, model=model, batch=batch, name="baseline", train=train))
+        for model in MODELS
+        for batch, train in ((1, True), (4, True), (1, False), (8, False))
+        if (model, batch) not in (("1.5B", 4), ("1.5B", 8))
+    ),
+    *(
+        ("prefill", partial(prefill, model=model, batch=batch))
+        for model in ("6.7B", "13B")
+        for batch in (1, 8)
+    ),
+    ("budgets", partial(fusion_budget.budgets, model="13B")),
+]
+PARTS = tuple(dict.fromkeys(part for part, _ in PLAN))
 
 
 def main() -> int:
@@ -281,22 +302,20 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     suite = Suite(parser.parse_args())
     logging.basicConfig(level=logging.WARNING)
-    for part, steps in parts(suite).items():
+    for part, step in PLAN:
         if part not in suite.args.parts:
             continue
         before = suite.clock.left
-        for step in steps:
-            if suite.clock.left < 5:
-                suite.document["left_out"].append({"work": part, "step": steps.index(step)})
-                continue
-            try:
-                step()
-            except Exception as error:
-                traceback.print_exc()
-                suite.document["failed"].append({"work": part, "error": f"{error}"[:500]})
-            release()
-            suite.write()
-        suite.document["seconds"][part] = round(before - suite.clock.left, 1)
+        what = {"work": part, **getattr(step, "keywords", {})}
+        if before < 5:
+            suite.document["left_out"].append(what)
+            continue
+        with suite.trying(what):
+            step(suite)
+        release()
+        seconds = suite.document["seconds"]
+        seconds[part] = round(seconds.get(part, 0.0) + before - suite.clock.left, 1)
+        suite.write()
     suite.write()
     print(
         f"{len(suite.document['rows'])} rows, {len(suite.document['left_out'])} left out, "

@@ -18,12 +18,13 @@ from torch.library import opcheck
 from penstock.fusion import (
     dropout_add,
     dropout_add_layer_norm,
-    dropout_layernorm,
     kernels,
+    launch,
     layer_norm_linear,
     layer_norm_mlp,
     product,
     residual_linear,
+    rows,
 )
 from penstock.fusion.philox import keep
 
@@ -55,15 +56,21 @@ def _seeded():
 def launched(monkeypatch):
     """Names of the kernels that ran: a test of a kernel that did not run it says nothing."""
     names = []
-    original = dropout_layernorm.launch
+    original = launch.Start._interpret
 
-    def counted(kernel, grid, *arguments, **meta):
-        names.append(kernel.fn.__name__)
-        original(kernel, grid, *arguments, **meta)
+    def counted(start, tensors):
+        names.append(start._kernel.fn.__name__)
+        original(start, tensors)
 
-    monkeypatch.setattr(dropout_layernorm, "launch", counted)
-    monkeypatch.setattr(product, "launch", counted)
+    monkeypatch.setattr(launch.Start, "_interpret", counted)
     return names
+
+
+def without_kernels(patched):
+    """From here on the references; what was decided before is forgotten."""
+    patched.setattr(kernels, "usable", lambda device: False)
+    patched.setattr(rows, "_forwards", type(rows._forwards)())
+    patched.setattr(rows, "_backwards", type(rows._backwards)())
 
 
 def row_results(inputs, seed, p):
@@ -85,7 +92,7 @@ def test_rows(rows, d, p, dtype, launched, monkeypatch):
     got = row_results(inputs, seed, p)
     assert launched == ["forward", "backward"]
     with monkeypatch.context() as patched:
-        patched.setattr(kernels, "usable", lambda device: False)
+        without_kernels(patched)
         plain = row_results(inputs, seed, p)
         exact = row_results([part.double() for part in inputs], seed, p)
     assert len(launched) == 2
@@ -191,7 +198,7 @@ def test_training_on_the_kernels(p, launched, monkeypatch):
 
     got = run()
     assert set(launched) == {"forward", "backward"}
-    monkeypatch.setattr(kernels, "usable", lambda device: False)
+    without_kernels(monkeypatch)
     for mine, wanted in zip(got, run(), strict=True):
         torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-4)
 

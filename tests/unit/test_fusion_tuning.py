@@ -9,8 +9,7 @@ import time
 import pytest
 import torch
 
-from penstock.fusion import auto, tuning
-from penstock.fusion.product import Product, fastest
+from penstock.fusion import auto, product, residual_linear, tuning
 from penstock.models.configs import get_config
 
 CPU = torch.device("cpu")
@@ -99,14 +98,39 @@ def test_nothing_is_measured_on_the_cpu_or_outside_measuring(monkeypatch):
         raise AssertionError("measured")
 
     monkeypatch.setattr(tuning, "choose", never)
-    x, w = torch.randn(4, 8), torch.randn(6, 8)
-    product = Product(x, None, None, w, None, torch.randn(4, 6), None, 0.0, None)
-    wanted = product.plain()
-    assert torch.equal(fastest(product), wanted)
+    x, w, residual = torch.randn(4, 8), torch.randn(6, 8), torch.randn(4, 6)
+    wanted = product.reference(x, None, None, w, None, residual, None, 0.0)
+    assert torch.equal(residual_linear(x, w, None, residual), wanted)
     with tuning.measuring():
         assert tuning.active()
-        assert torch.equal(fastest(product), wanted)
+        assert torch.equal(residual_linear(x, w, None, residual), wanted)
     assert not tuning.active()
+
+
+def test_a_way_is_looked_up_again_when_choices_change(monkeypatch):
+    asked = []
+
+    def way(*arguments):
+        asked.append(arguments)
+        return "torch"
+
+    monkeypatch.setattr(product, "_way", way)
+    monkeypatch.setattr(product, "_names", type(product._names)())
+    x, w, residual = torch.randn(3, 8), torch.randn(6, 8), torch.randn(3, 6)
+
+    def calls(x=x):
+        before = len(asked)
+        residual_linear(x, w, None, residual)
+        return len(asked) - before
+
+    assert [calls(), calls(), calls()] == [1, 0, 0]
+    assert calls(torch.randn(3, 16)[:, :8]) == 1  # other strides
+    tuning.remember(("product", "another"), CPU, "torch")
+    assert [calls(), calls()] == [1, 0]
+    with tuning.measuring():
+        assert [calls(), calls()] == [1, 1]
+    tuning.forget()
+    assert [calls(), calls()] == [1, 0]
 
 
 def test_auto_is_the_baseline_without_a_gpu():

@@ -7,12 +7,16 @@ side; so a kernel needs one stride, and the reference and the kernel refuse the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
 
 from penstock.errors import UsageError
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+T = TypeVar("T")
 # A row has to fit into the registers of one thread block.
 MOST_ROW_BYTES = 64 * 1024
 
@@ -80,3 +84,43 @@ def check_row(op: str, tensor: Tensor) -> None:
 def as_rows(tensor: Tensor) -> Tensor:
     """All dimensions but the last as one: a view where strides allow it, else a copy."""
     return tensor.reshape(-1, tensor.shape[-1])
+
+
+def layout(tensor: Tensor | None) -> tuple[Any, ...] | None:
+    """What checks and choices depend on; two tensors with the same one are dealt with alike."""
+    if tensor is None:
+        return None
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+class Layouts(dict[Any, T]):
+    """What was found out for each layout of an op's arguments, so that it is done once.
+
+    Bounded, for a program may meet any number of lengths: full, it starts anew.
+    """
+
+    MOST = 4096
+
+    def keep(self, key: Any, value: T) -> T:
+        """Remember `value`, and return it."""
+        if len(self) >= self.MOST:
+            self.clear()
+        self[key] = value
+        return value
+
+
+_passed: Layouts[bool] = Layouts()
+
+
+def check_once(check: Callable[..., None], *arguments: Any) -> None:
+    """Run a check of tensors, and of what else it takes, unless such ones passed it before.
+
+    Not remembered where a compiler looks, for shapes may be symbols there.
+    """
+    if torch.compiler.is_compiling():
+        return check(*arguments)
+    key = (check, *(layout(part) if isinstance(part, Tensor) else part for part in arguments))
+    if key not in _passed:
+        check(*arguments)
+        _passed.keep(key, True)
+    return None

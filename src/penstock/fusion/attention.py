@@ -23,11 +23,11 @@ from torch import Tensor
 
 from penstock.errors import UsageError
 
-from .arguments import as_rows, check_floating, check_like, check_shape
+from .arguments import as_rows, check_floating, check_like, check_once, check_shape
 from .dropout_layernorm import backward_rows, dropout_add, forward_rows
 from .layernorm_gemm import needs_graph, residual_linear
 from .philox import check_probability, draw_seed
-from .product import Product, fastest
+from .product import compute
 
 _NAME = "attention_projection"
 # Values of torch.nn.attention.SDPBackend.
@@ -132,10 +132,9 @@ class _AttentionProjection(torch.autograd.Function):
         ctx.attention_p, ctx.p, ctx.has_bias = attention_p, p, bias is not None
         rows = as_rows(out.transpose(1, 2).flatten(2))
         if seed is None:
-            return fastest(Product(rows, None, None, weight, bias, residual, None, 0.0, None))
-        _, total, _, _ = forward_rows(
-            F.linear(rows, weight), residual, bias, None, None, seed, p, 0.0
-        )
+            return compute(None, rows, None, None, weight, bias, residual)
+        hidden = F.linear(rows, weight)
+        _, total, _, _ = forward_rows(hidden, residual, bias, None, None, seed, p, 0.0)
         return total
 
     @staticmethod
@@ -144,9 +143,8 @@ class _AttentionProjection(torch.autograd.Function):
         dtotal = dtotal.contiguous()
         drows, dbias = dtotal, None
         if seed is not None:
-            nothing = torch.empty(0, dtype=torch.float32, device=dtotal.device)
             _, drows, _, _, dbias = backward_rows(
-                None, dtotal, dtotal, None, nothing, nothing, seed, ctx.p, ctx.has_bias
+                None, dtotal, dtotal, None, None, None, seed, ctx.p, ctx.has_bias
             )
             dbias = dbias if ctx.has_bias else None
         elif ctx.has_bias:
@@ -190,7 +188,7 @@ def attention_projection(
         UsageError: If shapes, dtypes or devices do not fit, or a probability is out of range.
     """
     p, attention_p = check_probability(p), check_probability(attention_p)
-    _check(qkv, weight, bias, residual, n_heads)
+    check_once(_check, qkv, weight, bias, residual, n_heads)
     q, k, v = split_heads(qkv, n_heads)
     # A compiler differentiates the parts itself, and cannot follow the choice.
     kind = None if torch.compiler.is_compiling() else _kind(q, k, v, attention_p)

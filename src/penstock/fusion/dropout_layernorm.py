@@ -6,7 +6,7 @@
 Kept for backward: z, two floats a row and one seed; neither the mask nor x nor y. Gradients of
 the biases are column sums that backward has in registers anyway. On a GPU with triton the kernels
 of `kernels.row` run, else the reference, which is plain torch; both draw the same mask from the
-same seed. float64 is for checking and is always the reference's.
+same seed. float64 is for checking and is always the reference's. `rows` runs them.
 
 Usable under torch.compile, with fake tensors, in CUDA graphs and under activation checkpointing.
 """
@@ -18,14 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.errors import UsageError
-
-from . import kernels
-from .arguments import as_rows, check_floating, check_like, check_row, check_shape
-from .launch import device_programs, launch, operator, seen_by_torch
-from .philox import check_probability, draw_seed, keep, threshold
-
-_NAME = "dropout_layernorm"
+from . import rows
+from .arguments import as_rows
+from .launch import operator, seen_by_torch
+from .philox import check_probability, draw_seed
 
 
 def dropout_add_layer_norm(
@@ -85,61 +81,30 @@ def _apply(
     eps: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    first = x if x is not None else residual
     p = check_probability(p)
-    _check(first, x, residual, weight, bias, x_bias)
-    assert first is not None
-    shape = first.shape
     if x is None:
         p = 0.0
-    if p > 0.0 and seed is None:
-        seed = draw_seed(first.device)
-    flat_x, flat_residual = (None if part is None else as_rows(part) for part in (x, residual))
-    seed = seed if p > 0.0 else None
-    grad = torch.is_grad_enabled() and any(
+    if p == 0.0:
+        seed = None
+    elif seed is None:
+        assert x is not None
+        seed = draw_seed(x.device)
+    y: Tensor | None
+    z: Tensor | None
+    if seen_by_torch():
+        y, z = _seen(x, residual, x_bias, weight, bias, seed, p, eps)
+    elif torch.is_grad_enabled() and any(
         part is not None and part.requires_grad for part in (x, residual, x_bias, weight, bias)
-    )
-    arguments = (flat_x, flat_residual, x_bias, weight, bias, seed, p, eps)
-    if grad and not seen_by_torch():
-        y, z, _, _ = _Rows.apply(*arguments)
+    ):
+        y, z = _Rows.apply(x, residual, x_bias, weight, bias, seed, p, eps)
     else:
-        y, z, _, _ = forward_rows(*arguments)
-    if x is None:
-        assert residual is not None
-        z = residual
-    return y.view(shape) if weight is not None else y, z.view(shape)
+        y, z, _, _ = rows.forward(x, residual, x_bias, weight, bias, seed, p, eps)
+    z = residual if x is None else z
+    assert z is not None
+    return z if y is None else y, z
 
 
-def _check(
-    first: Tensor | None,
-    x: Tensor | None,
-    residual: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    x_bias: Tensor | None,
-) -> None:
-    if first is None:
-        raise UsageError(f"{_NAME}: neither x nor residual", remedy="at least one of them")
-    check_like(_NAME, first, residual=residual, weight=weight, bias=bias, x_bias=x_bias)
-    for name, tensor in (("x", x), ("residual", residual)):
-        if tensor is not None:
-            check_floating(_NAME, name, tensor)
-    check_shape(_NAME, "residual", residual, tuple(first.shape))
-    for name, tensor in (("weight", weight), ("bias", bias), ("x_bias", x_bias)):
-        check_shape(_NAME, name, tensor, (first.shape[-1],))
-    if x is None and x_bias is not None:
-        raise UsageError(f"{_NAME}: x_bias without x", remedy="x_bias=None")
-    check_row(_NAME, first)
-
-
-# ---- Reference ---------------------------------------------------------------------------------
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
-
-
-def reference_forward(
+def _seen(
     x: Tensor | None,
     residual: Tensor | None,
     x_bias: Tensor | None,
@@ -148,194 +113,23 @@ def reference_forward(
     seed: Tensor | None,
     p: float,
     eps: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """y, z, mean and rstd of rows, in plain torch; float32 inside, as in the kernel."""
-    first = x if x is not None else residual
-    assert first is not None
-    z = _wide(first) if x is None else _wide(x)
-    if x is not None:
-        if x_bias is not None:
-            z = z + _wide(x_bias)
-        if seed is not None:
-            stays = keep(seed, z.shape[0], z.shape[1], p)
-            z = torch.where(stays, z * (1.0 / (1.0 - p)), 0.0)
-        if residual is not None:
-            z = z + _wide(residual)
-    # An operator must not return its input: nothing to drop and nothing to add is a copy.
-    stored = z.to(first.dtype, copy=z is x)
-    if weight is None:
-        return stored.new_empty(0), stored, z.new_empty(0), z.new_empty(0)
-    z = _wide(stored)
-    mean = z.mean(1)
-    centred = z - mean.unsqueeze(1)
-    rstd = torch.rsqrt((centred * centred).mean(1) + eps)
-    y = centred * rstd.unsqueeze(1) * _wide(weight)
-    if bias is not None:
-        y = y + _wide(bias)
-    return y.to(first.dtype), stored if x is not None else stored.new_empty(0), mean, rstd
-
-
-def reference_backward(
-    dy: Tensor | None,
-    dz: Tensor | None,
-    z: Tensor,
-    weight: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
-    seed: Tensor | None,
-    p: float,
-    x_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of residual, x, weight, bias and x_bias; what does not apply is empty.
-
-    That of x is empty where it is that of the residual, which is without dropout; that of the
-    residual is empty where it is dz, which is without a LayerNorm.
-    """
-    total = torch.zeros_like(_wide(z)) if dz is None else _wide(dz)
-    # An operator must not return a tensor twice.
-    dresidual, dweight, dbias, dx_bias, dx_out = (z.new_empty(0) for _ in range(5))
-    if weight is not None:
-        assert dy is not None
-        xhat = (_wide(z) - mean.unsqueeze(1)) * rstd.unsqueeze(1)
-        dxhat = _wide(dy) * _wide(weight)
-        c1 = (xhat * dxhat).mean(1, keepdim=True)
-        c2 = dxhat.mean(1, keepdim=True)
-        total = total + (dxhat - (xhat * c1 + c2)) * rstd.unsqueeze(1)
-        dweight = (_wide(dy) * xhat).sum(0).to(weight.dtype)
-        dbias = _wide(dy).sum(0).to(weight.dtype)
-        dresidual = total.to(z.dtype)
-    dx = total
-    if seed is not None:
-        stays = keep(seed, z.shape[0], z.shape[1], p)
-        dx = torch.where(stays, total * (1.0 / (1.0 - p)), 0.0)
-        dx_out = dx.to(z.dtype)
-    if x_bias:
-        dx_bias = dx.sum(0).to(z.dtype)
-    return dresidual, dx_out, dweight, dbias, dx_bias
-
-
-# ---- Kernels -----------------------------------------------------------------------------------
-
-
-def _block(columns: int) -> tuple[int, int]:
-    """Columns that a program spans, and its warps: 16 elements a thread, as wide loads want."""
-    block = max(16, 1 << (columns - 1).bit_length())
-    return block, max(1, min(16, block // 512))
-
-
-def _on_kernel(tensor: Tensor) -> bool:
-    return tensor.dtype != torch.float64 and kernels.usable(tensor.device.type)
-
-
-def _forward(
-    x: Tensor | None,
-    residual: Tensor | None,
-    x_bias: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    seed: Tensor | None,
-    p: float,
-    eps: float,
-    *,
-    wrapped: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    first = x if x is not None else residual
-    assert first is not None
-    if not _on_kernel(first):
-        return reference_forward(x, residual, x_bias, weight, bias, seed, p, eps)
-    from .kernels import row
-
-    m, n = first.shape[0], int(first.shape[1])  # a kernel is for one width
-    stats = m if weight is not None else 0
-    y = first.new_empty((m, n) if weight is not None else (0,))
-    z = first.new_empty((m, n) if x is not None else (0,))
-    mean = torch.empty(stats, dtype=torch.float32, device=first.device)
-    rstd = torch.empty(stats, dtype=torch.float32, device=first.device)
-    block, warps = _block(n)
-    if m == 0:
-        return y, z, mean, rstd
-
-    def given(tensor: Tensor | None) -> Tensor:
-        return first if tensor is None else tensor
-
-    launch(
-        row.forward,
-        (m,),
-        *(given(x), given(x_bias), given(residual), given(weight), given(bias)),
-        *(given(z if x is not None else None), y, mean, rstd, given(seed)),
-        *(given(x).stride(0), given(residual).stride(0), n, eps, threshold(p), 1.0 / (1.0 - p)),
-        HAS_X=x is not None,
-        HAS_X_BIAS=x_bias is not None,
-        HAS_RESIDUAL=residual is not None,
-        HAS_DROPOUT=seed is not None,
-        HAS_NORM=weight is not None,
-        HAS_NORM_BIAS=bias is not None,
-        STORE_Z=x is not None,
-        BLOCK=block,
-        num_warps=warps,
-        wrapped=wrapped,
+) -> tuple[Tensor | None, Tensor | None]:
+    """As the operator, which takes rows and gives empty tensors for None."""
+    shape = rows.check(x, residual, x_bias, weight, bias).shape
+    flat = (None if part is None else as_rows(part) for part in (x, residual))
+    y, z, _, _ = torch.ops.penstock.dropout_layernorm(*flat, x_bias, weight, bias, seed, p, eps)
+    return (
+        y.view(shape) if weight is not None else None,
+        z.view(shape) if x is not None else None,
     )
-    return y, z, mean, rstd
-
-
-def _backward(
-    dy: Tensor | None,
-    dz: Tensor | None,
-    z: Tensor,
-    weight: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
-    seed: Tensor | None,
-    p: float,
-    x_bias: bool,
-    *,
-    wrapped: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    if not _on_kernel(z) or z.numel() == 0:
-        return reference_backward(dy, dz, z, weight, mean, rstd, seed, p, x_bias)
-    from .kernels import row
-
-    m, n = z.shape[0], int(z.shape[1])
-    block, _ = _block(n)
-    # Half as many elements a thread as in forward: with the column sums 16 take 165 registers,
-    # and one thread block of 8 warps would have a processor to itself.
-    warps = max(1, min(16, block // 256))
-    programs = min(m, device_programs(z.device, per_processor=4 if block <= 2048 else 2))
-
-    def partial(wanted: bool) -> Tensor:
-        shape = (programs, n) if wanted else (0,)
-        return torch.empty(shape, dtype=torch.float32, device=z.device)
-
-    norm = weight is not None
-    dresidual = z.new_empty((m, n) if norm else (0,))
-    dx = z.new_empty((m, n) if seed is not None else (0,))
-    dweight, dbias, dx_bias = partial(norm), partial(norm), partial(x_bias)
-
-    def given(tensor: Tensor | None) -> Tensor:
-        return z if tensor is None else tensor
-
-    launch(
-        row.backward,
-        (programs,),
-        *(given(dy), given(dz), z, given(weight), mean, rstd, given(seed)),
-        *(dresidual, dx, dweight, dbias, dx_bias),
-        *(z.stride(0), m, n, threshold(p), 1.0 / (1.0 - p)),
-        HAS_DZ=dz is not None,
-        HAS_DROPOUT=seed is not None,
-        HAS_NORM=norm,
-        HAS_X_BIAS=x_bias,
-        BLOCK=block,
-        num_warps=warps,
-        wrapped=wrapped,
-    )
-    sums = [
-        part.sum(0).to(z.dtype) if part.numel() else z.new_empty(0)
-        for part in (dweight, dbias, dx_bias)
-    ]
-    return dresidual, dx, sums[0], sums[1], sums[2]
 
 
 # ---- Operators ---------------------------------------------------------------------------------
+
+
+def _all(like: Tensor, *found: Tensor | None) -> tuple[Tensor, ...]:
+    """What an operator returns, which has to be tensors: empty ones for None."""
+    return tuple(like.new_empty(0) if part is None else part for part in found)
 
 
 @operator("dropout_layernorm")
@@ -349,7 +143,12 @@ def _forward_op(
     p: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _forward(x, residual, x_bias, weight, bias, seed, p, eps, wrapped=True)
+    run = rows.Forward(x, residual, x_bias, weight, bias, seed, p, eps)
+    first = x if x is not None else residual
+    assert first is not None
+    found = run(x, residual, x_bias, weight, bias, seed, traced=True)
+    y, z, mean, rstd = _all(first, *found)
+    return y, z, mean, rstd
 
 
 @operator("dropout_layernorm_backward")
@@ -358,29 +157,36 @@ def _backward_op(
     dz: Tensor | None,
     z: Tensor,
     weight: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
+    mean: Tensor | None,
+    rstd: Tensor | None,
     seed: Tensor | None,
     p: float,
     x_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    return _backward(dy, dz, z, weight, mean, rstd, seed, p, x_bias, wrapped=True)
+    run = rows.Backward(dy, dz, z, weight, mean, rstd, seed, p, x_bias)
+    found = _all(z, *run(dy, dz, z, weight, mean, rstd, seed, traced=True))
+    # An operator must not return two views of one tensor: the three sums are.
+    dresidual, dx, dweight, dbias, dx_bias = (*found[:2], *(part.clone() for part in found[2:]))
+    return dresidual, dx, dweight, dbias, dx_bias
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:
+    x, residual, x_bias, weight, bias, seed, p, _ = inputs
+    _, z, mean, rstd = output
+    ctx.set_materialize_grads(False)
+    # Without x, z is the residual itself and is kept as that.
+    ctx.save_for_backward(z if x is not None else residual, weight, mean, rstd, seed)
+    ctx.p, ctx.has = p, (x is not None, residual is not None, x_bias is not None, bias is not None)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, residual, x_bias, weight, _, seed, p, _ = inputs
-    _, z, mean, rstd = output
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(mean, rstd)
-    # Without x, z is the residual itself and is kept as that.
-    ctx.save_for_backward(z if x is not None else residual, weight, mean, rstd, seed)
-    ctx.p, ctx.has = p, (x is not None, residual is not None, x_bias is not None)
-    ctx.has_bias = inputs[4] is not None
+    ctx.mark_non_differentiable(*output[2:])
+    _keep(ctx, inputs, output)
 
 
 def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple[Any, ...]:
     z, weight, mean, rstd, seed = ctx.saved_tensors
-    has_x, has_residual, has_x_bias = ctx.has
+    has_x, has_residual, has_x_bias, has_bias = ctx.has
     if weight is None:
         dy = None
     elif dy is None:
@@ -393,7 +199,7 @@ def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple
     dz = None if dz is None else dz.contiguous()
     if weight is None and seed is None:  # a sum
         assert dz is not None
-        dbias_x = dz.sum(0) if has_x_bias else None
+        dbias_x = as_rows(dz).sum(0) if has_x_bias else None
         return (dz, dz if has_residual else None, dbias_x, *([None] * 5))
     dresidual, dx, dweight, dbias, dx_bias = backward_rows(
         dy, dz, z, weight, mean, rstd, seed, ctx.p, has_x_bias
@@ -404,7 +210,7 @@ def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple
         summed if has_residual else None,
         dx_bias if has_x_bias else None,
         dweight if weight is not None else None,
-        dbias if ctx.has_bias else None,
+        dbias if has_bias else None,
         *(None, None, None),
     )
 
@@ -413,13 +219,18 @@ _forward_op.register_autograd(_gradients, setup_context=_setup)
 
 
 class _Rows(torch.autograd.Function):
-    """The same for autograd alone, without the operator's way through the dispatcher."""
+    """The same for autograd alone, without the operator's way through the dispatcher.
+
+    With the context in forward: a function with a setup of its own is bound to its arguments'
+    names at each call, 16 us.
+    """
 
     @staticmethod
-    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # type: ignore[override]
-        return _forward(*arguments)
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor | None, Tensor | None]:
+        found = rows.forward(*arguments)
+        _keep(ctx, arguments, found)
+        return found[0], found[1]
 
-    setup_context = staticmethod(_setup)
     backward = staticmethod(_gradients)
 
 
@@ -427,32 +238,18 @@ class _Rows(torch.autograd.Function):
 # it, these leave it out.
 
 
-def forward_rows(
-    x: Tensor | None,
-    residual: Tensor | None,
-    x_bias: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    seed: Tensor | None,
-    p: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """y, z, mean and rstd of rows: kernel or reference, as an operator if torch has to see it."""
-    run = torch.ops.penstock.dropout_layernorm if seen_by_torch() else _forward
-    return run(x, residual, x_bias, weight, bias, seed, p, eps)
+def forward_rows(*arguments: Any) -> tuple[Any, ...]:
+    """y, z, mean and rstd of rows: kernel or reference, as an operator if torch has to see it.
+
+    Arguments are those of `rows.Forward`, and are rows. What does not apply is None or empty.
+    """
+    run = torch.ops.penstock.dropout_layernorm if seen_by_torch() else rows.forward
+    found: tuple[Any, ...] = run(*arguments)
+    return found
 
 
-def backward_rows(
-    dy: Tensor | None,
-    dz: Tensor | None,
-    z: Tensor,
-    weight: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
-    seed: Tensor | None,
-    p: float,
-    x_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients as `reference_backward` gives them, in the same two ways."""
-    run = torch.ops.penstock.dropout_layernorm_backward if seen_by_torch() else _backward
-    return run(dy, dz, z, weight, mean, rstd, seed, p, x_bias)
+def backward_rows(*arguments: Any) -> tuple[Any, ...]:
+    """Gradients as `rows_reference.backward` gives them, in the same two ways."""
+    run = torch.ops.penstock.dropout_layernorm_backward if seen_by_torch() else rows.backward
+    found: tuple[Any, ...] = run(*arguments)
+    return found

@@ -24,11 +24,18 @@ from torch import Tensor
 
 from penstock.errors import UsageError
 
-from .arguments import as_rows, check_floating, check_like, check_row, check_shape
+from .arguments import (
+    as_rows,
+    check_floating,
+    check_like,
+    check_once,
+    check_row,
+    check_shape,
+)
 from .dropout_layernorm import backward_rows, forward_rows
 from .layernorm_gemm import layer_norm_linear, needs_graph, normalise, residual_linear
 from .philox import check_probability, draw_seed
-from .product import ACTIVATIONS, Folded, Product, activate, fastest
+from .product import ACTIVATIONS, Folded, activate, compute
 from .variants import RECOMPUTE_LEVELS
 
 _NAME = "layer_norm_mlp"
@@ -89,7 +96,7 @@ class _FeedForward(torch.autograd.Function):
         ctx.p, ctx.eps, ctx.activation = p, eps, activation
         ctx.has_biases = up_bias is not None, down_bias is not None
         if seed is None:
-            return fastest(Product(after, None, None, down, down_bias, x, None, 0.0, None))
+            return compute(None, after, None, None, down, down_bias, x)
         _, out, _, _ = forward_rows(F.linear(after, down), x, down_bias, None, None, seed, p, 0.0)
         return out
 
@@ -123,10 +130,7 @@ def _through_dropout(
     """Gradients of the down product and of its bias."""
     if seed is None:
         return dout, dout.sum(0) if has_bias else None
-    nothing = torch.empty(0, dtype=torch.float32, device=dout.device)
-    _, dinner, _, _, dbias = backward_rows(
-        None, dout, dout, None, nothing, nothing, seed, p, has_bias
-    )
+    _, dinner, _, _, dbias = backward_rows(None, dout, dout, *[None] * 3, seed, p, has_bias)
     return dinner, dbias if has_bias else None
 
 
@@ -171,7 +175,7 @@ def layer_norm_mlp(
         raise UsageError(f"activation {activation!r} is unknown", remedy="gelu_tanh or relu")
     if isinstance(recompute, bool) or recompute not in RECOMPUTE_LEVELS:
         raise UsageError(f"recompute level {recompute!r}", remedy="0, 1 or 2")
-    _check(x, norm_weight, norm_bias, up, up_bias, down, down_bias)
+    check_once(_check, x, norm_weight, norm_bias, up, up_bias, down, down_bias)
     if p > 0.0 and seed is None:
         seed = draw_seed(x.device)
     parameters = (norm_weight, norm_bias, up, up_bias, down, down_bias)

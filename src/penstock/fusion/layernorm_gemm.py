@@ -16,9 +16,16 @@ from torch import Tensor
 
 from penstock.errors import UsageError
 
-from .arguments import as_rows, check_floating, check_like, check_row, check_shape
+from .arguments import (
+    as_rows,
+    check_floating,
+    check_like,
+    check_once,
+    check_row,
+    check_shape,
+)
 from .dropout_layernorm import backward_rows, forward_rows
-from .product import ACTIVATIONS, Folded, Product, activate, fastest
+from .product import ACTIVATIONS, Folded, activate, compute
 
 IMPLEMENTATIONS = ("auto", "torch", "triton")
 _NAME = "layer_norm_linear"
@@ -62,7 +69,12 @@ class _LayerNormLinear(torch.autograd.Function):
 def normalise(
     x: Tensor, gamma: Tensor, beta: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """LayerNorm of rows, its means and its 1 / sigma; called again it gives the same bits."""
+    """LayerNorm of rows, with its means and its 1 / sigma; called again it gives the same bits.
+
+    On a GPU it is torch's own, which costs the host less; on a CPU that rounds the statistics.
+    """
+    if x.is_cuda:
+        return torch.native_layer_norm(x, x.shape[-1:], gamma, beta, eps)
     y, _, mean, rstd = forward_rows(None, x, None, gamma, beta, None, 0.0, eps)
     return y, mean, rstd
 
@@ -76,7 +88,7 @@ class _ResidualLinear(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
-        return fastest(Product(x, None, None, weight, bias, residual, None, 0.0, None), "auto")
+        return compute(None, x, None, None, weight, bias, residual)
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
@@ -127,21 +139,14 @@ def layer_norm_linear(
         EnvironmentProblem: If "triton" is asked for and is not installed.
     """
     _check_names(activation, implementation)
-    _check_product(_NAME, x, weight, bias)
-    check_like(_NAME, x, norm_weight=norm_weight, norm_bias=norm_bias)
-    for name, vector in (("norm_weight", norm_weight), ("norm_bias", norm_bias)):
-        check_shape(_NAME, name, vector, (x.shape[-1],))
-    check_row(_NAME, x)
-    flat = as_rows(x)
-    if needs_graph(x, norm_weight, norm_bias, weight, bias):
-        out = _LayerNormLinear.apply(flat, norm_weight, norm_bias, weight, bias, eps)
-        out = activate(out, activation)
-    else:
-        out = fastest(
-            Product(flat, norm_weight, norm_bias, weight, bias, None, activation, eps, folded),
-            implementation,
-        )
-    return out.view(*x.shape[:-1], weight.shape[0])
+    parts = (x, norm_weight, norm_bias, weight, bias)
+    if needs_graph(*parts):
+        check_once(_check, *parts)
+        out = _LayerNormLinear.apply(as_rows(x), norm_weight, norm_bias, weight, bias, eps)
+        return activate(out, activation).view(*x.shape[:-1], weight.shape[0])
+    return compute(
+        *(_check, *parts, None, activation, eps), folded=folded, implementation=implementation
+    )
 
 
 def residual_linear(
@@ -165,19 +170,13 @@ def residual_linear(
         UsageError: If shapes, dtypes or devices do not fit, or a name is unknown.
         EnvironmentProblem: If "triton" is asked for and is not installed.
     """
-    op = "residual_linear"
     _check_names(None, implementation)
-    _check_product(op, x, weight, bias)
-    check_like(op, x, residual=residual)
-    check_floating(op, "residual", residual)
-    check_shape(op, "residual", residual, (*x.shape[:-1], weight.shape[0]))
-    flat, kept = as_rows(x), as_rows(residual)
-    if needs_graph(x, weight, bias, residual):
-        out = _ResidualLinear.apply(flat, weight, bias, kept)
-    else:
-        product = Product(flat, None, None, weight, bias, kept, None, 0.0, None)
-        out = fastest(product, implementation)
-    return out.view(residual.shape)
+    parts = (x, None, None, weight, bias, residual)
+    if needs_graph(*parts):
+        check_once(_check_residual, *parts)
+        out = _ResidualLinear.apply(as_rows(x), weight, bias, as_rows(residual))
+        return out.view(residual.shape)
+    return compute(_check_residual, *parts, implementation=implementation)
 
 
 def _check_names(activation: str | None, implementation: str) -> None:
@@ -187,6 +186,31 @@ def _check_names(activation: str | None, implementation: str) -> None:
         raise UsageError(
             f"implementation {implementation!r} is unknown", remedy=", ".join(IMPLEMENTATIONS)
         )
+
+
+def _check(
+    x: Tensor,
+    norm_weight: Tensor,
+    norm_bias: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    _: None = None,
+) -> None:
+    _check_product(_NAME, x, weight, bias)
+    check_like(_NAME, x, norm_weight=norm_weight, norm_bias=norm_bias)
+    for name, vector in (("norm_weight", norm_weight), ("norm_bias", norm_bias)):
+        check_shape(_NAME, name, vector, (x.shape[-1],))
+    check_row(_NAME, x)
+
+
+def _check_residual(
+    x: Tensor, _: None, __: None, weight: Tensor, bias: Tensor | None, residual: Tensor
+) -> None:
+    op = "residual_linear"
+    _check_product(op, x, weight, bias)
+    check_like(op, x, residual=residual)
+    check_floating(op, "residual", residual)
+    check_shape(op, "residual", residual, (*x.shape[:-1], weight.shape[0]))
 
 
 def _check_product(op: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:

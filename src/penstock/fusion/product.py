@@ -22,7 +22,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import kernels, tuning
-from .launch import launch, operator, seen_by_torch
+from .arguments import Layouts, as_rows, layout
+from .launch import Start, operator, seen_by_torch
 
 ACTIVATIONS = {None: 0, "gelu_tanh": 1, "relu": 2}
 
@@ -173,6 +174,50 @@ def deferred_reference(
 # ---- Kernel ------------------------------------------------------------------------------------
 
 
+def _start(
+    x: Tensor,
+    gamma: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: int,
+    eps: float,
+    tile: list[int],
+) -> Start:
+    from .kernels import gemm
+
+    (m, k), n = x.shape, weight.shape[0]
+    block_m, block_n, block_k, stages, warps = tile
+    tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    residual_stride = 0 if residual is None else residual.stride(0)
+    return Start(
+        gemm.forward,
+        -(-m // block_m) * -(-n // block_n),
+        (
+            *(m, n, k, x.stride(0), weight.stride(0), weight.stride(1), residual_stride, eps),
+            -(-k // block_k),
+        ),
+        {
+            "HAS_NORM": gamma is not None,
+            "HAS_BIAS": bias is not None,
+            "HAS_RESIDUAL": residual is not None,
+            "ACTIVATION": activation,
+            "PRECISION": "tf32" if tf32 else "ieee",
+            "EVEN_K": k % block_k == 0,
+            "BLOCK_M": block_m,
+            "BLOCK_N": block_n,
+            "BLOCK_K": block_k,
+            "GROUP_M": 8,
+        },
+        device=x.device,
+        warps=warps,
+        stages=stages,
+    )
+
+
+_starts: Layouts[Start] = Layouts()
+
+
 def _run_kernel(
     x: Tensor,
     gamma: Tensor | None,
@@ -184,41 +229,20 @@ def _run_kernel(
     eps: float,
     tile: list[int],
     *,
-    wrapped: bool = False,
+    traced: bool = False,
 ) -> Tensor:
-    from .kernels import gemm
-
-    (m, k), n = x.shape, weight.shape[0]
-    out = x.new_empty((m, n))
+    out = x.new_empty((x.shape[0], weight.shape[0]))
     if out.numel() == 0:
         return out
-    block_m, block_n, block_k, stages, warps = tile
-    tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
-
-    def given(tensor: Tensor | None) -> Tensor:
-        return x if tensor is None else tensor
-
-    launch(
-        gemm.forward,
-        (-(-m // block_m) * -(-n // block_n),),
-        *(x, weight, given(bias), given(gamma), given(w_gamma), given(residual), out),
-        *(m, n, k, x.stride(0), weight.stride(0), weight.stride(1), given(residual).stride(0)),
-        eps,
-        steps=-(-k // block_k),
-        HAS_NORM=gamma is not None,
-        HAS_BIAS=bias is not None,
-        HAS_RESIDUAL=residual is not None,
-        ACTIVATION=activation,
-        PRECISION="tf32" if tf32 else "ieee",
-        EVEN_K=k % block_k == 0,
-        BLOCK_M=block_m,
-        BLOCK_N=block_n,
-        BLOCK_K=block_k,
-        GROUP_M=8,
-        num_stages=stages,
-        num_warps=warps,
-        wrapped=wrapped,
-    )
+    arguments = (x, gamma, weight, bias, residual, activation, eps, tile)
+    if traced:
+        start = _start(*arguments).traced
+    else:
+        tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+        key = (*map(layout, arguments[:5]), activation, eps, *tile, tf32)
+        start = _starts.get(key) or _starts.keep(key, _start(*arguments))
+    tensors = (x, weight, bias, gamma, w_gamma, residual, out)
+    start(*(x if tensor is None else tensor for tensor in tensors))
     return out
 
 
@@ -235,7 +259,7 @@ def _gemm_op(
     tile: list[int],
 ) -> Tensor:
     return _run_kernel(
-        x, gamma, w_gamma, weight, bias, residual, activation, eps, tile, wrapped=True
+        x, gamma, w_gamma, weight, bias, residual, activation, eps, tile, traced=True
     )
 
 
@@ -280,7 +304,7 @@ def kernel_product(
 # ---- Ways --------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(slots=True)
 class Product:
     """One product on rows, and the ways to do it."""
 
@@ -388,16 +412,72 @@ class Product:
         return method(Tile.read(tile))
 
 
-def fastest(product: Product, implementation: str = "auto") -> Tensor:
-    """Do a product in the way known to be fastest; inside `tuning.measuring()` find it."""
+# What runs for arguments that passed their checks, and the state of `tuning` it was looked up in.
+_names: Layouts[tuple[int, str]] = Layouts()
+
+
+def compute(
+    check: Callable[..., None] | None,
+    x: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None = None,
+    activation: str | None = None,
+    eps: float = 0.0,
+    *,
+    folded: Folded | None = None,
+    implementation: str = "auto",
+) -> Tensor:
+    """Do a product, of x (..., K) to (..., N), in the way known to be fastest.
+
+    Inside `tuning.measuring()` the way is found. Looked up once for a layout of arguments.
+
+    Args:
+        check: Refuses tensors that do not fit, called as ``check(x, gamma, beta, weight, bias,
+            residual)``; None where that was done.
+        x: (..., K).
+        gamma: (K,), the LayerNorm's weight; None for no LayerNorm.
+        beta: (K,), its bias.
+        weight: (N, K), any strides.
+        bias: (N,).
+        residual: (..., N), added last.
+        activation: One of `ACTIVATIONS`.
+        eps: Of the LayerNorm.
+        folded: Where vectors derived from the weight are kept; None keeps them by weight.
+        implementation: "auto", "torch" or "triton".
+    """
+    tensors = (x, gamma, beta, weight, bias, residual)
+    tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    key, name = None, None
+    if not torch.compiler.is_compiling():
+        key = (check, *map(layout, tensors), activation, implementation, tf32)
+        changes, name = _names.get(key, (-1, None))
+        name = name if changes == tuning.changes() else None
+    if name is None and check is not None:
+        check(*tensors)
+    if name == "torch":
+        return reference(*tensors, activation, eps)
+    rows = None if residual is None else as_rows(residual)
+    product = Product(as_rows(x), gamma, beta, weight, bias, rows, activation, eps, folded)
+    if name is None:
+        name = _way(product, implementation)
+        if key is not None and not tuning.active():
+            _names.keep(key, (tuning.changes(), name))
+    return product.run(name).view(*x.shape[:-1], weight.shape[0])
+
+
+def _way(product: Product, implementation: str) -> str:
+    """The name of the way to do a product."""
     if implementation == "triton":
         kernels.require()
-        tile = tiles(product.x.shape[0], product.x.dtype)[-1]
-        return product.deferred(tile) if product.gamma is not None else product.epilogue(tile)
+        tile = tiles(product.x.shape[0], product.x.dtype)[-1].name
+        return f"deferred:{tile}" if product.gamma is not None else f"epilogue:{tile}"
     device = product.x.device
     plain = implementation == "torch" or device.type != "cuda" or product.x.dtype == torch.float64
     if plain or torch.compiler.is_compiling():  # a compiler makes its own epilogues
-        return product.plain()
+        return "torch"
     key = product.key
     name = tuning.known(key, device)
     if name is None:
@@ -405,4 +485,4 @@ def fastest(product: Product, implementation: str = "auto") -> Tensor:
         # Few rows are one token of a few sequences: what is worth the name runs captured.
         few = product.x.shape[0] <= FEW_ROWS
         name = tuning.choose(key, device, product.ways(), captured=few) if measurable else "torch"
-    return product.run(name)
+    return name

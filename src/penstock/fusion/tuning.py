@@ -39,6 +39,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 MARGIN = 0.98
 
 _known: dict[str, dict[str, str]] = {}
+_changes = 0
 _active = False
 
 
@@ -85,8 +86,15 @@ def known(key: Key, device: torch.device) -> str | None:
     return name
 
 
+def changes() -> int:
+    """A number that changes with what is known, for whoever keeps an answer of `known`."""
+    return _changes
+
+
 def forget() -> None:
     """Drop what this process has read; the file stays."""
+    global _changes
+    _changes += 1
     _known.clear()
     _fast.clear()
 
@@ -99,8 +107,9 @@ def active() -> bool:
 @contextlib.contextmanager
 def measuring() -> Iterator[None]:
     """Within it, the fused ops measure what is not known yet for the shapes that they meet."""
-    global _active
+    global _active, _changes
     before, _active = _active, True
+    _changes += 1  # what was not known is to be measured now
     try:
         yield
     finally:
@@ -142,6 +151,8 @@ def choose(
 
 def remember(key: Key, device: torch.device, name: str) -> None:
     """Keep a choice, in this process and on disk."""
+    global _changes
+    _changes += 1
     choices = _choices(device)
     choices[json.dumps(key)] = name
     _fast[(device.index, key)] = name

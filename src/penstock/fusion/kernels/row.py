@@ -62,6 +62,9 @@ def forward(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
 ):
     """Grid: one program a row."""
+    # torch.compile gives double precision, which everything that it meets would become.
+    scale = tl.cast(scale, tl.float32)
+    eps = tl.cast(eps, tl.float32)
     row = tl.program_id(0)
     at = row.to(tl.int64)
     columns = tl.arange(0, BLOCK)
@@ -93,7 +96,7 @@ def forward(  # type: ignore[no-untyped-def]
         tl.store(rstd_ptr + row, rstd)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])  # as in `gemm`
 def backward(  # type: ignore[no-untyped-def]
     dy_ptr,  # (M, N) gradient of y, or unused
     dz_ptr,  # (M, N) gradient of z from elsewhere, or unused
@@ -104,9 +107,7 @@ def backward(  # type: ignore[no-untyped-def]
     seed_ptr,  # (1,) int64
     dresidual_ptr,  # (M, N) out, where it differs from dz: with LayerNorm
     dx_ptr,  # (M, N) out, where it differs from dresidual
-    dweight_ptr,  # (P, N) out, float32: partial sums, one row a program
-    dbias_ptr,  # (P, N) out, float32
-    dx_bias_ptr,  # (P, N) out, float32
+    partials_ptr,  # (S, P, N) out, float32: sums of a program's rows for the S vectors wanted
     z_stride,
     M,
     N,
@@ -119,6 +120,7 @@ def backward(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
 ):
     """Grid: P programs; program p takes rows p, p + P, ... and keeps column sums in registers."""
+    scale = tl.cast(scale, tl.float32)  # as in forward
     first = tl.program_id(0)
     programs = tl.num_programs(0)
     columns = tl.arange(0, BLOCK)
@@ -156,9 +158,11 @@ def backward(  # type: ignore[no-untyped-def]
         if HAS_X_BIAS:
             dx_bias += tl.where(inside, dx, 0.0)
         row += programs
-    partial = first.to(tl.int64) * N + columns
+    partial = partials_ptr + first.to(tl.int64) * N + columns
+    size = programs.to(tl.int64) * N
     if HAS_NORM:
-        tl.store(dweight_ptr + partial, dweight, mask=inside)
-        tl.store(dbias_ptr + partial, dbias, mask=inside)
+        tl.store(partial, dweight, mask=inside)
+        tl.store(partial + size, dbias, mask=inside)
+        partial += 2 * size
     if HAS_X_BIAS:
-        tl.store(dx_bias_ptr + partial, dx_bias, mask=inside)
+        tl.store(partial, dx_bias, mask=inside)

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The row kernels from the host's side: what is decided once for a layout, and what at each call.
+
+Small models are bound by the host, so that checking arguments, choosing a block and finding a
+compiled kernel, 25 us together, are done once for each layout of arguments (their shapes, strides,
+dtypes and devices), and remembered. Where torch has to see operators nothing is remembered, for
+shapes may be symbols there. Called by the ops of this package; `dropout_layernorm` says what they
+compute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from penstock.errors import UsageError
+
+from . import kernels, rows_reference
+from .arguments import (
+    Layouts,
+    as_rows,
+    check_floating,
+    check_like,
+    check_row,
+    check_shape,
+    layout,
+)
+from .launch import Start, device_programs
+from .philox import threshold
+
+_NAME = "dropout_layernorm"
+Found = tuple[Tensor | None, ...]
+
+
+def check(
+    x: Tensor | None,
+    residual: Tensor | None,
+    x_bias: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> Tensor:
+    """The first of x and residual, if all fit together.
+
+    Raises:
+        UsageError: If they do not.
+    """
+    first = x if x is not None else residual
+    if first is None:
+        raise UsageError(f"{_NAME}: neither x nor residual", remedy="at least one of them")
+    check_like(_NAME, first, residual=residual, weight=weight, bias=bias, x_bias=x_bias)
+    vectors = (("weight", weight), ("bias", bias), ("x_bias", x_bias))
+    for name, tensor in (("x", x), ("residual", residual), *vectors):
+        if tensor is not None:
+            check_floating(_NAME, name, tensor)
+    check_shape(_NAME, "residual", residual, tuple(first.shape))
+    for name, tensor in vectors:
+        check_shape(_NAME, name, tensor, (first.shape[-1],))
+    if x is None and x_bias is not None:
+        raise UsageError(f"{_NAME}: x_bias without x", remedy="x_bias=None")
+    check_row(_NAME, first)
+    return first
+
+
+def _on_kernel(tensor: Tensor) -> bool:
+    return tensor.dtype != torch.float64 and kernels.usable(tensor.device.type)
+
+
+def _block(columns: int) -> tuple[int, int]:
+    """Columns that a program spans, and its warps: 16 elements a thread, as wide loads want."""
+    block = max(16, 1 << (columns - 1).bit_length())
+    return block, max(1, min(16, block // 512))
+
+
+def _flat(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else as_rows(tensor)
+
+
+def _unless_dense(tensor: Tensor | None) -> Tensor | None:
+    """Rows of what is not rows side by side already: a view, or a copy."""
+    if tensor is None or tensor.ndim == 2 or tensor.is_contiguous():
+        return tensor
+    return as_rows(tensor)
+
+
+def _stride(tensor: Tensor) -> int:
+    return int(tensor.stride(0)) if tensor.ndim == 2 else int(tensor.shape[-1])
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+class Forward:
+    """Forward for arguments of one layout; see `dropout_layernorm.dropout_add_layer_norm`.
+
+    Args are those of the first call; a call takes tensors alone.
+
+    Raises:
+        UsageError: If they do not fit together.
+    """
+
+    def __init__(
+        self,
+        x: Tensor | None,
+        residual: Tensor | None,
+        x_bias: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        seed: Tensor | None,
+        p: float,
+        eps: float,
+    ) -> None:
+        first = check(x, residual, x_bias, weight, bias)
+        self._p, self._eps = p, eps
+        self._on_kernel = _on_kernel(first) and first.numel() > 0
+        self._dense = all(t is None or _unless_dense(t) is t for t in (x, residual))
+        if not self._on_kernel:
+            return
+        from .kernels import row
+
+        n = int(first.shape[-1])  # a kernel is for one width
+        self._rows = first.numel() // n
+        block, warps = _block(n)
+        strides = [
+            0 if t is None else _stride(t) for t in (_unless_dense(x), _unless_dense(residual))
+        ]
+        self.start = Start(
+            row.forward,
+            self._rows,
+            (*strides, n, eps, threshold(p), 1.0 / (1.0 - p)),
+            {
+                "HAS_X": x is not None,
+                "HAS_X_BIAS": x_bias is not None,
+                "HAS_RESIDUAL": residual is not None,
+                "HAS_DROPOUT": seed is not None,
+                "HAS_NORM": weight is not None,
+                "HAS_NORM_BIAS": bias is not None,
+                "STORE_Z": x is not None,
+                "BLOCK": block,
+            },
+            device=first.device,
+            warps=warps,
+        )
+
+    def __call__(
+        self,
+        x: Tensor | None,
+        residual: Tensor | None,
+        x_bias: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        seed: Tensor | None,
+        *,
+        traced: bool = False,
+    ) -> Found:
+        """y, z, mean and rstd; None for what does not apply, see `rows_reference.forward`."""
+        first = x if x is not None else residual
+        assert first is not None
+        if not self._on_kernel:
+            return self._plain(x, residual, x_bias, weight, bias, seed)
+        y = mean = rstd = None
+        if weight is not None:
+            y = _like(first)
+            mean = torch.empty(self._rows, dtype=torch.float32, device=first.device)
+            rstd = torch.empty_like(mean)
+        z = _like(first) if x is not None else None
+        if not self._dense:
+            x, residual = _unless_dense(x), _unless_dense(residual)
+        tensors = (x, x_bias, residual, weight, bias, z, y, mean, rstd, seed)
+        # What the kernel does not look at is anything.
+        given = [first if tensor is None else tensor for tensor in tensors]
+        (self.start.traced if traced else self.start)(*given)
+        return y, z, mean, rstd
+
+    def _plain(self, x: Tensor | None, residual: Tensor | None, *others: Any) -> Found:
+        first = x if x is not None else residual
+        assert first is not None
+        rows = (_flat(x), _flat(residual), *others, self._p, self._eps)
+        y, z, mean, rstd = rows_reference.forward(*rows)
+        y, z = (None if part is None else part.view(first.shape) for part in (y, z))
+        return y, z, mean, rstd
+
+
+class Backward:
+    """Backward for arguments of one layout; dy and dz are contiguous.
+
+    Args are those of the first call; a call takes tensors alone.
+    """
+
+    def __init__(
+        self,
+        dy: Tensor | None,
+        dz: Tensor | None,
+        z: Tensor,
+        weight: Tensor | None,
+        mean: Tensor | None,
+        rstd: Tensor | None,
+        seed: Tensor | None,
+        p: float,
+        x_bias: bool,
+    ) -> None:
+        self._p, self._x_bias = p, x_bias
+        self._on_kernel = _on_kernel(z) and z.numel() > 0
+        self._dense = _unless_dense(z) is z
+        if not self._on_kernel:
+            return
+        from .kernels import row
+
+        n = int(z.shape[-1])
+        rows = z.numel() // n
+        block, _ = _block(n)
+        programs = min(rows, device_programs(z.device, per_processor=4 if block <= 2048 else 2))
+        vectors = 2 * (weight is not None) + x_bias
+        self._partials = (vectors, programs, n)
+        flat = _unless_dense(z)
+        assert flat is not None
+        self.start = Start(
+            row.backward,
+            programs,
+            (_stride(flat), rows, n, threshold(p), 1.0 / (1.0 - p)),
+            {
+                "HAS_DZ": dz is not None,
+                "HAS_DROPOUT": seed is not None,
+                "HAS_NORM": weight is not None,
+                "HAS_X_BIAS": x_bias,
+                "BLOCK": block,
+            },
+            device=z.device,
+            # Half as many elements a thread as in forward: with the column sums 16 take 165
+            # registers, and one thread block of 8 warps would have a processor to itself.
+            warps=max(1, min(16, block // 256)),
+        )
+
+    def __call__(
+        self,
+        dy: Tensor | None,
+        dz: Tensor | None,
+        z: Tensor,
+        weight: Tensor | None,
+        mean: Tensor | None,
+        rstd: Tensor | None,
+        seed: Tensor | None,
+        *,
+        traced: bool = False,
+    ) -> Found:
+        """Gradients as `rows_reference.backward` gives them."""
+        if not self._on_kernel:
+            return self._plain(dy, dz, z, weight, mean, rstd, seed)
+        norm = weight is not None
+        dresidual = _like(z) if norm else None
+        dx = _like(z) if seed is not None else None
+        partials = None
+        if self._partials[0]:
+            partials = torch.empty(self._partials, dtype=torch.float32, device=z.device)
+        kept = z if self._dense else as_rows(z)
+        tensors = (dy, dz, kept, weight, mean, rstd, seed, dresidual, dx, partials)
+        given = [z if tensor is None else tensor for tensor in tensors]
+        (self.start.traced if traced else self.start)(*given)
+        if partials is None:
+            return dresidual, dx, None, None, None
+        sums = partials.sum(1).to(z.dtype).unbind(0)
+        return (
+            *(dresidual, dx),
+            *(sums[:2] if norm else (None, None)),
+            sums[-1] if self._x_bias else None,
+        )
+
+    def _plain(self, dy: Tensor | None, dz: Tensor | None, z: Tensor, *others: Any) -> Found:
+        rows = (_flat(dy), _flat(dz), as_rows(z), *others, self._p, self._x_bias)
+        found = rows_reference.backward(*rows)
+        dresidual, dx = (None if part is None else part.view(z.shape) for part in found[:2])
+        return (dresidual, dx, *found[2:])
+
+
+_forwards: Layouts[Forward] = Layouts()
+_backwards: Layouts[Backward] = Layouts()
+
+
+def forward(*arguments: Any) -> Found:
+    """`Forward`, made or remembered, on its arguments, which may have any leading dimensions.
+
+    Raises:
+        UsageError: If they do not fit together.
+    """
+    x, residual, x_bias, weight, bias, seed, p, eps = arguments
+    key = (*map(layout, (x, residual, x_bias, weight, bias)), seed is None, p, eps)
+    found = _forwards.get(key)
+    if found is None:
+        found = _forwards.keep(key, Forward(*arguments))
+    return found(x, residual, x_bias, weight, bias, seed)
+
+
+def backward(*arguments: Any) -> Found:
+    """`Backward`, made or remembered, on its arguments, of which dy and dz are contiguous."""
+    dy, dz, z, weight, mean, rstd, seed, p, x_bias = arguments
+    key = (layout(z), dy is None, dz is None, weight is None, seed is None, p, x_bias)
+    found = _backwards.get(key)
+    if found is None:
+        found = _backwards.keep(key, Backward(*arguments))
+    return found(dy, dz, z, weight, mean, rstd, seed)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The row kernels in plain torch: what runs without a GPU, and what the kernels are held to.
+
+    z = residual + dropout(x + x_bias)        y = LayerNorm(z) * weight + bias
+
+Float32 inside, float64 for float64; the mask is that of the kernels, bit for bit. Pure functions
+of rows, (M, N), whose arguments `rows` has checked.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .philox import keep
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def forward(
+    x: Tensor | None,
+    residual: Tensor | None,
+    x_bias: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    p: float,
+    eps: float,
+) -> tuple[Tensor | None, ...]:
+    """y, z, mean and rstd of rows; float32 inside, as in the kernel.
+
+    y, mean and rstd, (M,), are None without a weight, and z is None without an x.
+    """
+    first = x if x is not None else residual
+    assert first is not None
+    z = _wide(first) if x is None else _wide(x)
+    if x is not None:
+        if x_bias is not None:
+            z = z + _wide(x_bias)
+        if seed is not None:
+            stays = keep(seed, z.shape[0], z.shape[1], p)
+            z = torch.where(stays, z * (1.0 / (1.0 - p)), 0.0)
+        if residual is not None:
+            z = z + _wide(residual)
+    # An operator must not return its input: nothing to drop and nothing to add is a copy.
+    stored = z.to(first.dtype, copy=z is x)
+    if weight is None:
+        return None, stored, None, None
+    z = _wide(stored)
+    mean = z.mean(1)
+    centred = z - mean.unsqueeze(1)
+    rstd = torch.rsqrt((centred * centred).mean(1) + eps)
+    y = centred * rstd.unsqueeze(1) * _wide(weight)
+    if bias is not None:
+        y = y + _wide(bias)
+    return y.to(first.dtype), stored if x is not None else None, mean, rstd
+
+
+def backward(
+    dy: Tensor | None,
+    dz: Tensor | None,
+    z: Tensor,
+    weight: Tensor | None,
+    mean: Tensor | None,
+    rstd: Tensor | None,
+    seed: Tensor | None,
+    p: float,
+    x_bias: bool,
+) -> tuple[Tensor | None, ...]:
+    """Gradients of residual, x, weight, bias and x_bias; None for what does not apply.
+
+    There is none of x where it is that of the residual, which is without dropout, and none of the
+    residual where it is dz, which is without a LayerNorm.
+    """
+    total = torch.zeros_like(_wide(z)) if dz is None else _wide(dz)
+    dresidual = dweight = dbias = dx_bias = dx_out = None
+    if weight is not None:
+        assert dy is not None
+        assert mean is not None
+        assert rstd is not None
+        over_sigma = rstd.view(-1, 1)
+        xhat = (_wide(z) - mean.view(-1, 1)) * over_sigma
+        dxhat = _wide(dy) * _wide(weight)
+        c1 = (xhat * dxhat).mean(1, keepdim=True)
+        c2 = dxhat.mean(1, keepdim=True)
+        total = total + (dxhat - (xhat * c1 + c2)) * over_sigma
+        dweight = (_wide(dy) * xhat).sum(0).to(weight.dtype)
+        dbias = _wide(dy).sum(0).to(weight.dtype)
+        dresidual = total.to(z.dtype)
+    dx = total
+    if seed is not None:
+        stays = keep(seed, z.shape[0], z.shape[1], p)
+        dx = torch.where(stays, total * (1.0 / (1.0 - p)), 0.0)
+        dx_out = dx.to(z.dtype)
+    if x_bias:
+        dx_bias = dx.sum(0).to(z.dtype)
+    return dresidual, dx_out, dweight, dbias, dx_bias
