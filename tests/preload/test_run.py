@@ -104,7 +104,7 @@ def test_the_engine_is_told(run, stack, flags, variables, expected):
         ({"ULMS_GPU_MEMORY_FACTOR": "80", "ULMS_LOG_LEVEL": "DEBUG"}, "0 0.800 0 3"),
         ({"ULMS_GPU_MEMORY_FACTOR": "80", "PENSTOCK_GPU_MEMORY": "1kb"}, "1000 0.000 0 1"),
         ({"PENSTOCK_LOG_LEVEL": "info", "ULMS_LOG_LEVEL": "ERROR"}, "0 0.000 0 2"),
-        ({"PENSTOCK_SAFETY": "FAST", "PENSTOCK_RECORD": "x"}, "0 0.000 2 1 x"),
+        ({"PENSTOCK_SAFETY": "FAST"}, "0 0.000 2 1"),
     ],
 )
 def test_variables_set_by_hand(stack, variables, expected):
