@@ -376,6 +376,24 @@ def test_operators_pass_opcheck(x, norm, p):
         opcheck(torch.ops.penstock.dropout_layernorm_backward.default, arguments)
 
 
+def test_results_may_be_changed_in_place():
+    """As torch's layers allow; autograd forbids it for a view that a function of its own made."""
+    x, w, b = random(2, 3, 16).requires_grad_(), random(16), random(16)
+    square = random(16, 16)
+    made = {
+        "layer_norm_linear": lambda: layer_norm_linear(x, w, b, square, b),
+        "residual_linear": lambda: residual_linear(x, square, b, x),
+        "layer_norm_mlp": lambda: layer_norm_mlp(x, w, b, *mlp_weights(16, torch.float32)),
+        "dropped": lambda: layer_norm_mlp(x, w, b, *mlp_weights(16, torch.float32), p=0.5),
+        "dropout_add": lambda: dropout_add(x, x, p=0.5),
+        "dropout_add_layer_norm": lambda: dropout_add_layer_norm(x, x, w, b)[0],
+    }
+    for function in made.values():
+        out = function()
+        out += 1.0
+        out.sum().backward()
+
+
 def test_checkpointing_draws_the_same_mask_again():
     from torch.utils.checkpoint import checkpoint
 

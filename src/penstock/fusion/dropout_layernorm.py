@@ -174,8 +174,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) 
     x, residual, x_bias, weight, bias, seed, p, _ = inputs
     _, z, mean, rstd = output
     ctx.set_materialize_grads(False)
-    # Without x, z is the residual itself and is kept as that.
-    ctx.save_for_backward(z if x is not None else residual, weight, mean, rstd, seed)
+    # Without x, z is the residual itself; without a LayerNorm only the seed matters.
+    kept = z if x is not None else residual
+    ctx.save_for_backward(kept if weight is not None else None, weight, mean, rstd, seed)
     ctx.p, ctx.has = p, (x is not None, residual is not None, x_bias is not None, bias is not None)
 
 
@@ -202,7 +203,7 @@ def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple
         dbias_x = as_rows(dz).sum(0) if has_x_bias else None
         return (dz, dz if has_residual else None, dbias_x, *([None] * 5))
     dresidual, dx, dweight, dbias, dx_bias = backward_rows(
-        dy, dz, z, weight, mean, rstd, seed, ctx.p, has_x_bias
+        dy, dz, dz if weight is None else z, weight, mean, rstd, seed, ctx.p, has_x_bias
     )
     summed = dz if weight is None else dresidual
     return (

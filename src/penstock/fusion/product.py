@@ -465,7 +465,8 @@ def compute(
         name = _way(product, implementation)
         if key is not None and not tuning.active():
             _names.keep(key, (tuning.changes(), name))
-    return product.run(name).view(*x.shape[:-1], weight.shape[0])
+    out = product.run(name)
+    return out if x.ndim == 2 else out.view(*x.shape[:-1], out.shape[1])
 
 
 def _way(product: Product, implementation: str) -> str:

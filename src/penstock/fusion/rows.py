@@ -77,6 +77,11 @@ def _flat(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else as_rows(tensor)
 
 
+def _shaped(rows: Tensor | None, like: Tensor) -> Tensor | None:
+    # No view: autograd forbids to change in place what a function of its own returns as one.
+    return None if rows is None else torch.ops.aten._unsafe_view(rows, like.shape)
+
+
 def _unless_dense(tensor: Tensor | None) -> Tensor | None:
     """Rows of what is not rows side by side already: a view, or a copy."""
     if tensor is None or tensor.ndim == 2 or tensor.is_contiguous():
@@ -179,8 +184,7 @@ class Forward:
         assert first is not None
         rows = (_flat(x), _flat(residual), *others, self._p, self._eps)
         y, z, mean, rstd = rows_reference.forward(*rows)
-        y, z = (None if part is None else part.view(first.shape) for part in (y, z))
-        return y, z, mean, rstd
+        return _shaped(y, first), _shaped(z, first), mean, rstd
 
 
 class Backward:
@@ -270,8 +274,7 @@ class Backward:
     def _plain(self, dy: Tensor | None, dz: Tensor | None, z: Tensor, *others: Any) -> Found:
         rows = (_flat(dy), _flat(dz), as_rows(z), *others, self._p, self._x_bias)
         found = rows_reference.backward(*rows)
-        dresidual, dx = (None if part is None else part.view(z.shape) for part in found[:2])
-        return (dresidual, dx, *found[2:])
+        return (_shaped(found[0], z), _shaped(found[1], z), *found[2:])
 
 
 _forwards: Layouts[Forward] = Layouts()
