@@ -3,7 +3,7 @@
 
 Usage: python benchmarks/fusion_page.py [--check]   (--check writes nothing)
 
-Where there is no result file the page has no figures.
+A run has time for some of the tables: of each, the page takes the last run that has it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fusion_goals
+
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "fusion" / "h200.json"
+RESULTS = ROOT / "benchmarks" / "results" / "fusion"
+HOST = RESULTS.with_name("fusion_host.json")
 PAGE = ROOT / "docs" / "fusion.md"
 TEXT = Path(__file__).with_name("fusion_page.md")
-NOTE = """<!-- Written by benchmarks/fusion_page.py from benchmarks/results/fusion/h200.json and the
-text in benchmarks/fusion_page.md; change those. -->
+NOTE = """<!-- Written by benchmarks/fusion_page.py from benchmarks/results/fusion/ and the text in
+benchmarks/fusion_page.md; change those. -->
 """
 SHORT = {"dropout_layernorm,attention_layernorm,attention_projection,ffn_layernorm": "all four"}
 MIB = 2**20
@@ -38,12 +41,35 @@ def named(row: Row) -> str:
     return name + (" (again: A/A)" if row.get("again") else "")
 
 
-class Figures:
-    """The rows of a result, by what they are about."""
+def cell(row: Row, key: str, form: str, per: float = 1.0, less: float = 0.0) -> str:
+    """A figure, or nothing where it was not measured."""
+    return format((row[key] - less) / per, form) if row.get(key) is not None else ""
 
-    def __init__(self, document: dict[str, Any]) -> None:
-        self.document = document
-        self.rows: list[Row] = document["rows"]
+
+def share(row: Row, base: Row, key: str) -> str:
+    """What is gained or lost of the baseline's, where both were measured."""
+    if row.get(key) is None or base.get(key) is None:
+        return ""
+    return f"{row[key] / base[key] - 1:+.0%}"
+
+
+class Figures:
+    """The rows of all results, each table from the last run that has it."""
+
+    TABLE = ("work", "model", "batch", "dropout", "divisor", "d", "rows")
+
+    def __init__(self, documents: list[dict[str, Any]]) -> None:
+        self.documents = documents
+        tables: dict[tuple[Any, ...], list[Row]] = {}
+        for document in documents:
+            found: dict[tuple[Any, ...], list[Row]] = {}
+            for row in document["rows"]:
+                unfit = document.get("unfit", {}).get(row["work"], {"columns": ()})["columns"]
+                kept = {key: value for key, value in row.items() if key not in unfit}
+                found.setdefault(tuple(row.get(key) for key in self.TABLE), []).append(kept)
+            tables.update(found)
+        self.rows: list[Row] = [row for table in tables.values() for row in table]
+        self.auto: list[Row] = [row for d in documents for row in d.get("auto", [])]
 
     def of(self, work: str, **what: Any) -> list[Row]:
         wanted = {"work": work, **what}
@@ -52,7 +78,7 @@ class Figures:
     def groups(self, work: str, *keys: str) -> Iterator[tuple[dict[str, Any], list[Row]]]:
         seen: list[dict[str, Any]] = []
         for row in self.of(work):
-            what = {key: row[key] for key in keys}
+            what = {key: row.get(key) for key in keys}
             if what not in seen:
                 seen.append(what)
                 yield what, self.of(work, **what)
@@ -79,7 +105,7 @@ def prefill(figures: Figures) -> str:
                     f"{row['median_ms']:.2f}",
                     f"{row['median_ms'] / base['median_ms']:.3f}",
                     f"{compiled['median_ms']:.2f}" if compiled else "",
-                    f"{row['kernels_a_layer']:.1f}",
+                    cell(row, "kernels_a_layer", ".1f"),
                     f"{beyond:.0f}",
                     f"{(row['peak_last_bytes'] - row['weight_bytes']) / MIB:.0f}",
                 ]
@@ -105,8 +131,6 @@ def training(figures: Figures) -> str:
         base = group[0]
         for row in group:
             compiled = figures.beside(row)
-            kept, peak = row["kept_a_layer"], row["peak_bytes"]
-            beside = row["activation_peak_bytes"] / base["activation_peak_bytes"] - 1
             rows.append(
                 [
                     f"{what['model']}, batch {what['batch']}, dropout {what['dropout']:g}",
@@ -114,12 +138,12 @@ def training(figures: Figures) -> str:
                     f"{row['median_ms']:.1f}",
                     f"{row['median_ms'] / base['median_ms']:.3f}",
                     f"{compiled['median_ms']:.1f}" if compiled else "",
-                    f"{row['kernels_a_layer']:.1f}",
-                    f"{kept / MIB:.1f}",
-                    f"{kept / base['kept_a_layer'] - 1:+.0%}",
-                    f"{peak / 2**30:.2f}",
-                    f"{peak / base['peak_bytes'] - 1:+.0%}",
-                    f"{beside:+.0%}",
+                    cell(row, "kernels_a_layer", ".1f"),
+                    cell(row, "kept_a_layer", ".1f", MIB),
+                    share(row, base, "kept_a_layer"),
+                    cell(row, "peak_bytes", ".2f", 2**30),
+                    share(row, base, "peak_bytes"),
+                    share(row, base, "activation_peak_bytes"),
                 ]
             )
     return table(
@@ -202,9 +226,20 @@ def budgets(figures: Figures) -> str:
     )
 
 
+def host(figures: Figures) -> str:
+    rows = []
+    for row in json.loads(HOST.read_text(encoding="utf-8"))["rows"] if HOST.exists() else []:
+        times = [row["fused_us"], row["torch_us"]]
+        times += [row.get(f"{side}_with_backward_us") for side in ("fused", "torch")]
+        shown = ["" if time is None else f"{time:.0f}" for time in times]
+        rows.append([row["op"], row["mode"], *shown])
+    head = ["op", "mode", "us", "torch's layers us", "with backward us", "torch's layers us"]
+    return table(head, rows)
+
+
 def chosen(figures: Figures) -> str:
     rows = []
-    for choice in figures.document.get("auto", []):
+    for choice in figures.auto:
         work = "training" if choice["training"] else "prefill"
         group = [
             row
@@ -229,40 +264,54 @@ def chosen(figures: Figures) -> str:
     return table(["work", "auto chose", "ms", "best single variant, ms", "x"], rows)
 
 
-def figures_text(document: dict[str, Any]) -> str:
-    figures, where = Figures(document), document["where"]
-    conformance = document.get("conformance", {})
+def run_text(number: int, document: dict[str, Any]) -> str:
+    where, checked = document["where"], document.get("conformance", {})
+    failures = checked.get("failures", [])
+    text = (
+        f"{number}. {where['card']}; torch {where['torch']}; {where['date']}; commit "
+        f"{where['commit'][:10]}; `{document['command']}`. Kernels against float64: "
+        f"{checked.get('checks', 0):,} checks, {len(failures)} failed."
+    )
+    if failures:
+        text += " " + "; ".join(" ".join(failure.split())[:120] for failure in failures[:3]) + "."
+    left, unfit = len(document["left_out"]), document.get("unfit", {})
+    if left:
+        text += f" {left} rows or tables were left out for want of time; the result names them."
+    for work, what in unfit.items():
+        text += f" Of {work}, {', '.join(what['columns'])} are left out here: {what['why']}."
+    return text
+
+
+def figures_text(documents: list[dict[str, Any]]) -> str:
+    figures, first = Figures(documents), documents[0]
     parts = [
         "\n## Figures\n",
-        f"{where['card']}; torch {where['torch']}; {where['date']}; commit {where['commit'][:10]}; "
-        f"{document['dtype'].removeprefix('torch.')}, {document['seq_len']:,} tokens a sequence, "
-        f"random weights, all layers. `{document['command']}`\n",
-        "Times are medians of steps that are waited for one by one. The baseline stands first and "
-        "last in each group: their difference is noise.\n",
-        f"Before that the kernels were compared with float64: {conformance.get('checks', 0)} "
-        f"checks, {len(conformance.get('failures', []))} failed.\n",
+        f"{first['dtype'].removeprefix('torch.')}, {first['seq_len']:,} tokens a sequence, random "
+        "weights, all layers. Times are medians of steps that are waited for one by one. The "
+        "baseline stands first and last in each group: their difference is noise.\n",
+        "\n".join(run_text(number, d) for number, d in enumerate(documents, 1)) + "\n",
     ]
     titles = {
+        "What was to be shown": lambda found: table(*fusion_goals.goals(found)),
         "Forward pass": prefill,
         "Training step": training,
         "Each segment by itself": segments,
         "Tokens one by one (1.5B, batch 1)": decode,
         "Under a budget (batch 8, logits of the last token)": budgets,
         "What auto chose": chosen,
+        "What an op costs the host (fusion_host.py: no GPU, kernels are not launched)": host,
     }
     for title, make in titles.items():
-        parts += [f"### {title}\n", make(figures) + "\n"]
-    left = len(document["left_out"])
-    if left:
-        parts.append(f"{left} rows were left out for want of time; the result file names them.\n")
+        text = make(figures)
+        empty = text.count("\n") < 2
+        parts += [f"### {title}\n", ("Not measured yet." if empty else text) + "\n"]
     return "\n".join(parts)
 
 
 def page() -> str:
     text = NOTE + TEXT.read_text(encoding="utf-8")
-    if RESULTS.exists():
-        text += figures_text(json.loads(RESULTS.read_text(encoding="utf-8")))
-    return text
+    documents = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(RESULTS.glob("*.json"))]
+    return text + figures_text(documents) if documents else text
 
 
 def main(arguments: list[str]) -> int:

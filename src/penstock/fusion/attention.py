@@ -189,10 +189,13 @@ def attention_projection(
     """
     p, attention_p = check_probability(p), check_probability(attention_p)
     check_once(_check, qkv, weight, bias, residual, n_heads)
-    q, k, v = split_heads(qkv, n_heads)
+    kind = None
     # A compiler differentiates the parts itself, and cannot follow the choice.
-    kind = None if torch.compiler.is_compiling() else _kind(q, k, v, attention_p)
-    if kind is not None and needs_graph(qkv, weight, bias, residual):
+    if needs_graph(qkv, weight, bias, residual) and not torch.compiler.is_compiling():
+        # Detached: views that autograd follows cost the host as much as the attention does.
+        q, k, v = split_heads(qkv.detach(), n_heads)
+        kind = _kind(q.requires_grad_(), k, v, attention_p)
+    if kind is not None:
         if p > 0.0 and seed is None:
             seed = draw_seed(qkv.device)
         out = _AttentionProjection.apply(
@@ -200,6 +203,7 @@ def attention_projection(
             *(n_heads, attention_p, p, kind),
         )
         return out.view(residual.shape)
+    q, k, v = split_heads(qkv, n_heads)
     attended = F.scaled_dot_product_attention(q, k, v, dropout_p=attention_p, is_causal=True)
     merged = attended.transpose(1, 2).flatten(2)
     if p == 0.0:

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the fused layers were to show, and whether the figures show it; for fusion_page.py.
+
+A goal is met, missed or not measured, by the figures alone. Beyond noise is more than 1 %, or than
+the two baselines of a table differ by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Row = dict[str, Any]
+LEAST_NOISE = 0.01
+
+
+def goals(figures: Any) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of a table: the goal, the figures, the verdict."""
+    rows = [
+        *_no_slower(figures, "prefill", "Forward"),
+        *_no_slower(figures, "training", "Training"),
+        _peak(figures),
+        _compiled(figures),
+        _decode(figures),
+        _auto(figures),
+        _links(figures),
+    ]
+    return ["goal", "figures", "verdict"], rows
+
+
+def _verdict(holds: bool) -> str:
+    return "met" if holds else "missed"
+
+
+def _apart(group: list[Row]) -> float:
+    """By how much the baseline's second row is off its first."""
+    again = [row for row in group if row.get("again")]
+    return abs(again[0]["median_ms"] / group[0]["median_ms"] - 1) if again else 0.0
+
+
+def _noise(group: list[Row]) -> float:
+    return max(LEAST_NOISE, _apart(group))
+
+
+def _no_slower(figures: Any, work: str, title: str) -> list[list[str]]:
+    rows = []
+    for what, group in figures.groups(work, "model", "batch", "dropout"):
+        base = group[0]["median_ms"]
+        fused = {
+            row["fusion"]: row["median_ms"] / base
+            for row in group[1:]
+            if not row.get("again") and row.get("recompute", 1) == 1 and "," not in row["fusion"]
+        }
+        if len(fused) < 4:
+            continue
+        worst, best = max(fused, key=fused.__getitem__), min(fused, key=fused.__getitem__)
+        noise = _noise(group)
+        text = (
+            f"{best} {fused[best]:.2f} x to {worst} {fused[worst]:.2f} x; A/A {_apart(group):.1%}"
+        )
+        name = f"{title}, {what['model']}, batch {what['batch']}"
+        if what["dropout"] is not None:
+            name += f", dropout {what['dropout']:g}"
+        rows.append([f"{name}: no variant slower", text, _verdict(fused[worst] <= 1 + noise)])
+    return rows or [[f"{title}: no variant slower", "", "not measured"]]
+
+
+def _peak(figures: Any) -> list[str]:
+    name = "Training: ffn_layernorm's peak of activations 25 % lower"
+    found = []
+    for what, group in figures.groups("training", "model", "batch", "dropout"):
+        rows = [r for r in group if r["fusion"] == "ffn_layernorm" and r["recompute"] == 1]
+        if rows and "activation_peak_bytes" in rows[0]:
+            share = rows[0]["activation_peak_bytes"] / group[0]["activation_peak_bytes"] - 1
+            found.append((share, f"{what['model']}, batch {what['batch']}: {share:+.0%}"))
+    if not found:
+        return [name, "", "not measured"]
+    return [name, "; ".join(text for _, text in found), _verdict(max(found)[0] <= -0.25)]
+
+
+def _compiled(figures: Any) -> list[str]:
+    name = "Each segment at least as fast as torch.compile's"
+    rows = figures.of("segment")
+    if not rows:
+        return [name, "", "not measured"]
+    slower = [r for r in rows if r["fused_ms"] > r["compiled_ms"] * (1 + LEAST_NOISE)]
+    return [name, f"{len(rows) - len(slower)} of {len(rows)}", _verdict(not slower)]
+
+
+def _decode(figures: Any) -> list[str]:
+    name = "Tokens of 1.5B by a CUDA graph: 2 x those by the host"
+    eager = {row["fusion"]: row["median_ms"] for row in figures.of("decode", captured=False)}
+    ratios = [
+        eager[row["fusion"]] / row["median_ms"]
+        for row in figures.of("decode", captured=True)
+        if row["fusion"] in eager
+    ]
+    if not ratios:
+        return [name, "", "not measured"]
+    return [name, f"{min(ratios):.2f} to {max(ratios):.2f} x", _verdict(min(ratios) >= 2)]
+
+
+def _auto(figures: Any) -> list[str]:
+    name = "auto no slower than the best single variant"
+    found = []
+    for choice in figures.auto:
+        work = "training" if choice["training"] else "prefill"
+        what = {"model": choice["model"], "batch": choice["batch"]}
+        if choice["training"]:
+            what["dropout"] = choice["dropout"]
+        group = [r for r in figures.of(work, **what) if r.get("recompute", 1) == 1]
+        mine = [r["median_ms"] for r in group if r["fusion"] == choice["fusion"]]
+        single = [r["median_ms"] for r in group if "," not in r["fusion"]]
+        if len(single) >= 6 and mine:
+            found.append(min(mine) / min(single) - 1 - _noise(group))
+    if not found:
+        return [name, "", "not measured"]
+    met = sum(beyond <= 0 for beyond in found)
+    return [name, f"{met} of {len(found)} tables", _verdict(met == len(found))]
+
+
+def _links(figures: Any) -> list[str]:
+    name = "Under a budget the peak that ffn_layernorm saves is saved on the link"
+    found = []
+    for what, group in figures.groups("budget", "model", "divisor"):
+        rows = [row for row in group if row["fusion"] == "ffn_layernorm"]
+        if rows:
+            less = (group[0]["bytes_in"] - rows[0]["bytes_in"]) / 2**20
+            found.append((less, f"{what['model']} / {what['divisor']:g}: {-less:+.0f} MiB"))
+    if not found:
+        return [name, "", "not measured"]
+    return [name, "; ".join(text for _, text in found), _verdict(min(found)[0] > 0)]
