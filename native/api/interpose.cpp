@@ -41,7 +41,7 @@ struct Device {
   std::unique_ptr<driver::Driver> driver;
   std::unique_ptr<engine::Program> program;
   penstock_allocator allocator;
-  void* context = nullptr;
+  std::atomic<void*> context{nullptr};
   int ordinal = 0;
 };
 

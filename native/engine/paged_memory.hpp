@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 
+#include "base/interval_map.hpp"
 #include "driver/driver.hpp"
 #include "engine/pager.hpp"
 
@@ -26,19 +28,42 @@ class PagedMemory final : public driver::Driver {
   driver::LiveCounts live() const override { return device_.live(); }
   Result<driver::MemoryInfo> memory_info() override { return device_.memory_info(); }
 
-  Result<Addr> reserve(Bytes size) override { return pager_.create_heap(size); }
-  Status unreserve(Addr address, Bytes) override { return pager_.close_heap(address); }
+  // Memory reserved from here on stays on the device while it is mapped: it is that of private
+  // pools, to which a replayed graph writes without anybody announcing it, freed blocks included.
+  void keep_what_follows() { keep_ = true; }
+
+  Result<Addr> reserve(Bytes size) override {
+    PENSTOCK_ASSIGN(const Addr address, pager_.create_heap(size));
+    const std::lock_guard lock(kept_mutex_);
+    if (keep_) kept_.insert(address, address + size, true);
+    return address;
+  }
+  Status unreserve(Addr address, Bytes) override {
+    {
+      const std::lock_guard lock(kept_mutex_);
+      kept_.erase(address);
+    }
+    return pager_.close_heap(address);
+  }
   Result<driver::Chunk> create_chunk(Bytes, driver::Place) override {
     return driver::Chunk{++chunks_};
   }
   Status release_chunk(driver::Chunk) override { return {}; }
   Status map(Addr address, Bytes size, driver::Chunk) override {
     Status status = pager_.back(address, size);
-    if (status.code() != Code::kOutOfMemory || pager_.paging()) return status;
-    PENSTOCK_TRY(start_());
-    return pager_.back(address, size);
+    if (status.code() == Code::kOutOfMemory && !pager_.paging()) {
+      PENSTOCK_TRY(start_());
+      status = pager_.back(address, size);
+    }
+    if (!status.ok() || !kept(address)) return status;
+    status = pager_.pin(address, size, 1);
+    if (!status.ok()) (void)pager_.discard(address, size);
+    return status;
   }
-  Status unmap(Addr address, Bytes size) override { return pager_.discard(address, size); }
+  Status unmap(Addr address, Bytes size) override {
+    if (kept(address)) PENSTOCK_TRY(pager_.pin(address, size, -1));
+    return pager_.discard(address, size);
+  }
   Status set_access(Addr, Bytes) override { return {}; }
   Status share_with(int) override {
     return {Code::kUnsupported, "paged memory is not shared with other devices"};
@@ -92,11 +117,19 @@ class PagedMemory final : public driver::Driver {
   }
 
  private:
+  bool kept(Addr address) {
+    const std::lock_guard lock(kept_mutex_);
+    return kept_.find(address) != nullptr;
+  }
+
   driver::Driver& device_;
   Pager& pager_;
   driver::DeviceInfo info_;
   std::function<Status()> start_;
   std::atomic<std::uint64_t> chunks_{0};
+  bool keep_ = false;
+  std::mutex kept_mutex_;
+  IntervalMap<bool> kept_;
 };
 
 }  // namespace penstock::engine

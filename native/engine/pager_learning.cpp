@@ -75,7 +75,7 @@ Status Pager::learn(UseId use) {
 SlotId Pager::others_within(std::size_t uses) const {
   SlotId count = 0;
   for (SlotId id = 0; id < residents_.slots(); ++id) {
-    const PageId held = const_cast<Pager*>(this)->residents_.slot(id).page;
+    const PageId held = residents_.slot(id).page;
     if (held == kNoPage) continue;
     const Page& page = table_.page(held);
     if (!page.settled && page.other + uses >= period_.fed()) ++count;

@@ -8,7 +8,7 @@
 // pages for the first time in its group begins a use, and with it a new group; the uses in their
 // order are what is learned and planned.  Other pages (activations) are brought in when they are
 // touched and stay until room is short: they live in slots that the plan leaves to them.  Marks are
-// recorded once a group, not once a launch: an event costs 0.7 us.
+// recorded once a group, not once a launch.
 #include <algorithm>
 #include <string>
 

@@ -14,9 +14,8 @@ namespace {
 constexpr std::uint64_t kPause = 24;
 constexpr std::uint32_t kSettled = 2;
 
-// A hundred pages or more.  What comes and goes costs a mapping a page, 100 to 200 us while kernels
-// run: with pages of 4 MiB, copied in 75 us, a forward took 52 ms in place of 21.  8 to 32 MiB copy
-// at 54 of 55 GB/s on an H200.
+// A hundred pages or more.  What comes and goes costs a mapping a page, 150 to 300 us while kernels
+// run, as much as copying 8 to 16 MiB.
 Bytes page_for(Bytes budget, Bytes granularity) {
   const Bytes wanted = std::bit_floor(std::max<Bytes>(budget / 96, 1));
   return std::max(granularity, std::clamp<Bytes>(wanted, 2 * kMiB, 16 * kMiB));
@@ -52,6 +51,7 @@ Result<std::unique_ptr<Program>> Program::create(driver::Driver& device,
   allocator.small_bytes = own.page_bytes / 4;
   allocator.observer = program.get();
   PENSTOCK_ASSIGN(program->allocator_, Allocator::create(*program->memory_, allocator));
+  program->memory_->keep_what_follows();
   return program;
 }
 
@@ -76,7 +76,7 @@ void Program::allocated(Addr address, Bytes bytes) {
   {
     const std::lock_guard lock(blocks_mutex_);
     blocks_.insert(address, address + bytes, {address, bytes, ++next_block_, announced_, 0});
-    // Before there is paging nobody asks, and it would cost a tenth of an allocation.
+    // Before there is paging nobody asks; start() counts what there is then.
     if (pager_->paging()) pager_->occupy(address, bytes, 1);
     if (address < lowest_) lowest_ = address;
     if (address + bytes > highest_) highest_ = address + bytes;

@@ -31,7 +31,7 @@ struct ProgramOptions {
 // An address that work touches, as far as it is known.
 struct TouchedAddress {
   Addr address = 0;
-  Bytes bytes = 0;  // from there on; 0: the rest of the block, or all of it
+  Bytes bytes = 0;  // from there on; 0: its whole block
   bool written = true;
 };
 

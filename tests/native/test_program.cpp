@@ -379,6 +379,28 @@ TEST_CASE("program: any driver call may fail once; what was given stays right, n
   CHECK(calls > 200);
 }
 
+TEST_CASE("program: what a captured graph writes to stays, freed in its pool or not") {
+  Bench bench({});
+  Network network(bench, 12, 2 * kGranule + 8192);
+  REQUIRE(bench.started() == 1);
+  engine::Allocator& allocator = bench.program().allocator();
+  const driver::Stream stream = bench.stream(0);
+  REQUIRE_OK(allocator.begin_pool({7, 1}, [](driver::Stream) { return true; }));
+  const auto temporary = allocator.allocate(2 * kGranule, stream);
+  REQUIRE_OK(temporary.status());
+  REQUIRE_OK(allocator.free(temporary.value()));
+  REQUIRE_OK(allocator.end_pool({7, 1}));
+  for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
+  // The replay, of which nothing is announced.
+  REQUIRE_OK(bench.device().fill(temporary.value(), 9, 2 * kGranule, stream));
+  for (int i = 0; i < 2; ++i) network.forward(bench, kGranule / 2);
+  REQUIRE_OK(bench.device().synchronize(stream));
+  REQUIRE_OK(allocator.release_pool({7, 1}));
+  REQUIRE_OK(allocator.empty_cache());
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: pinned blocks stay where they are") {
   Bench bench({});
   Tensor pinned = bench.make(3 * kGranule, bench.stream(0), 77);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copy a page to the host if it is not what the host has.  Nobody tells whether a kernel wrote to
 // the memory that it was given, so every page that leaves is compared by a digest of 128 bits with
-// what it was when it last left: reading 16 MiB takes 5 us, copying it 300.
+// what it was when it last left: to read 16 MiB at 4 TB/s takes 4 us, to copy it at 55 GB/s 305.
 //
 // tools/compile_kernels.py makes changed_copy_ptx.hpp from this file.  Thread rule: launches of one
 // stream, one after another, since they share `work`.
