@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,20 @@ def median_of_last(values: list[float], count: int = LAST) -> float | None:
     return round(statistics.median(values[-count:]), 3) if values else None
 
 
-def rows_of(model: str, args: argparse.Namespace, speed: float) -> list[dict[str, Any]]:
+def rows_of(
+    model: str, args: argparse.Namespace, speed: float, rows: list[dict[str, Any]]
+) -> Iterator[None]:
+    """Add to `rows`, one at a time."""
     options = [str(PROGRAM), "--model", model, "--steps", str(args.steps)]
     options += ["--generate", str(args.generate), "--rounds", str(args.rounds)]
     plain = [run([sys.executable, *options], 120) for _ in range(2)]
     first = plain[0]
-    rows = [
+    rows += [
         {"model": model, "how": how, **each}
         for how, each in zip(("plain", "again"), plain, strict=True)
     ]
     if "error" in first:
-        return rows
+        return
     need, weights = first["peak_allocated_bytes"], first["weight_bytes"]
     plain_ms = median_of_last(first["step_ms"])
     plain_token = median_of_last(first["token_ms"], args.rounds - 1)
@@ -98,9 +102,10 @@ def rows_of(model: str, args: argparse.Namespace, speed: float) -> list[dict[str
                 f"{model} /{ratio} {safety}: step {row.get('median_step_ms')} ms, "
                 f"{row.get('step_ms_to_ideal')} x ideal; token {row.get('median_token_ms')} ms, "
                 f"{row.get('token_ms_to_ideal')} x; same {row.get('same')} {row.get('error', '')}",
+                *row.get("said", []),
                 flush=True,
             )
-    return rows
+            yield
 
 
 def main() -> int:
@@ -121,8 +126,8 @@ def main() -> int:
         "rows": [],
     }
     for model in args.models:
-        document["rows"] += rows_of(model, args, speed)
-        write_result(args.output, document)
+        for _ in rows_of(model, args, speed, document["rows"]):
+            write_result(args.output, document)
     wrong = [row for row in document["rows"] if "error" in row or row.get("same") is False]
     return 1 if wrong else 0
 

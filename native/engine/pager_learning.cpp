@@ -8,6 +8,14 @@
 
 namespace penstock::engine {
 
+namespace {
+
+// So many iterations by the plan, one after the other, with nothing in them that is new, and evicted
+// pages are left mapped: what reached one unseen would have faulted in those.
+constexpr int kProof = 4;
+
+}  // namespace
+
 UseId Pager::intern(const std::vector<PageId>& pages) {
   const auto [found, added] = interned_.try_emplace(pages, static_cast<UseId>(uses_.size()));
   if (added) uses_.push_back({pages, pages});
@@ -20,6 +28,9 @@ void Pager::drop_plan() {
   strayed_ = 0;
   stolen_ = 0;
   reserve_ = 0;
+  followed_ = false;
+  proven_ = 0;
+  if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(true);
   for (SlotId id = 0; id < residents_.slots(); ++id) {
     residents_.slot(id).planned = false;
     residents_.slot(id).release = -1;
@@ -34,6 +45,7 @@ Status Pager::use_begins(UseId use) {
     } else {
       ++counters_.mismatches;
       disturbed_ = true;
+      followed_ = false;
       strayed_ += 8;
       if (strayed_ > std::max<std::int64_t>(64, 2 * steps)) drop_plan();
     }
@@ -47,8 +59,25 @@ Status Pager::use_begins(UseId use) {
       PENSTOCK_TRY(plan_or_drop());
     }
     disturbed_ = false;
+    iteration_ends();
   }
   return learn(use);
+}
+
+void Pager::iteration_ends() {
+  proven_ = followed_ ? proven_ + 1 : 0;
+  followed_ = true;
+  if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(proven_ < kProof);
+}
+
+// The work to come is no part of what was proven.  It is not given before nothing is left that it
+// could read by mistake.
+Status Pager::doubt() {
+  followed_ = false;
+  proven_ = 0;
+  if (options_.evicted != Evicted::kProven || residents_.unmaps_evicted()) return {};
+  residents_.unmap_evicted(true);
+  return residents_.unmap_stale(true);
 }
 
 Status Pager::learn(UseId use) {

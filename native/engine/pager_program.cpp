@@ -163,9 +163,10 @@ std::size_t Pager::group_of(driver::Stream stream) {
   return groups_.size() - 1;
 }
 
-Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
+Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bool unproven) {
   const std::lock_guard lock(mutex_);
   ++announced_;
+  if (unproven) PENSTOCK_TRY(doubt());
   pages_touched(touches, touched_);
   const std::size_t index = group_of(stream);
   groups_[index].last = announced_;
@@ -280,8 +281,7 @@ Status Pager::close(std::size_t index) {
     if (page.group == static_cast<std::int32_t>(index)) page.group = -1;
   }
   group.pages.clear();
-  if (options_.strict) PENSTOCK_TRY(residents_.unmap_stale());
-  return {};
+  return residents_.unmap_stale();
 }
 
 Status Pager::close_idle(std::size_t but) {

@@ -20,6 +20,8 @@ namespace {
     REQUIRE(status_.ok());               \
   } while (false)
 
+using engine::Evicted;
+
 constexpr Bytes kGranule = 64 * kKiB;
 
 struct Tensor {
@@ -32,7 +34,7 @@ struct Tensor {
 struct BenchOptions {
   Bytes budget = 20 * kGranule;
   int streams = 1;
-  bool strict = true;
+  engine::Evicted evicted = engine::Evicted::kProven;
   std::uint64_t seed = 0;
   std::uint32_t max_delay_us = 0;
   Bytes host_bytes = 0;
@@ -48,7 +50,7 @@ class Bench {
     auto made = engine::Program::create(*device_, {.budget = options.budget,
                                                    .page_bytes = kGranule,
                                                    .host_bytes = options.host_bytes,
-                                                   .strict = options.strict,
+                                                   .evicted = options.evicted,
                                                    .start_paging = [this] { ++started_; },
                                                    .widened = {}});
     REQUIRE_OK(made.status());
@@ -176,11 +178,11 @@ TEST_CASE("program: what fits is resident, and nothing is announced or moved") {
 }
 
 TEST_CASE("program: a sweep beyond the budget is learned, and then moves what the plan says") {
-  for (const bool strict : {true, false}) {
+  for (const Evicted evicted : {Evicted::kProven, Evicted::kUnmapped, Evicted::kMapped}) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-      CAPTURE(strict);
+      CAPTURE(static_cast<int>(evicted));
       CAPTURE(seed);
-      Bench bench({.strict = strict, .seed = seed, .max_delay_us = seed % 2 == 0 ? 200u : 0u});
+      Bench bench({.evicted = evicted, .seed = seed, .max_delay_us = seed % 2 == 0 ? 200u : 0u});
       Network network(bench, 16, 2 * kGranule + 8192);
       for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
       CHECK(bench.started() == 1);
@@ -202,10 +204,65 @@ TEST_CASE("program: a sweep beyond the budget is learned, and then moves what th
   }
 }
 
+TEST_CASE("program: evicted pages stay mapped once the program is known, until it does what is new") {
+  for (const Evicted evicted : {Evicted::kProven, Evicted::kUnmapped}) {
+    CAPTURE(static_cast<int>(evicted));
+    Bench bench({.evicted = evicted});
+    Network network(bench, 16, 2 * kGranule + 8192);
+    const auto counters = [&] { return bench.program().pager().stats().counters; };
+    const auto forward = [&] {
+      network.forward(bench, kGranule / 2);
+      // A page is unmapped when its last use is over, if it has not come back by then.
+      REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    };
+    for (int i = 0; i < 14; ++i) forward();
+    const auto known = counters();
+    for (int i = 0; i < 4; ++i) forward();
+    const auto later = counters();
+    if (evicted == Evicted::kUnmapped) {
+      CHECK(later.unmap_calls - known.unmap_calls >= 20);
+      bench.close();
+      continue;
+    }
+    CHECK(known.unmap_calls > 0);
+    CHECK(later.unmap_calls == known.unmap_calls);
+    CHECK(later.bytes_in > known.bytes_in);
+    const auto slots = static_cast<std::int64_t>(bench.program().pager().stats().slots);
+    CHECK(bench.device().live().mappings > slots);
+
+    SUBCASE("a function that was not seen before") {
+      REQUIRE_OK(bench.program().announce(bench.stream(0), {}, 17));
+      bench.program().given(bench.stream(0));
+      CHECK(bench.device().live().mappings <= slots);
+    }
+    SUBCASE("one that was") {
+      REQUIRE_OK(bench.program().announce(bench.stream(0), {}, 17));
+      bench.program().given(bench.stream(0));
+      for (int i = 0; i < 8; ++i) forward();
+      REQUIRE_OK(bench.program().announce(bench.stream(0), {}, 17));
+      bench.program().given(bench.stream(0));
+      CHECK(bench.device().live().mappings > slots);
+    }
+    SUBCASE("work that was not seen whole") {
+      REQUIRE_OK(bench.program().announce(bench.stream(0), {}, 0, true));
+      bench.program().given(bench.stream(0));
+      CHECK(bench.device().live().mappings <= slots);
+    }
+    SUBCASE("another order") {
+      std::reverse(network.weights.begin(), network.weights.end());
+      forward();
+      forward();
+      CHECK(counters().unmap_calls > later.unmap_calls);
+    }
+    bench.close();
+    CHECK(bench.wrong() == 0);
+  }
+}
+
 TEST_CASE("program: no word is wrong in random work on several streams") {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     CAPTURE(seed);
-    Bench bench({.streams = 3, .strict = seed % 3 != 0, .seed = seed, .max_delay_us = 150});
+    Bench bench({.streams = 3, .evicted = static_cast<Evicted>(seed % 3), .seed = seed, .max_delay_us = 150});
     std::mt19937_64 random(seed);
     std::vector<Tensor> live;
     for (int i = 0; i < 900; ++i) {
