@@ -24,10 +24,14 @@ MOST = 4096  # addresses tried
 
 
 class Location(ctypes.Structure):
+    """CUmemLocation."""
+
     _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
 
 
 class Properties(ctypes.Structure):
+    """CUmemAllocationProp."""
+
     _fields_ = [
         ("type", ctypes.c_int),
         ("handle_types", ctypes.c_int),
@@ -38,6 +42,8 @@ class Properties(ctypes.Structure):
 
 
 class Access(ctypes.Structure):
+    """CUmemAccessDesc."""
+
     _fields_ = [("location", Location), ("flags", ctypes.c_int)]
 
 

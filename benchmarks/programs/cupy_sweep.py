@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CuPy arrays that are swept again and again: its own kernels, and cuBLAS. Plain CuPy.
 
-    python benchmarks/programs/cupy_sweep.py
+python benchmarks/programs/cupy_sweep.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training of a Hugging Face GPT-2 of random weights with AdamW. Plain PyTorch.
 
-    python benchmarks/programs/hf_train.py --model gpt2-xl --steps 12
+python benchmarks/programs/hf_train.py --model gpt2-xl --steps 12
 """
 
 from __future__ import annotations

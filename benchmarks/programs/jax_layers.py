@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A JAX network, jitted as a whole, called again and again. Plain JAX.
 
-    python benchmarks/programs/jax_layers.py
+python benchmarks/programs/jax_layers.py
 """
 
 from __future__ import annotations

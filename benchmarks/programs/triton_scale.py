@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Triton kernel over tensors that are swept again and again. Knows nothing of Penstock.
 
-    python benchmarks/programs/triton_scale.py
+python benchmarks/programs/triton_scale.py
 """
 
 from __future__ import annotations
