@@ -5,9 +5,12 @@
 #include "penstock/interpose.h"
 
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -39,6 +42,7 @@ std::int32_t to_cuda(const Status& status) {
 // One device of the program.  Never destroyed: memory is used until the process ends.
 struct Device {
   std::unique_ptr<driver::Driver> driver;
+  std::unique_ptr<engine::WorkRecorder> recorder;
   std::unique_ptr<engine::Program> program;
   penstock_allocator allocator;
   std::atomic<void*> context{nullptr};
@@ -47,6 +51,7 @@ struct Device {
 
 struct Session {
   penstock_interpose_options options{};
+  const char* record = nullptr;  // the file to record in
   penstock_real_driver real{};
   std::mutex mutex;  // all but reading `devices`
   std::array<std::atomic<Device*>, kMostDevices> devices{};
@@ -124,6 +129,42 @@ void widen_window() {
   }
 }
 
+void say_recording(const Status& status) {
+  if (session.options.log_level >= PENSTOCK_LOG_ERROR) {
+    std::fprintf(stderr, "penstock: %s\n", status.message().c_str());
+  }
+}
+
+// Without a file to record in the program runs as it would have.
+std::unique_ptr<engine::WorkRecorder> make_recorder(const driver::Driver& device, Bytes budget) {
+  if (session.record == nullptr) return nullptr;
+  engine::WorkRecorderOptions options;
+  options.path = session.record;
+  options.suffix = '.' + std::to_string(getpid()) + ".gpu" + std::to_string(device.info().ordinal);
+  options.device = device.info().ordinal;
+  options.budget = budget;
+  options.device_bytes = device.info().total;
+  options.failed = say_recording;
+  auto recorder = engine::WorkRecorder::open(options);
+  if (!recorder.ok()) {
+    say_recording(recorder.status());
+    return nullptr;
+  }
+  if (session.options.log_level >= PENSTOCK_LOG_INFO) {
+    std::fprintf(stderr, "penstock: GPU %d is recorded in %s\n", options.device,
+                 recorder.value()->path().c_str());
+  }
+  return std::move(recorder).value();
+}
+
+void end_recordings() {
+  for (int i = 0; i < session.count; ++i) {
+    if (auto& recorder = session.made[static_cast<std::size_t>(i)].load()->recorder) {
+      recorder->close();
+    }
+  }
+}
+
 Result<Device*> make_device(int ordinal) {
   auto device = std::make_unique<Device>();
   PENSTOCK_ASSIGN(device->driver, driver::open_cuda_driver(ordinal));
@@ -135,6 +176,8 @@ Result<Device*> make_device(int ordinal) {
   Device* const raw = device.get();
   options.start_paging = [raw] { start_paging(raw); };
   options.widened = widen_window;
+  device->recorder = make_recorder(*device->driver, options.budget);
+  options.recorder = device->recorder.get();
   PENSTOCK_ASSIGN(device->program, engine::Program::create(*device->driver, options));
   device->allocator.allocator = {std::shared_ptr<void>(), &device->program->allocator()};
   for (int i = 0; i < session.count; ++i) {
@@ -298,7 +341,7 @@ Status announce(Device& device, const penstock_work& work) {
     }
   }
   return device.program->announce(driver::Stream{work.stream}, touched, work.function,
-                                  work.opaque != 0);
+                                  work.opaque != 0, static_cast<engine::WorkKind>(work.kind));
 }
 
 // Work that comes here before there is paging (a copy, or another device pages) is kept account of
@@ -405,6 +448,12 @@ extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
     table.context_gone = context_gone;
     table.stream_gone = stream_gone;
     table.summary = summary;
+    if (session.options.record != nullptr) {
+      session.record = strdup(session.options.record);  // the environment's, and it may change
+      // All work is to be seen from the beginning, though nothing is paged yet.
+      table.active.store(1);
+      std::atexit(end_recordings);
+    }
     *engine = &table;
     return {};
   });

@@ -76,6 +76,7 @@ void Program::allocated(Addr address, Bytes bytes) {
   {
     const std::lock_guard lock(blocks_mutex_);
     blocks_.insert(address, address + bytes, {address, bytes, ++next_block_, announced_, 0});
+    if (options_.recorder != nullptr) options_.recorder->allocated(next_block_, bytes);
     // Before there is paging nobody asks; start() counts what there is then.
     if (pager_->paging()) pager_->occupy(address, bytes, 1);
     if (address < lowest_) lowest_ = address;
@@ -92,6 +93,7 @@ void Program::freed(Addr address) {
     const Block* found = blocks_.find(address);
     if (found == nullptr) return;
     block = *found;
+    if (options_.recorder != nullptr) options_.recorder->freed(block.id);
     blocks_.erase(address);
     if (pager_->paging()) pager_->occupy(block.address, block.bytes, -1);
   }
@@ -111,9 +113,11 @@ std::pair<Addr, Addr> Program::window() const {
 }
 
 Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> touched,
-                         std::uint64_t function, bool opaque) {
+                         std::uint64_t function, bool opaque, WorkKind kind) {
   thread_local std::vector<Touch> touches;
+  thread_local std::vector<RecordedTouch> recorded;
   touches.clear();
+  recorded.clear();
   bool unproven = opaque;
   {
     const std::lock_guard lock(blocks_mutex_);
@@ -130,6 +134,13 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
       } else {  // a copy may reach over several blocks of one range
         touches.push_back({each.address, each.bytes, each.written, settled});
       }
+      if (options_.recorder == nullptr) continue;
+      const Touch& touch = touches.back();
+      recorded.push_back({block->id, touch.address - block->address, touch.bytes, touch.written});
+    }
+    if (options_.recorder != nullptr) {
+      options_.recorder->work({static_cast<std::uint64_t>(stream), function, kind, opaque},
+                              recorded);
     }
   }
   return pager_->announce(stream, touches, unproven);
@@ -148,7 +159,9 @@ Status Program::give_back(Bytes bytes) {
 
 Status Program::pin(Addr address, int delta) {
   const Block block = block_of(address);
-  return block.bytes == 0 ? Status{} : pager_->pin(block.address, block.bytes, delta);
+  if (block.bytes == 0) return {};
+  if (options_.recorder != nullptr) options_.recorder->pinned(block.id, delta > 0);
+  return pager_->pin(block.address, block.bytes, delta);
 }
 
 }  // namespace penstock::engine

@@ -17,6 +17,7 @@
 #include "engine/allocator.hpp"
 #include "engine/paged_memory.hpp"
 #include "engine/pager.hpp"
+#include "engine/work_recorder.hpp"
 
 namespace penstock::engine {
 
@@ -27,6 +28,7 @@ struct ProgramOptions {
   Evicted evicted = Evicted::kProven;
   std::function<void()> start_paging;  // see above
   std::function<void()> widened;       // window() has changed; called under the allocator's lock
+  WorkRecorder* recorder = nullptr;    // told of all that is said here; outlives the program
 };
 
 // An address that work touches, as far as it is known.
@@ -67,7 +69,8 @@ class Program : private BlockObserver {
   // stream, and given() called.  function: the code that runs, or 0 where that touches nothing but
   // what is named; opaque: it may touch more.
   Status announce(driver::Stream stream, std::span<const TouchedAddress> touched,
-                  std::uint64_t function = 0, bool opaque = false);
+                  std::uint64_t function = 0, bool opaque = false,
+                  WorkKind kind = WorkKind::kKernel);
   void given(driver::Stream stream) { pager_->given(stream); }
   Status pin(Addr address, int delta);
   // Others need device memory: so much less is held from here on, if that can be.

@@ -105,6 +105,7 @@ void penstock_read_settings(penstock_interpose_options* options) {
   options->safety = choose("PENSTOCK_SAFETY", kSafety, 3, PENSTOCK_SAFETY_NORMAL);
   const int pump = choose("ULMS_LOG_LEVEL", kPumpLevels, 4, PENSTOCK_LOG_WARNING);
   options->log_level = choose("PENSTOCK_LOG_LEVEL", kLevels, 4, pump);
+  options->record = variable("PENSTOCK_RECORD");
 }
 
 int penstock_summary_wanted(void) {

@@ -129,8 +129,8 @@ static void unknown(session* with) {
 /* What the engine was told to do. */
 static void options(session* with) {
   const penstock_interpose_options given = with->engine->options();
-  printf("%lu %.3f %d %d\n", (unsigned long)given.gpu_memory, given.gpu_share, given.safety,
-         given.log_level);
+  printf("%lu %.3f %d %d %s\n", (unsigned long)given.gpu_memory, given.gpu_share, given.safety,
+         given.log_level, given.record != NULL ? given.record : "-");
 }
 
 /* A child that had no context before the fork has one of its own. */

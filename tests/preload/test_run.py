@@ -78,33 +78,34 @@ def test_options_end_where_the_program_begins(run):
 @pytest.mark.parametrize(
     ("flags", "variables", "expected"),
     [
-        ((), {}, "0 0.000 0 1"),
-        (("--gpu-memory", "1.5GiB"), {}, "1610612736 0.000 0 1"),
-        (("--gpu-memory", "80%", "--safety", "strict"), {}, "0 0.800 1 1"),
-        (("--safety", "fast", "--log-level", "debug"), {}, "0 0.000 2 3"),
-        (("-v",), {}, "0 0.000 0 2"),
-        ((), {"ULMS_GPU_MEMORY_FACTOR": "60", "ULMS_LOG_LEVEL": "WARN"}, "0 0.600 0 1"),
-        (("--gpu-memory", "2GB"), {"PENSTOCK_GPU_MEMORY": "1GiB"}, "2000000000 0.000 0 1"),
-        ((), {"PENSTOCK_SAFETY": "strict", "ULMS_LOG_LEVEL": "ERROR"}, "0 0.000 1 0"),
+        ((), {}, "0 0.000 0 1 -"),
+        (("--gpu-memory", "1.5GiB"), {}, "1610612736 0.000 0 1 -"),
+        (("--gpu-memory", "80%", "--safety", "strict"), {}, "0 0.800 1 1 -"),
+        (("--safety", "fast", "--log-level", "debug"), {}, "0 0.000 2 3 -"),
+        (("-v",), {}, "0 0.000 0 2 -"),
+        (("--record", "a.trace"), {}, "0 0.000 0 1 {folder}/a.trace"),
+        ((), {"ULMS_GPU_MEMORY_FACTOR": "60", "ULMS_LOG_LEVEL": "WARN"}, "0 0.600 0 1 -"),
+        (("--gpu-memory", "2GB"), {"PENSTOCK_GPU_MEMORY": "1GiB"}, "2000000000 0.000 0 1 -"),
+        ((), {"PENSTOCK_SAFETY": "strict", "ULMS_LOG_LEVEL": "ERROR"}, "0 0.000 1 0 -"),
     ],
 )
-def test_the_engine_is_told(run, stack, flags, variables, expected):
+def test_the_engine_is_told(run, stack, tmp_path, flags, variables, expected):
     done = run(*flags, "--", str(stack.folder / "program"), "v2", "options", **variables)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == expected
+    assert done.stdout.splitlines()[0] == expected.format(folder=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        ({"PENSTOCK_GPU_MEMORY": "8 GiB"}, "8589934592 0.000 0 1"),
-        ({"PENSTOCK_GPU_MEMORY": "auto"}, "0 0.000 0 1"),
-        ({"PENSTOCK_GPU_MEMORY": "100%"}, "0 1.000 0 1"),
-        ({"PENSTOCK_GPU_MEMORY": "12345"}, "12345 0.000 0 1"),
-        ({"ULMS_GPU_MEMORY_FACTOR": "80", "ULMS_LOG_LEVEL": "DEBUG"}, "0 0.800 0 3"),
-        ({"ULMS_GPU_MEMORY_FACTOR": "80", "PENSTOCK_GPU_MEMORY": "1kb"}, "1000 0.000 0 1"),
-        ({"PENSTOCK_LOG_LEVEL": "info", "ULMS_LOG_LEVEL": "ERROR"}, "0 0.000 0 2"),
-        ({"PENSTOCK_SAFETY": "FAST"}, "0 0.000 2 1"),
+        ({"PENSTOCK_GPU_MEMORY": "8 GiB"}, "8589934592 0.000 0 1 -"),
+        ({"PENSTOCK_GPU_MEMORY": "auto"}, "0 0.000 0 1 -"),
+        ({"PENSTOCK_GPU_MEMORY": "100%"}, "0 1.000 0 1 -"),
+        ({"PENSTOCK_GPU_MEMORY": "12345"}, "12345 0.000 0 1 -"),
+        ({"ULMS_GPU_MEMORY_FACTOR": "80", "ULMS_LOG_LEVEL": "DEBUG"}, "0 0.800 0 3 -"),
+        ({"ULMS_GPU_MEMORY_FACTOR": "80", "PENSTOCK_GPU_MEMORY": "1kb"}, "1000 0.000 0 1 -"),
+        ({"PENSTOCK_LOG_LEVEL": "info", "ULMS_LOG_LEVEL": "ERROR"}, "0 0.000 0 2 -"),
+        ({"PENSTOCK_SAFETY": "FAST", "PENSTOCK_RECORD": "x"}, "0 0.000 2 1 x"),
     ],
 )
 def test_variables_set_by_hand(stack, variables, expected):
@@ -130,7 +131,7 @@ def test_variables_set_by_hand(stack, variables, expected):
 def test_a_value_that_makes_no_sense_is_said(stack, variables):
     done = stack.run("program", "v2", "options", **variables)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0] == "0 0.000 0 1"
+    assert done.stdout.splitlines()[0] == "0 0.000 0 1 -"
     assert done.stderr.count("\n") == 1
     assert f"{next(iter(variables))}=" in done.stderr
 
@@ -180,6 +181,7 @@ def test_without_a_driver(run):
         (("--device", "cuda:1", "--", "true"), 2, "CUDA_VISIBLE_DEVICES=1"),
         (("--device", "emulated", "--", "true"), 2, "know nothing of it"),
         (("--", "no-such-program"), 1, "no program 'no-such-program'"),
+        (("--record", "no/such/folder", "--", "true"), 1, "cannot be written"),
         (("--safety", "none", "--", "true"), 2, "normal, strict, fast"),
     ],
 )
@@ -195,6 +197,23 @@ def test_a_folder_that_others_can_write_is_not_used(run, tmp_path):
     os.chmod(cache, 0o777)
     printed = run("--print-preload").stdout
     assert printed.startswith(str(tmp_path / ".cache" / "penstock"))
+
+
+# ---- Recording --------------------------------------------------------------------------------
+
+
+def test_an_older_recording_gives_way(run, tmp_path):
+    (tmp_path / "a.trace").write_bytes(b"PNSTWORK and more")
+    assert run("--record", "a.trace", "--", "true").returncode == 0
+    assert not (tmp_path / "a.trace").exists()
+
+
+def test_nothing_else_is_written_over(run, tmp_path):
+    (tmp_path / "a.trace").write_text("PNST, a thesis")
+    done = run("--record", "a.trace", "--", "true")
+    assert done.returncode == 1
+    assert "is no recording" in done.stderr
+    assert (tmp_path / "a.trace").read_text() == "PNST, a thesis"
 
 
 # ---- What Python does at its start ------------------------------------------------------------

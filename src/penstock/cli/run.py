@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -21,13 +22,15 @@ from .common import verb
 
 # What Python changes for itself, and a program would inherit.
 _PYTHONS_OWN = ("SIGPIPE", "SIGXFZ", "SIGXFSZ")
+# What a recording begins with: penstock.trace.work.MAGIC, which needs numpy.
+RECORDING = b"PNSTWORK"
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--print-preload", is_flag=True, help="Print what LD_PRELOAD needs, and end.")
 @click.option("--summary", is_flag=True, help="Say at the end what was seen, on stderr.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
-@verb("device", "gpu_memory", "safety", "log_level", json_output=False)
+@verb("device", "gpu_memory", "safety", "record", "log_level", json_output=False)
 def command(
     settings: Settings, program: tuple[str, ...], print_preload: bool, summary: bool
 ) -> None:
@@ -39,6 +42,7 @@ def command(
     \b
     Examples:
       penstock run --gpu-memory 8GiB -- python train.py
+      penstock run --record run.trace -- python train.py
       LD_PRELOAD=$(penstock run --print-preload) ./program
     """  # noqa: D301
     _check(settings, program, print_preload)
@@ -56,6 +60,7 @@ def command(
     else:
         wanted = _variables(settings, summary=summary or settings.summary)
         environment = preload.program_environment(prepared, os.environ, wanted)
+        _give_way(settings.record)
     _become(program, environment)
 
 
@@ -73,6 +78,31 @@ def _check(settings: Settings, program: tuple[str, ...], print_preload: bool) ->
             "--device emulated: programs know nothing of it",
             remedy="penstock gpt --device emulated",
         )
+    if settings.record:
+        folder = Path(settings.record).absolute().parent
+        if Path(settings.record).is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            raise FailedError(
+                f"--record: {settings.record} cannot be written",
+                remedy="a file in a folder that exists",
+            )
+
+
+def _give_way(record: str) -> None:
+    """Remove an older recording from where this one goes: the engine writes over nothing.
+
+    Raises:
+        FailedError: If something else is there.
+    """
+    path = Path(record)
+    if not record or not path.exists():
+        return
+    with path.open("rb") as stream:
+        begins = stream.read(len(RECORDING))
+    if not RECORDING.startswith(begins):
+        raise FailedError(
+            f"--record: {record} is there and is no recording", remedy="another name, or remove it"
+        )
+    path.unlink()
 
 
 def _variables(settings: Settings, *, summary: bool) -> dict[str, str]:
@@ -85,6 +115,8 @@ def _variables(settings: Settings, *, summary: bool) -> dict[str, str]:
         "PENSTOCK_GPU_MEMORY": "" if budget == "auto" else budget,
         "PENSTOCK_SAFETY": "" if settings.safety == "normal" else settings.safety,
         "PENSTOCK_LOG_LEVEL": "" if level == "warning" else level,
+        # The program may change its folder before the engine is there.
+        "PENSTOCK_RECORD": os.path.abspath(settings.record) if settings.record else "",
         "PENSTOCK_SUMMARY": "1" if summary else "",
     }
 

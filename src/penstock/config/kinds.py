@@ -135,6 +135,17 @@ def factor() -> Kind:
     return Kind("factor", read, forms)
 
 
+def file() -> Kind:
+    """The name of a file; empty for none."""
+
+    def read(value: Any, name: str) -> str:
+        if not isinstance(value, str) or "\0" in value:
+            raise UsageError(f"{name} '{value}' is not the name of a file", remedy="a path")
+        return value.strip()
+
+    return Kind("file", read, "a path")
+
+
 def boolean() -> Kind:
     """Yes or no, in the usual spellings."""
 

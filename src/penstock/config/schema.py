@@ -202,6 +202,14 @@ class Settings:
         "kernel that reads a block it did not declare faults instead of reading other data. fast "
         "is normal, but under penstock run, where normal unmaps as strict does.",
     )
+    record: str = _option(
+        "",
+        kinds.file(),
+        "The file in which penstock run records what the program does.",
+        details="Every allocation and every piece of work with what it touches, for penstock "
+        "simulate. The first process and GPU get this file, others one with their numbers behind "
+        "the name. Empty records nothing.",
+    )
     summary: bool = _option(
         False,
         kinds.boolean(),

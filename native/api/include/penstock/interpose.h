@@ -89,6 +89,7 @@ typedef struct {
   /* 0: everything is resident, and launches of kernels and graphs go straight to the driver,
    * without begin() and end().  To turn it on: store 1, then wait for `passing` to be 0; from then
    * on all work is announced.  Before it is turned off, everything must be resident.
+   * While the program is recorded it is 1 from the beginning, though nothing is paged yet.
    *
    * Copies, fills and words are announced whatever it is, if they touch anything of the engine's:
    * they may wait for the device, which may in turn wait for what the waiting thread would launch.
@@ -154,6 +155,7 @@ typedef struct {
   double gpu_share;    /* of the device's memory, up to 1; 0: auto */
   int32_t safety;
   int32_t log_level;
+  const char* record; /* the file to record in; NULL: none */
 } penstock_interpose_options;
 
 /* In libpenstock.so.  The table lives as long as the process.  On failure the proxy forwards every

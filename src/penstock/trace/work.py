@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings of ``penstock run --record``: all that a program did on one GPU.
+
+A file is a header of 64 bytes and records of 24, little-endian (native/engine/work_trace.hpp).
+What a record's `number`, `at` and `value` are goes by its `op`:
+
+============  =====================  ===========  ==========================
+op            number                 at           value
+============  =====================  ===========  ==========================
+OP_ALLOCATE   the block              nanoseconds  bytes
+OP_FREE       the block              nanoseconds  0
+OP_WORK       touches that follow    nanoseconds  function + (stream << 32)
+OP_TOUCH      the block              offset       bytes from there
+OP_PIN        the block              nanoseconds  0
+OP_UNPIN      the block              nanoseconds  0
+============  =====================  ===========  ==========================
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import FailedError
+
+OP_ALLOCATE, OP_FREE, OP_WORK, OP_TOUCH, OP_PIN, OP_UNPIN = 1, 2, 3, 4, 5, 6
+# `flags`: work that may touch more than was seen; a touch that may write.
+OPAQUE, WRITTEN = 1, 1
+# `kind` of work.
+KINDS = ("kernel", "copy", "fill", "graph", "value")
+
+MAGIC = b"PNSTWORK"
+VERSION = 1
+HEADER: np.dtype[Any] = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("header_bytes", "<u4"),
+        ("record_bytes", "<u4"),
+        ("device", "<i4"),
+        ("process", "<u4"),
+        ("reserved", "<u4"),
+        ("budget", "<u8"),
+        ("device_bytes", "<u8"),
+        ("unix_ns", "<u8"),
+        ("more", "<u8"),
+    ]
+)
+RECORD: np.dtype[Any] = np.dtype(
+    [
+        ("op", "u1"),
+        ("flags", "u1"),
+        ("kind", "<u2"),
+        ("number", "<u4"),
+        ("at", "<u8"),
+        ("value", "<u8"),
+    ]
+)
+REMEDY = "penstock run --record FILE -- PROGRAM"
+# What the files begin with that `penstock replay` reads.
+_ALLOCATIONS = (b"PK", b"\x80")
+
+
+@dataclass(frozen=True, eq=False)
+class WorkTrace:
+    """What a program did on one GPU.
+
+    Attributes:
+        name: The file.
+        device: The GPU's number in the process.
+        process: Its id.
+        budget_bytes: Device memory that the program ran under.
+        device_bytes: Of the whole GPU.
+        records: Of type `RECORD`, shape (records,), contiguous.
+    """
+
+    name: str
+    device: int
+    process: int
+    budget_bytes: int
+    device_bytes: int
+    records: npt.NDArray[np.void]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def count(self, op: int) -> int:
+        """How many records of a kind there are."""
+        return int(np.count_nonzero(self.records["op"] == op))
+
+
+def read_work(path: str | Path) -> WorkTrace:
+    """Read a recording.
+
+    What the end of the program cut off, in the middle of a record or of a piece of work, is left
+    out. Whether the events make sense together is found out by whoever simulates them.
+
+    Raises:
+        FailedError: If there is no such file, or no work in it.
+    """
+    name = str(path)
+    try:
+        with open(path, "rb") as stream:
+            header = _header(name, stream.read(HEADER.itemsize))
+            stream.seek(int(header["header_bytes"]))
+            size = os.fstat(stream.fileno()).st_size - stream.tell()
+            records = np.fromfile(stream, RECORD, count=max(size, 0) // RECORD.itemsize)
+    except OSError as error:
+        raise FailedError(
+            f"{name} cannot be read: {error.strerror or error}", remedy="a file that is there"
+        ) from error
+    records = _whole(records)
+    if not np.any(records["op"] == OP_WORK):
+        raise FailedError(f"{name} holds no work", remedy="a program that uses the GPU for longer")
+    return WorkTrace(
+        name,
+        device=int(header["device"]),
+        process=int(header["process"]),
+        budget_bytes=int(header["budget"]),
+        device_bytes=int(header["device_bytes"]),
+        records=records,
+    )
+
+
+def _header(name: str, text: bytes) -> np.void:
+    """The header, if this version can read what follows."""
+    if text.startswith(_ALLOCATIONS):
+        raise FailedError(
+            f"{name} is a trace of allocations: it does not say what uses them", remedy=REMEDY
+        )
+    if not text.startswith(MAGIC):
+        raise FailedError(f"{name} is not the recording of a program", remedy=REMEDY)
+    if len(text) < HEADER.itemsize:
+        raise FailedError(f"{name} ends within its header", remedy=REMEDY)
+    header: np.void = np.frombuffer(text, HEADER)[0]
+    version, size = int(header["version"]), int(header["record_bytes"])
+    if version != VERSION or size != RECORD.itemsize:
+        raise FailedError(
+            f"{name} is of version {version} with records of {size} bytes; this reads version "
+            f"{VERSION} with {RECORD.itemsize}",
+            remedy="the Penstock that recorded it",
+        )
+    return header
+
+
+def _whole(records: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """The records without a last piece of work whose touches are not all there."""
+    tail = len(records)
+    while tail > 0 and records["op"][tail - 1] == OP_TOUCH:
+        tail -= 1
+    last = tail - 1
+    if last >= 0 and records["op"][last] == OP_WORK:
+        touches = len(records) - tail
+        if int(records["number"][last]) > touches:
+            return records[:last]
+    return records
