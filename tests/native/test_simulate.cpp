@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Simulations of recorded programs against what theory says of them.
+#include <numeric>
+
+#include "doctest/doctest.h"
+#include "engine/simulate.hpp"
+#include "work_records.hpp"
+
+namespace penstock::testing {
+namespace {
+
+using engine::SimulatedStep;
+using engine::SimulateOptions;
+using engine::SimulatePolicy;
+using engine::SimulateResult;
+
+constexpr Bytes kPage = 2 * kMiB;
+
+SimulateResult run(const WorkRecords& program, const SimulateOptions& options) {
+  auto result = engine::simulate(program.records, options);
+  INFO(result.status().message());
+  REQUIRE(result.ok());
+  return std::move(result).value();
+}
+
+// The steps after the program has been learned: the second half.
+std::vector<SimulatedStep> steady(const SimulateResult& result) {
+  return {result.steps.begin() + static_cast<std::ptrdiff_t>(result.steps.size() / 2),
+          result.steps.end()};
+}
+
+double hit_ratio(const std::vector<SimulatedStep>& steps) {
+  std::uint64_t uses = 0;
+  std::uint64_t loads = 0;
+  for (const SimulatedStep& step : steps) {
+    uses += step.page_uses;
+    loads += step.page_loads;
+  }
+  return 1.0 - static_cast<double>(loads) / static_cast<double>(uses);
+}
+
+double mean_ms(const std::vector<SimulatedStep>& steps) {
+  double sum = 0;
+  for (const SimulatedStep& step : steps) sum += step.ms;
+  return sum / static_cast<double>(steps.size());
+}
+
+TEST_CASE("simulate: of a cyclic sweep LRU and FIFO hit nothing, Belady what it must") {
+  constexpr int kPages = 60;
+  constexpr int kSlots = 40;
+  const WorkRecords program = sweep(kPages, kPage, 60);
+  for (const SimulatePolicy policy : {SimulatePolicy::kLru, SimulatePolicy::kFifo}) {
+    const SimulateResult result = run(program, {.policy = policy, .budget = kSlots * kPage});
+    REQUIRE(result.steps.size() == 60);
+    for (const SimulatedStep& step : steady(result)) {
+      CHECK(step.page_uses == kPages);
+      CHECK(step.page_loads == kPages);
+      CHECK(step.bytes_in == kPages * kPage);
+      CHECK(step.bytes_out == 0);  // nobody changes them
+    }
+  }
+  const SimulateResult best =
+      run(program, {.policy = SimulatePolicy::kBelady, .budget = kSlots * kPage});
+  // One place is always that of the page in use, of which the next use is farthest.
+  CHECK(hit_ratio(steady(best)) ==
+        doctest::Approx(double(kSlots - 1) / (kPages - 1)).epsilon(0.02));
+}
+
+TEST_CASE("simulate: Penstock's engine learns the sweep and comes near Belady, and the link") {
+  constexpr int kPages = 300;
+  constexpr int kSlots = 200;
+  const WorkRecords program = sweep(kPages, kPage, 40, 8);
+  SimulateOptions options{.budget = kSlots * kPage, .page_bytes = kPage};
+  const SimulateResult result = run(program, options);
+  CHECK(result.plans >= 1);
+  REQUIRE(result.steps.size() == 40);
+  const auto steps = steady(result);
+  CHECK(hit_ratio(steps) > double(kSlots - 1) / (kPages - 1) - 0.1);
+  CHECK(hit_ratio(steps) <= double(kSlots - 1) / (kPages - 1) + 0.01);
+  // 8 us of work a page against 40 us on the link: what does not fit decides.
+  const double link_ms = (kPages - kSlots) * double(kPage) / 55e6;
+  CHECK(mean_ms(steps) > link_ms);
+  CHECK(mean_ms(steps) < 1.2 * link_ms);
+  MESSAGE("hits " << hit_ratio(steps) << ", times the ideal " << mean_ms(steps) / link_ms);
+  options.policy = SimulatePolicy::kLru;
+  CHECK(mean_ms(steady(run(program, options))) > 3 * mean_ms(steps));
+}
+
+TEST_CASE("simulate: what fits takes the recorded time under every policy, and moves nothing") {
+  const WorkRecords program = sweep(20, kPage, 12, 50, 3);
+  for (const SimulatePolicy policy : {SimulatePolicy::kPenstock, SimulatePolicy::kLru,
+                                      SimulatePolicy::kFifo, SimulatePolicy::kBelady}) {
+    const SimulateResult result = run(program, {.policy = policy, .budget = 100 * kPage});
+    CHECK(result.plans == 0);
+    for (const SimulatedStep& step : steady(result)) {
+      CHECK(step.bytes_in == 0);
+      CHECK(step.bytes_out == 0);
+      CHECK(step.ms == doctest::Approx(step.recorded_ms).epsilon(0.001));
+      CHECK(step.recorded_ms == doctest::Approx(20 * (0.050 + 3 * 0.006)).epsilon(0.001));
+      CHECK(step.touched == 20 * kPage);
+      CHECK(step.others == kPage / 8);
+    }
+  }
+}
+
+TEST_CASE("simulate: work that hides the copies takes its own time") {
+  // 200 us of work a page against 40 us on the link.
+  const WorkRecords program = sweep(60, kPage, 40, 200);
+  const SimulateResult result = run(program, {.budget = 40 * kPage});
+  for (const SimulatedStep& step : steady(result)) {
+    CHECK(step.ms < 1.05 * step.recorded_ms);
+    CHECK(step.ms > 0.999 * step.recorded_ms);
+    CHECK(step.bytes_in >= 20 * kPage);
+  }
+}
+
+TEST_CASE("simulate: what is changed goes out as well, once it leaves") {
+  const WorkRecords program = sweep(60, kPage, 20);
+  SimulateOptions options{.policy = SimulatePolicy::kLru, .budget = 40 * kPage};
+  options.kernels_write = true;
+  for (const SimulatedStep& step : steady(run(program, options))) {
+    CHECK(step.bytes_out == 60 * kPage);
+  }
+  options.policy = SimulatePolicy::kPenstock;
+  const auto steps = steady(run(program, options));
+  for (const SimulatedStep& step : steps) {
+    CHECK(step.bytes_out > 0);
+    CHECK(step.bytes_out <= step.bytes_in + kPage);
+  }
+}
+
+TEST_CASE("simulate: twice the link is half the time where the link decides") {
+  const WorkRecords program = sweep(60, 8 * kPage, 30, 20);
+  SimulateOptions options{.budget = 300 * kPage, .link_gb_per_s = 20};
+  const double slow = mean_ms(steady(run(program, options)));
+  options.link_gb_per_s = 40;
+  const double fast = mean_ms(steady(run(program, options)));
+  CHECK(slow / fast == doctest::Approx(2).epsilon(0.1));
+}
+
+TEST_CASE("simulate: the same recording gives the same figures") {
+  const WorkRecords program = sweep(50, 3 * kPage, 20, 30, 5);
+  for (const SimulatePolicy policy : {SimulatePolicy::kPenstock, SimulatePolicy::kBelady}) {
+    const SimulateOptions options{.policy = policy, .budget = 90 * kPage};
+    const SimulateResult one = run(program, options);
+    const SimulateResult two = run(program, options);
+    REQUIRE(one.steps.size() == two.steps.size());
+    for (std::size_t i = 0; i < one.steps.size(); ++i) {
+      CHECK(one.steps[i].ms == two.steps[i].ms);
+      CHECK(one.steps[i].bytes_in == two.steps[i].bytes_in);
+    }
+  }
+}
+
+TEST_CASE("simulate: a budget that does not hold one piece of work is said, with the piece") {
+  WorkRecords program = sweep(4, kPage, 10);
+  const auto large = program.allocate(10 * kPage);
+  program.kernel({large}, 3);
+  for (const SimulatePolicy policy : {SimulatePolicy::kPenstock, SimulatePolicy::kLru}) {
+    const SimulateResult result = run(program, {.policy = policy, .budget = 8 * kPage});
+    CHECK(result.failed_piece == 4 + 40);
+    CHECK(result.failed_bytes == 10 * kPage);
+    CHECK(result.steps.size() == 10);
+  }
+}
+
+TEST_CASE("simulate: pinned blocks stay") {
+  WorkRecords program;
+  std::vector<std::uint32_t> weights;
+  for (int i = 0; i < 20; ++i) weights.push_back(program.allocate(kPage));
+  for (const auto weight : weights) program.copy_to(weight);
+  program.pin(weights[0], true);
+  for (int step = 0; step < 20; ++step) {
+    for (const auto weight : weights) program.kernel({weight}, 7);
+  }
+  const SimulateResult result =
+      run(program, {.policy = SimulatePolicy::kLru, .budget = 10 * kPage});
+  for (const SimulatedStep& step : steady(result)) CHECK(step.page_loads == 19);
+  const SimulateResult engine = run(program, {.budget = 10 * kPage});
+  CHECK(engine.steps.size() == 20);
+}
+
+TEST_CASE("simulate: steps by count, and a recording that never repeats itself is one") {
+  const WorkRecords program = sweep(10, kPage, 9);
+  CHECK(run(program, {.budget = 40 * kPage, .steps = 4}).steps.size() == 4);
+  WorkRecords once;
+  for (int i = 0; i < 10; ++i) once.kernel({once.allocate(kPage)}, 100 + i);
+  const SimulateResult result = run(once, {.budget = 40 * kPage});
+  REQUIRE(result.steps.size() == 1);
+  CHECK(result.steps[0].page_uses == 10);
+}
+
+TEST_CASE("simulate: what cannot have happened is refused, with the record") {
+  const auto refused = [](const std::vector<engine::WorkRecord>& records) {
+    const auto result = engine::simulate(records, {.budget = 10 * kPage});
+    CHECK(result.status().code() == Code::kInvalidArgument);
+    return result.status().message();
+  };
+  WorkRecords good = sweep(3, kPage, 2);
+  auto records = good.records;
+  records[5].number = 99;  // a touch
+  CHECK(refused(records) == "record 5: there is no block 99");
+  records = good.records;
+  records[3].op = engine::WorkOp{9};
+  CHECK(refused(records) == "record 3: op 9 is unknown");
+  records = good.records;
+  records.back().op = engine::WorkOp::kFree;
+  CHECK(refused(records).find("a touch was expected") != std::string::npos);
+  records = good.records;
+  records.pop_back();
+  CHECK(refused(records).find("its touches are missing") != std::string::npos);
+  records = good.records;
+  records[3].at = 1;
+  CHECK(refused(records) == "record 3: it is in the past of the one before");
+  records = good.records;
+  records[3].number = 1;
+  CHECK(refused(records).find("allocated twice") != std::string::npos);
+  CHECK(refused({}).find("holds no work") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace penstock::testing
