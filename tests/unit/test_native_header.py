@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.native import allocator_structs, replay_structs, structs
+from penstock.native import allocator_structs, replay_structs, simulate_structs, structs
 from penstock.native.library import _SIGNATURES
 
-MODULES = (structs, allocator_structs, replay_structs)
-SIGNATURES = {**_SIGNATURES, **allocator_structs.SIGNATURES, **replay_structs.SIGNATURES}
+MODULES = (structs, allocator_structs, replay_structs, simulate_structs)
+SIGNATURES = {
+    **_SIGNATURES,
+    **allocator_structs.SIGNATURES,
+    **replay_structs.SIGNATURES,
+    **simulate_structs.SIGNATURES,
+}
 
 HEADER = Path(__file__).parents[2] / "native/api/include/penstock/penstock.h"
 TEXT = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -21,6 +26,8 @@ TYPES = {
     "uint64_t": ctypes.c_uint64,
     "int64_t": ctypes.c_int64,
     "uint32_t": ctypes.c_uint32,
+    "uint16_t": ctypes.c_uint16,
+    "uint8_t": ctypes.c_uint8,
     "int32_t": ctypes.c_int32,
     "double": ctypes.c_double,
     "char": ctypes.c_char,

@@ -24,6 +24,7 @@ VERBS = {
     "run": ("penstock.cli.run", "Run any CUDA program within a budget, unchanged."),
     "gpt": ("penstock.cli.gpt", "Run a GPT within a budget of device memory."),
     "replay": ("penstock.cli.replay", "Say what each allocator would reserve for recorded work."),
+    "simulate": ("penstock.cli.simulate", "Say how recorded work would run within a budget."),
     "estimate": ("penstock.cli.estimate", "Say what a model needs and how fast it can be."),
     "doctor": ("penstock.cli.doctor", "Check this machine, and say what to change."),
     "config": ("penstock.cli.config", "Show every option, its value and where it came from."),

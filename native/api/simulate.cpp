@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C API for simulations of recorded programs: a thin coat over engine::simulate().
+#include "engine/simulate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "api/handles.hpp"
+
+namespace penstock::api {
+namespace {
+
+static_assert(sizeof(penstock_work_record) == sizeof(engine::WorkRecord));
+static_assert(offsetof(penstock_work_record, kind) == offsetof(engine::WorkRecord, kind));
+static_assert(offsetof(penstock_work_record, number) == offsetof(engine::WorkRecord, number));
+static_assert(offsetof(penstock_work_record, at) == offsetof(engine::WorkRecord, at));
+static_assert(offsetof(penstock_work_record, value) == offsetof(engine::WorkRecord, value));
+
+penstock_simulate_options simulate_defaults() {
+  const driver::DriverCosts costs;
+  const driver::ModelledDriverOptions machine;
+  penstock_simulate_options options{};
+  options.struct_size = sizeof(options);
+  options.granularity = 2 * kMiB;
+  options.link_gb_per_s = machine.link_gb_per_s;
+  options.create_us = costs.create_us;
+  options.map_us = costs.map_us;
+  options.set_access_us = costs.set_access_us;
+  options.unmap_us = costs.unmap_us;
+  return options;
+}
+
+Result<engine::SimulatePolicy> policy_of(int32_t policy) {
+  switch (policy) {
+    case PENSTOCK_SIMULATE_PENSTOCK:
+      return engine::SimulatePolicy::kPenstock;
+    case PENSTOCK_SIMULATE_LRU:
+      return engine::SimulatePolicy::kLru;
+    case PENSTOCK_SIMULATE_FIFO:
+      return engine::SimulatePolicy::kFifo;
+    case PENSTOCK_SIMULATE_BELADY:
+      return engine::SimulatePolicy::kBelady;
+    default:
+      return Status(Code::kInvalidArgument, "no policy " + std::to_string(policy));
+  }
+}
+
+Result<engine::SimulateOptions> options_of(const penstock_simulate_options& from) {
+  engine::SimulateOptions to;
+  PENSTOCK_ASSIGN(to.policy, policy_of(from.policy));
+  for (const double cost : {from.create_us, from.map_us, from.set_access_us, from.unmap_us}) {
+    if (!(cost >= 0)) return Status(Code::kInvalidArgument, "a cost below zero");
+  }
+  to.budget = from.budget;
+  to.device_bytes = from.device_bytes;
+  to.page_bytes = from.page_bytes;
+  if (from.granularity != 0) to.granularity = from.granularity;
+  to.steps = from.steps;
+  to.kernels_write = from.kernels_write != 0;
+  to.link_gb_per_s = from.link_gb_per_s;
+  to.costs = {from.create_us, from.map_us, from.set_access_us, from.unmap_us, 0};
+  return to;
+}
+
+penstock_simulate_step to_c(const engine::SimulatedStep& from) {
+  return {from.ms,        from.recorded_ms, from.bytes_in, from.bytes_out,
+          from.page_uses, from.page_loads,  from.touched,  from.others};
+}
+
+penstock_simulate_result to_c(const engine::SimulateResult& from) {
+  penstock_simulate_result out{};
+  out.steps = from.steps.size();
+  out.pieces = from.pieces;
+  out.blocks = from.blocks;
+  out.peak_bytes = from.peak;
+  out.page_bytes = from.page_bytes;
+  out.plans = from.plans;
+  out.mismatches = from.mismatches;
+  out.failed_piece = from.failed_piece;
+  out.failed_bytes = from.failed_bytes;
+  return out;
+}
+
+}  // namespace
+}  // namespace penstock::api
+
+using namespace penstock;       // NOLINT(google-build-using-namespace)
+using namespace penstock::api;  // NOLINT(google-build-using-namespace)
+
+extern "C" {
+
+penstock_status penstock_simulate_defaults(penstock_simulate_options* options) {
+  return guard([&]() -> Status { return write_struct(simulate_defaults(), options); });
+}
+
+penstock_status penstock_simulate(const penstock_work_record* records, uint64_t count,
+                                  const penstock_simulate_options* options,
+                                  penstock_simulate_step* steps, uint64_t capacity,
+                                  penstock_simulate_result* result) {
+  return guard([&]() -> Status {
+    if ((records == nullptr && count > 0) || options == nullptr) {
+      return {Code::kInvalidArgument, "the records or the options are null"};
+    }
+    PENSTOCK_ASSIGN(const engine::SimulateOptions wanted, options_of(read_struct(options)));
+    const std::span recorded(reinterpret_cast<const engine::WorkRecord*>(records), count);
+    PENSTOCK_ASSIGN(const engine::SimulateResult found, engine::simulate(recorded, wanted));
+    for (uint64_t i = 0; steps != nullptr && i < std::min(capacity, found.steps.size()); ++i) {
+      steps[i] = to_c(found.steps[i]);
+    }
+    return write_struct(to_c(found), result);
+  });
+}
+
+}  // extern "C"

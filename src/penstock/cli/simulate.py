@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``penstock simulate``: how a recorded program would run within another budget.
+
+The simulation is done by the library; this file reads the recording, and sums up what came of it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.config import Settings
+from penstock.errors import OutOfMemory, UsageError
+from penstock.native.simulate import POLICIES, Simulated, simulate
+from penstock.report.progress import Progress
+from penstock.runner.figures import Ideal, ideal_step
+from penstock.units import format_bytes, format_number, parse_size
+
+from .common import Output, above_zero, need_extra, verb
+
+if TYPE_CHECKING:
+    from penstock.trace import WorkTrace
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A simulation, and what the steps amount to once the program has been learned.
+
+    Attributes:
+        trace: The recording.
+        policy: Who decided what stays.
+        budget: Bytes of device memory.
+        simulated: What the library found.
+    """
+
+    trace: WorkTrace
+    policy: str
+    budget: int
+    simulated: Simulated
+
+    @property
+    def steady(self) -> list[dict[str, Any]]:
+        """The second half of the steps, at least one if there are any."""
+        steps = self.simulated.steps
+        return steps[len(steps) // 2 :]
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Of the pages that steady steps touch, how many did not have to be brought in."""
+        uses = sum(step["page_uses"] for step in self.steady)
+        loads = sum(step["page_loads"] for step in self.steady)
+        return 1 - loads / uses if uses else None
+
+    @property
+    def ideal(self) -> Ideal | None:
+        """What a steady step takes at the least."""
+        if not self.steady:
+            return None
+        return ideal_step(
+            touched=int(self.median("touched_bytes")),
+            budget=self.budget,
+            others=int(self.median("other_bytes")),
+            link_gb_per_s=self.simulated.link_gb_per_s,
+            resident_ms=self.median("recorded_ms"),
+        )
+
+    def median(self, field: str) -> float:
+        """Of the steady steps."""
+        return float(statistics.median(step[field] for step in self.steady))
+
+    @property
+    def ratio_to_ideal(self) -> float | None:
+        """The median steady step over the shortest."""
+        ideal = self.ideal
+        return self.median("ms") / ideal.ms if ideal and ideal.ms else None
+
+
+@click.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    default="penstock",
+    show_default=True,
+    help="Who decides what stays: Penstock's engine, or pages on demand by a classic rule.",
+)
+@click.option(
+    "--link",
+    type=float,
+    callback=above_zero,
+    metavar="GB/S",
+    help="The link's speed in each direction.  [default: 55, as measured on an H200]",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    help="Cut the recording into so many.  [default: where it repeats itself]",
+)
+@click.option(
+    "--kernels-write",
+    is_flag=True,
+    help="Take weights for changed by every kernel that touches them, as in training.",
+)
+@verb("gpu_memory")
+def command(
+    trace: Path,
+    policy: str,
+    link: float | None,
+    steps: int | None,
+    kernels_write: bool,
+    settings: Settings,
+    output: Output,
+) -> None:
+    """Say how recorded work would run within a budget.
+
+    A TRACE is what penstock run --record wrote. Needs no GPU.
+    Without --gpu-memory the budget is the one that it was recorded under.
+
+    \b
+    Examples:
+      penstock run --record run.trace -- python generate.py
+      penstock simulate run.trace --gpu-memory 8GiB
+      penstock simulate run.trace --gpu-memory 8GiB --policy lru --link 25 --json
+    """  # noqa: D301
+    need_extra("numpy", "trace")
+    from penstock.trace import read_work
+
+    recorded = read_work(trace)
+    budget = _budget(settings, recorded)
+    with Progress(sys.stderr).stage("simulating", 1) as advance:
+        simulated = simulate(
+            recorded,
+            budget=budget,
+            policy=policy,
+            link_gb_per_s=link,
+            steps=steps or 0,
+            kernels_write=kernels_write,
+        )
+        advance(1, f"{recorded.name}, {policy}")
+    outcome = Outcome(recorded, policy, budget, simulated)
+    _warn(outcome, chosen=steps is not None)
+    output.emit(_document(outcome), lambda: _print(outcome))
+    _refuse_failure(outcome)
+
+
+def _budget(settings: Settings, recorded: WorkTrace) -> int:
+    if settings.gpu_memory != "auto":
+        return parse_size(settings.gpu_memory, recorded.device_bytes or None, name="--gpu-memory")
+    if recorded.budget_bytes == 0:
+        raise UsageError("a budget is needed", remedy="--gpu-memory 8GiB")
+    return recorded.budget_bytes
+
+
+def _warn(outcome: Outcome, *, chosen: bool) -> None:
+    """Say what makes the figures doubtful."""
+    figures = outcome.simulated.figures
+    peak, budget = figures["peak_bytes"], outcome.trace.budget_bytes
+    if 0 < budget < peak:
+        click.echo(
+            f"warning: the program was paged when it was recorded ({format_bytes(peak)} under a "
+            f"budget of {format_bytes(budget)}): its times include that",
+            err=True,
+        )
+    if len(outcome.simulated.steps) == 1 and not chosen:
+        click.echo(
+            "warning: the recording does not repeat itself, so that all of it is one step; "
+            "--steps N cuts it",
+            err=True,
+        )
+
+
+def _document(outcome: Outcome) -> dict[str, Any]:
+    steps, steady, ideal = outcome.simulated.steps, outcome.steady, outcome.ideal
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "trace": outcome.trace.name,
+        "policy": outcome.policy,
+        "gpu_memory_bytes": outcome.budget,
+        "link_gb_per_s": outcome.simulated.link_gb_per_s,
+        "hit_ratio": outcome.hit_ratio,
+        "bytes_in": _mean(steady, "bytes_in"),
+        "bytes_out": _mean(steady, "bytes_out"),
+        "step_ms": [step["ms"] for step in steps],
+        "ideal_ms": ideal.ms if ideal else None,
+        "ratio_to_ideal": outcome.ratio_to_ideal,
+        "steady_steps": len(steady),
+        "recorded_step_ms": [step["recorded_ms"] for step in steps],
+        "step_bytes_in": [step["bytes_in"] for step in steps],
+        "step_bytes_out": [step["bytes_out"] for step in steps],
+        "touched_bytes": int(outcome.median("touched_bytes")) if steady else None,
+        "other_bytes": int(outcome.median("other_bytes")) if steady else None,
+        **outcome.simulated.figures,
+        "out_of_memory_at_piece": outcome.simulated.failed_piece,
+    }
+
+
+def _mean(steps: list[dict[str, Any]], field: str) -> int | None:
+    return round(statistics.fmean(step[field] for step in steps)) if steps else None
+
+
+def _print(outcome: Outcome) -> None:
+    """The figures, a line each."""
+    document, steady = _document(outcome), outcome.steady
+    figures = outcome.simulated.figures
+    lines = [
+        (
+            "work",
+            f"{figures['pieces']:,} pieces, {figures['blocks']:,} blocks, "
+            f"{format_bytes(figures['peak_bytes'])} at most",
+        ),
+        (
+            "policy",
+            f"{outcome.policy}, {format_bytes(outcome.budget)}, pages of "
+            f"{format_bytes(figures['page_bytes'])}, "
+            f"{format_number(document['link_gb_per_s'])} GB/s",
+        ),
+        ("steps", f"{len(outcome.simulated.steps)}; figures are of the last {len(steady)}"),
+    ]
+    if steady:
+        ideal, ratio = document["ideal_ms"], document["ratio_to_ideal"]
+        lines += [
+            (
+                "step ms",
+                f"{format_number(outcome.median('ms'))}  (recorded "
+                f"{format_number(outcome.median('recorded_ms'))})",
+            ),
+            ("ideal ms", f"{format_number(ideal)}  (x {ratio:.2f})" if ideal else "-"),
+            ("hit ratio", f"{outcome.hit_ratio:.3f}" if outcome.hit_ratio is not None else "-"),
+            (
+                "bytes a step",
+                f"{format_bytes(document['bytes_in'])} in, "
+                f"{format_bytes(document['bytes_out'])} out",
+            ),
+        ]
+    for title, text in lines:
+        click.echo(f"{title:<14}{text}")
+
+
+def _refuse_failure(outcome: Outcome) -> None:
+    """End with "out of memory" if the program did not get through.
+
+    Raises:
+        OutOfMemory: In that case.
+    """
+    piece = outcome.simulated.failed_piece
+    if piece is not None:
+        size = outcome.simulated.failed_bytes
+        raise OutOfMemory(
+            f"{outcome.trace.name}: {format_bytes(outcome.budget)} do not hold piece {piece} of "
+            f"{outcome.simulated.figures['pieces']}, which touches {format_bytes(size)}",
+            remedy="a larger --gpu-memory",
+            budget_bytes=outcome.budget,
+        )

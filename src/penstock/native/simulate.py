@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulations of recorded programs by the library: no GPU and no memory, only books and a clock.
+
+Invariant: the records are only read, and only during the call. Any thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, sizeof
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+from penstock.errors import FailedError, UsageError
+
+from .library import check
+from .library import library as plain_library
+from .simulate_structs import SIGNATURES, SimulateOptions, SimulateResult, SimulateStep, WorkRecord
+from .structs import as_dict
+
+# Name -> PENSTOCK_SIMULATE_*.
+POLICIES = {"penstock": 0, "lru": 1, "fifo": 2, "belady": 3}
+_NONE = 2**64 - 1
+# More than a recording of days has.
+_MOST_STEPS = 1 << 17
+
+
+class Recorded(Protocol):
+    """A recording: contiguous records (`penstock.trace.WorkTrace` is one)."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of the GPU that it was recorded on."""
+
+    @property
+    def records(self) -> Any:
+        """An array of penstock_work_record."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What came of a simulation.
+
+    Attributes:
+        steps: The fields of penstock_simulate_step for each: ms, recorded_ms, bytes_in, bytes_out,
+            page_uses, page_loads, touched_bytes, other_bytes.
+        figures: Those of penstock_simulate_result: pieces, blocks, peak_bytes, page_bytes, plans,
+            mismatches.
+        link_gb_per_s: The link that was simulated.
+        failed_piece: The piece of work that the budget does not hold, where the steps end.
+        failed_bytes: What that touches.
+    """
+
+    steps: list[dict[str, Any]]
+    figures: dict[str, Any]
+    link_gb_per_s: float
+    failed_piece: int | None
+    failed_bytes: int
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL:
+    """The library with these signatures too."""
+    lib = plain_library()
+    for name, (result, arguments) in SIGNATURES.items():
+        function = getattr(lib, name)
+        function.restype = result
+        function.argtypes = arguments
+    return lib
+
+
+def simulate(
+    recorded: Recorded,
+    *,
+    budget: int,
+    policy: str = "penstock",
+    link_gb_per_s: float | None = None,
+    steps: int = 0,
+    page_bytes: int = 0,
+    kernels_write: bool = False,
+) -> Simulated:
+    """Simulate a recorded program under a budget of device memory.
+
+    Args:
+        recorded: The recording.
+        budget: Bytes of device memory.
+        policy: One of `POLICIES`: Penstock's engine, or pages on demand by a classic rule.
+        link_gb_per_s: Of each direction; None is what was measured on an H200.
+        steps: How many the recording is cut into; 0: by where it repeats itself.
+        page_bytes: The unit of paging; 0: the engine's for the budget.
+        kernels_write: Take all that kernels touch for changed by them, weights too.
+
+    Raises:
+        FailedError: If the records cannot have happened.
+        UsageError: If an option makes no sense.
+    """
+    lib = _library()
+    kind = POLICIES.get(policy)
+    if kind is None:
+        raise UsageError(f"there is no policy '{policy}'", remedy=", ".join(POLICIES))
+    if recorded.records.dtype.itemsize != sizeof(WorkRecord):
+        raise UsageError(f"{recorded.name}: records of {recorded.records.dtype.itemsize} bytes")
+    options = SimulateOptions(sizeof(SimulateOptions))
+    check(lib.penstock_simulate_defaults(byref(options)))
+    options.policy = kind
+    options.budget = budget
+    options.device_bytes = recorded.device_bytes
+    options.page_bytes = page_bytes
+    options.steps = steps
+    options.kernels_write = int(kernels_write)
+    if link_gb_per_s is not None:
+        options.link_gb_per_s = link_gb_per_s
+    room = (SimulateStep * _MOST_STEPS)()
+    result = SimulateResult(sizeof(SimulateResult))
+    pointer = recorded.records.ctypes.data
+    try:
+        check(
+            lib.penstock_simulate(
+                pointer, len(recorded.records), byref(options), room, _MOST_STEPS, byref(result)
+            )
+        )
+    except UsageError as error:
+        if not error.what.startswith("record "):
+            raise
+        raise FailedError(
+            f"{recorded.name}: {error.what}", remedy="a recording that was not changed"
+        ) from error
+    figures = as_dict(result)
+    found = min(figures.pop("steps"), _MOST_STEPS)
+    failed, failed_bytes = figures.pop("failed_piece"), figures.pop("failed_bytes")
+    return Simulated(
+        [as_dict(room[i]) for i in range(found)],
+        figures,
+        options.link_gb_per_s,
+        None if failed == _NONE else failed,
+        failed_bytes,
+    )
