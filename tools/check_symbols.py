@@ -16,7 +16,9 @@ import sys
 from pathlib import Path
 
 PREFIX = "penstock_"
-HEADER = Path(__file__).resolve().parent.parent / "native/api/include/penstock/penstock.h"
+_INCLUDE = Path(__file__).resolve().parent.parent / "native/api/include/penstock"
+# The second is a part of the first.
+HEADERS = (_INCLUDE / "penstock.h", _INCLUDE / "simulate.h")
 ALLOWED_NEEDS = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux-x86-64)\.so\.\d+")
 
 
@@ -38,11 +40,12 @@ def declared(header: Path) -> set[str]:
     return set(re.findall(r"PENSTOCK_API[^;(]*?\b(penstock_\w+)\s*\(", text))
 
 
-def check(library: Path, header: Path = HEADER) -> list[str]:
-    """What is wrong with the library, one line each."""
+def check(library: Path, *headers: Path) -> list[str]:
+    """What is wrong with the library, one line each; without headers, by the public ones."""
     symbols = exported(library)
     found = [f"exports {name}" for name in sorted(symbols) if not name.startswith(PREFIX)]
-    found += [f"does not export {name}" for name in sorted(declared(header) - symbols)]
+    promised = set[str]().union(*map(declared, headers or HEADERS))
+    found += [f"does not export {name}" for name in sorted(promised - symbols)]
     found += [f"links {name}" for name in needed(library) if not ALLOWED_NEEDS.fullmatch(name)]
     return found
 

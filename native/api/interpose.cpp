@@ -147,7 +147,8 @@ std::unique_ptr<engine::WorkRecorder> make_recorder(const driver::Driver& device
   options.failed = say_recording;
   auto recorder = engine::WorkRecorder::open(options);
   if (!recorder.ok()) {
-    say_recording(recorder.status());
+    const Status status = recorder.status();
+    say_recording({status.code(), "nothing is recorded: " + status.message()});
     return nullptr;
   }
   if (session.options.log_level >= PENSTOCK_LOG_INFO) {

@@ -33,8 +33,8 @@ using engine::WorkTraceHeader;
 class Folder {
  public:
   Folder() {
-    char name[] = "/tmp/penstock-test-XXXXXX";
-    path_ = mkdtemp(name);
+    std::string name = std::filesystem::temp_directory_path() / "penstock-test-XXXXXX";
+    path_ = mkdtemp(name.data());
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }

@@ -20,8 +20,9 @@ SIGNATURES = {
     **simulate_structs.SIGNATURES,
 }
 
-HEADER = Path(__file__).parents[2] / "native/api/include/penstock/penstock.h"
-TEXT = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
+INCLUDE = Path(__file__).parents[2] / "native/api/include/penstock"
+WHOLE = "".join((INCLUDE / f"{part}.h").read_text("utf-8") for part in ("penstock", "simulate"))
+TEXT = re.sub(r"/\*.*?\*/", "", WHOLE, flags=re.DOTALL)
 TYPES = {
     "uint64_t": ctypes.c_uint64,
     "int64_t": ctypes.c_int64,

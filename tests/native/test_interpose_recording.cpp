@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine behind the proxy records when it is told to: a process of its own for each
+// program, over the emulated libcuda.so.1.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "engine/work_trace.hpp"
+#include "penstock/interpose.h"
+
+namespace penstock::testing {
+namespace {
+
+using engine::WorkOp;
+using engine::WorkRecord;
+using engine::WorkTraceHeader;
+
+using GetProcAddress = std::int32_t (*)(const char*, void**, std::int32_t, std::uint64_t,
+                                        std::int32_t*);
+GetProcAddress emulated;
+constexpr std::uint64_t kLegacyStream = 1;  // the emulated driver wants it said
+
+std::int32_t get_device(int* ordinal) {
+  *ordinal = 0;
+  return 0;
+}
+
+// The emulated driver has what Penstock asks of a device; the engine asks for the context's too.
+std::int32_t get_proc_address(const char* name, void** function, std::int32_t version,
+                              std::uint64_t flags, std::int32_t* status) {
+  if (std::strcmp(name, "cuCtxGetDevice") != 0) {
+    return emulated(name, function, version, flags | kLegacyStream, status);
+  }
+  *function = reinterpret_cast<void*>(&get_device);
+  *status = 0;
+  return 0;
+}
+
+#define MUST(condition) \
+  if (!(condition)) _exit(100 + __LINE__ % 100)
+
+// The program: memory, a kernel given twice, one of them within a capture, memory freed.
+[[noreturn]] void be_recorded(const char* path) {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  MUST(library != nullptr);
+  emulated = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
+  void* found = nullptr;
+  std::int32_t status = 0;
+  MUST(emulated("cuInit", &found, 2000, kLegacyStream, &status) == 0);
+  MUST(reinterpret_cast<std::int32_t (*)(unsigned)>(found)(0) == 0);
+  MUST(emulated("cuDevicePrimaryCtxRetain", &found, 7000, kLegacyStream, &status) == 0);
+  void* context = nullptr;
+  MUST(reinterpret_cast<std::int32_t (*)(void**, int)>(found)(&context, 0) == 0);
+
+  penstock_real_driver real{};
+  real.struct_size = sizeof(real);
+  real.version = PENSTOCK_INTERPOSE_VERSION;
+  real.library = library;
+  real.get_proc_address = get_proc_address;
+  penstock_interpose_options options{};
+  options.struct_size = sizeof(options);
+  options.gpu_memory = 256 << 20;
+  options.log_level = PENSTOCK_LOG_INFO;
+  options.record = path;
+  penstock_interposer* engine = nullptr;
+  MUST(penstock_interpose(&real, &options, &engine) == PENSTOCK_OK);
+  MUST(engine->active.load() == (path != nullptr ? 1u : 0u));
+
+  std::uint64_t address = 0;
+  MUST(engine->allocate(3 << 20, context, 0, 0, &address) == 0);
+  MUST(engine->window_begin.load() <= address && address < engine->window_end.load());
+  penstock_touch touch{address + 64, 0, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE, 0};
+  penstock_work work{};
+  work.struct_size = sizeof(work);
+  work.kind = PENSTOCK_WORK_KERNEL;
+  work.function = 0xabcd;
+  work.context = context;
+  work.touches = &touch;
+  work.count = 1;
+  MUST(engine->begin(&work) == 0);
+  engine->end(&work, 0);
+  work.captured = 1;
+  MUST(engine->begin(&work) == 0);
+  engine->end(&work, 0);
+  work.captured = 0;
+  work.kind = PENSTOCK_WORK_COPY;
+  work.function = 0;
+  touch = {address + 4096, 100, PENSTOCK_ACCESS_READ, 0};
+  MUST(engine->begin(&work) == 0);
+  engine->end(&work, 0);
+  engine->pin(address, 1, PENSTOCK_PIN_SHARED);
+  engine->pin(address, -1, PENSTOCK_PIN_SHARED);
+  MUST(engine->release(address, context, 0, 0) == 0);
+  char words[512];
+  MUST(engine->summary(words, sizeof(words)) == 0);  // nothing was paged
+  std::exit(0);                                      // not _exit(): the recording is ended then
+}
+
+// The process id of a program that has ended well; 0: it ended with `code`.
+pid_t run_program(const std::string& path, int* code) {
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("PENSTOCK_TEST_RECORD", path.c_str(), 1);
+    execl("/proc/self/exe", "native_tests", "--test-case=CUDA child: is recorded", "--no-skip",
+          static_cast<char*>(nullptr));
+    _exit(99);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  *code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return child;
+}
+
+TEST_CASE("CUDA child: is recorded" * doctest::skip()) {
+  const char* const path = std::getenv("PENSTOCK_TEST_RECORD");
+  if (path != nullptr) be_recorded(*path != '\0' ? path : nullptr);
+}
+
+std::vector<WorkRecord> read(const std::string& path, pid_t process) {
+  std::ifstream file(path, std::ios::binary);
+  WorkTraceHeader header;
+  file.read(reinterpret_cast<char*>(&header), sizeof(header));
+  REQUIRE(file.gcount() == sizeof(header));
+  CHECK(header.magic == WorkTraceHeader::kMagic);
+  CHECK(header.process == static_cast<std::uint32_t>(process));
+  CHECK(header.budget == 256 << 20);
+  CHECK(header.device_bytes == 2 * kGiB);
+  std::vector<WorkRecord> records;
+  WorkRecord record;
+  while (file.read(reinterpret_cast<char*>(&record), sizeof(record))) records.push_back(record);
+  return records;
+}
+
+TEST_CASE("CUDA: a program behind the proxy is recorded from its beginning to its end") {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr || dlsym(library, "penstock_emulated_cuda") == nullptr ||
+      dlsym(library, PENSTOCK_PROXY_COUNTERS) != nullptr) {
+    MESSAGE("the driver is not the emulated one alone: nothing tested");
+    return;
+  }
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("penstock-recording-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string path = folder / "a.trace";
+  int code = -1;
+  const pid_t first = run_program(path, &code);
+  CHECK(code == 0);
+  const std::vector<WorkRecord> records = read(path, first);
+  const std::vector<WorkOp> expected = {WorkOp::kAllocate, WorkOp::kWork,  WorkOp::kTouch,
+                                        WorkOp::kWork,     WorkOp::kTouch, WorkOp::kPin,
+                                        WorkOp::kUnpin,    WorkOp::kFree};
+  REQUIRE(records.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(records[i].op == expected[i]);
+  CHECK(records[0].value == 3 << 20);
+  CHECK(records[2].at == 0);  // a kernel may reach all of the block
+  CHECK(records[2].value == 3 << 20);
+  CHECK(records[2].flags == engine::kTouchWritten);
+  CHECK(records[3].kind == engine::WorkKind::kCopy);
+  CHECK(records[4].at == 4096);
+  CHECK(records[4].value == 100);
+  CHECK(records[4].flags == 0);
+
+  // A second process leaves that file alone, and has one of its own.
+  const pid_t second = run_program(path, &code);
+  CHECK(code == 0);
+  CHECK(read(path, first).size() == expected.size());
+  CHECK(read(path + "." + std::to_string(second) + ".gpu0", second).size() == expected.size());
+
+  // Where nothing can be written the program runs all the same; without a file, nothing is
+  // recorded.
+  run_program(folder / "no/such/folder", &code);
+  CHECK(code == 0);
+  run_program("", &code);
+  CHECK(code == 0);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace penstock::testing
