@@ -14,6 +14,7 @@ namespace {
 // A gap is a wait for the device if it is so many times the median, and so long.
 constexpr std::int64_t kWaitTimes = 20;
 constexpr std::int64_t kWaitNs = 100'000;
+constexpr std::uint64_t kLatest = std::uint64_t{1} << 58;  // nanoseconds
 // What a piece of work counts for beside the bytes that it touches, when a wait is shared out.
 constexpr Bytes kPieceBytes = 64 * kKiB;
 
@@ -53,6 +54,7 @@ class Reader {
  private:
   Status pass_time(std::size_t at, const WorkRecord& record) {
     if (record.at < last_) return wrong(at, "it is in the past of the one before");
+    if (record.at > kLatest) return wrong(at, "it is years after the recording began");
     last_ = record.at;
     return {};
   }
@@ -92,6 +94,7 @@ class Reader {
     piece.opaque = (record.flags & kWorkOpaque) != 0;
     if (into.pieces.empty()) first_ = record.at;
     piece.at_ns = static_cast<std::int64_t>(record.at - first_);
+    if (piece.stream > into.streams) return wrong(at, "streams are numbered as they appear");
     into.streams = std::max(into.streams, piece.stream + 1);
     for (std::size_t i = at + 1; i <= at + record.number; ++i) {
       const WorkRecord& touch = records_[i];

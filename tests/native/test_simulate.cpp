@@ -213,6 +213,11 @@ TEST_CASE("simulate: what cannot have happened is refused, with the record") {
   records[3].at = 1;
   CHECK(refused(records) == "record 3: it is in the past of the one before");
   records = good.records;
+  records[4].value = std::uint64_t{1} << 62;
+  CHECK(refused(records) == "record 4: streams are numbered as they appear");
+  records[4].at = std::uint64_t{1} << 60;
+  CHECK(refused(records).find("years after") != std::string::npos);
+  records = good.records;
   records[3].number = 1;
   CHECK(refused(records).find("allocated twice") != std::string::npos);
   CHECK(refused({}).find("holds no work") != std::string::npos);
