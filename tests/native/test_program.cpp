@@ -167,6 +167,103 @@ struct Network {
   }
 };
 
+// A language model as it generates: weights of several sizes and small ones beside them, and a
+// cache of keys and values a layer that is copied to a longer place for every token.
+struct Generator {
+  struct Layer {
+    std::vector<Tensor> weights, small;
+    Tensor keys, values;
+  };
+  Tensor table;
+  std::vector<Layer> layers;
+
+  Generator(Bench& bench, int count) {
+    const auto make = [&](Bytes bytes) { return bench.make(bytes, bench.stream(0), ++next); };
+    table = make(10 * kGranule);
+    for (int i = 0; i < count; ++i) {
+      Layer layer;
+      for (const Bytes bytes : {60 * kKiB, 20 * kKiB, 80 * kKiB, 80 * kKiB}) {
+        layer.small.push_back(make(64));
+        layer.weights.push_back(make(bytes));
+        layer.small.push_back(make(32));
+      }
+      layers.push_back(layer);
+    }
+  }
+
+  // One pass that adds `tokens` to what the caches hold.
+  void pass(Bench& bench, Bytes cached, Bytes tokens) {
+    const driver::Stream stream = bench.stream(0);
+    const auto temporary = [&](Bytes bytes) { return bench.make(bytes, stream, ++next); };
+    const Bytes row = 16 * tokens;
+    Tensor x = temporary(row);
+    bench.work(stream, {&table}, {&x}, ++next);
+    for (Layer& layer : layers) {
+      for (std::size_t k = 0; k < layer.weights.size(); ++k) {
+        Tensor y = temporary(row * (k == 2 ? 4 : 1));
+        bench.work(stream, {&x, &layer.small[2 * k]}, {&y}, ++next);
+        bench.work(stream, {&y, &layer.weights[k], &layer.small[2 * k + 1]}, {&y}, ++next);
+        if (k == 0) {
+          for (Tensor* cache : {&layer.keys, &layer.values}) {
+            Tensor longer = temporary(16 * (cached + tokens));
+            if (cached > 0) {
+              bench.work(stream, {&y, cache}, {&longer}, ++next);
+              bench.drop(*cache);
+            } else {
+              bench.work(stream, {&y}, {&longer}, ++next);
+            }
+            *cache = longer;
+          }
+          bench.work(stream, {&y, &layer.keys, &layer.values}, {&y}, ++next);
+        }
+        if (k == 2) {
+          for (int i = 0; i < 7; ++i) {
+            Tensor z = temporary(row * 4);
+            bench.work(stream, {&y}, {&z}, ++next);
+            bench.drop(y);
+            y = z;
+          }
+        }
+        bench.work(stream, {&y}, {&x}, ++next);
+        bench.drop(y);
+      }
+    }
+    Tensor logits = temporary(4096);
+    bench.work(stream, {&x, &table}, {&logits}, ++next);
+    bench.drop(logits);
+    bench.drop(x);
+    REQUIRE_OK(bench.device().synchronize(stream));
+  }
+
+  void forget(Bench& bench) {
+    for (Layer& layer : layers) {
+      bench.drop(layer.keys);
+      bench.drop(layer.values);
+    }
+  }
+
+  std::uint64_t next = 1;
+};
+
+TEST_CASE("program: generation is planned, round after round") {
+  Bench bench({.budget = 110 * kGranule});
+  Generator model(bench, 32);
+  auto before = bench.program().pager().stats().counters;
+  for (int round = 0; round < 4; ++round) {
+    for (int token = 0; token < 16; ++token) {
+      model.pass(bench, token == 0 ? 0 : 128 + static_cast<Bytes>(token) - 1, token == 0 ? 128 : 1);
+      const auto now = bench.program().pager().stats().counters;
+      MESSAGE(round, " ", token, " demanded ", now.demanded_pages - before.demanded_pages, " pre ",
+              now.prefetched_pages - before.prefetched_pages, " mismatches ",
+              now.mismatches - before.mismatches, " plans ", now.plans - before.plans);
+      before = now;
+    }
+    model.forget(bench);
+  }
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: what fits is resident, and nothing is announced or moved") {
   Bench bench({.budget = 200 * kGranule});
   Network network(bench, 12, 3 * kGranule + 512);
