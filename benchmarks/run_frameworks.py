@@ -4,8 +4,8 @@
     python benchmarks/run_frameworks.py --output benchmarks/results/run/frameworks.json
 
 Each runs plainly, plainly again, and under half of the bytes that it says it needs; what it prints
-as digests has to be the same, if it is the same between the plain runs.  Losses that are not are
-compared as numbers. The operators of PyTorch's own tests run under a budget that their weights fill.
+as digests has to be the same, if it is so in the plain runs; losses that are not are
+compared as numbers. The operators of PyTorch's own tests run under a budget that is always full.
 """
 
 from __future__ import annotations
