@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -38,10 +39,11 @@ def link_speed() -> float:
         return device.measure_link(1 << 30, 5)[0]
 
 
-def run(command: list[str], seconds: float) -> dict[str, Any]:
+def run(command: list[str], seconds: float, more: dict[str, str] | None = None) -> dict[str, Any]:
+    environ = os.environ | (more or {})
     begin = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environ)
     except subprocess.TimeoutExpired:
         return {"error": f"not over after {seconds:.0f} s"}
     found: dict[str, Any] = {"seconds": round(time.monotonic() - begin, 1)}

@@ -23,6 +23,7 @@
 #include "engine/recorder.hpp"
 #include "engine/resident_set.hpp"
 #include "engine/stall_profile.hpp"
+#include "policy/learning/known_orders.hpp"
 #include "policy/learning/period.hpp"
 
 namespace penstock::engine {
@@ -160,6 +161,10 @@ class Pager {
   void iteration_ends();
   Status doubt();
   [[nodiscard]] SlotId others_within(std::size_t uses) const;
+  [[nodiscard]] bool tells(const Page& page) const;
+  void joins(Page& page, bool of_use);
+  void not_hot(Page& page);
+  Status recognise();
   Status copy_pinned(const Range& range, Addr address, Bytes bytes, bool in);
 
   std::mutex mutex_;
@@ -187,11 +192,13 @@ class Pager {
   std::vector<Group> groups_;
   std::uint64_t announced_ = 0;
   policy::learning::Period period_;
+  policy::learning::KnownOrders known_;
   std::map<std::vector<PageId>, UseId> interned_;
   std::size_t next_try_ = 0;  // of a period that was found and not worth a plan
   std::int64_t strayed_ = 0;  // how far the program has left the plan
   SlotId reserve_ = 0;        // slots that the plan leaves to pages it does not know
   SlotId stolen_ = 0;         // how many it should have left beyond that
+  SlotId hot_ = 0;            // pages that join group after group
   bool followed_ = false;     // this iteration went by the plan so far
   int proven_ = 0;            // how many before it did, one after the other
   std::vector<PageId> touched_, fresh_, planned_;  // kept for their capacity

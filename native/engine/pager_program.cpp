@@ -7,8 +7,9 @@
 // is, a cache that is copied to a new place for every token is not.  Work that touches settled
 // pages for the first time in its group begins a use, and with it a new group; the uses in their
 // order are what is learned and planned.  Other pages (activations) are brought in when they are
-// touched and stay until room is short: they live in slots that the plan leaves to them.  Marks are
-// recorded once a group, not once a launch.
+// touched and stay until room is short: they live in slots that the plan leaves to them.  So do
+// pages that tell nothing of the order, see tells().  Marks are recorded once a group, not once a
+// launch.
 #include <algorithm>
 #include <string>
 
@@ -89,6 +90,7 @@ Status Pager::discard(Addr address, Bytes bytes) {
     if (!page.backed) continue;
     PENSTOCK_TRY(residents_.drop(id));
     table_.take_host(page);
+    not_hot(page);
     page.backed = false;
   }
   return {};
@@ -107,6 +109,7 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
   for (PageId id = first; id <= last; ++id) {
     Page& page = table_.page(id);
     page.live += delta;
+    page.changed = period_.fed();
     page.settled = page.settled && page.live > 0;
   }
 }
@@ -177,7 +180,7 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bo
       const Page& page = table_.page(id);
       if (page.group == static_cast<std::int32_t>(index)) continue;
       fresh_.push_back(id);
-      if (page.settled_at == announced_) planned_.push_back(id);
+      if (page.settled_at == announced_ && tells(page)) planned_.push_back(id);
     }
   };
   look();
@@ -249,15 +252,16 @@ Status Pager::bring_in(std::size_t index) {
   for (const PageId id : fresh_) {
     Page& page = table_.page(id);
     ++counters_.page_uses;
+    const bool of_use = use >= 0 && std::binary_search(planned_.begin(), planned_.end(), id);
+    joins(page, of_use);
     if (page.slot != kNoSlot) {
       ++counters_.page_hits;
-    } else if (use >= 0 && std::binary_search(planned_.begin(), planned_.end(), id)) {
+    } else if (of_use) {
       PENSTOCK_TRY(demand(id));
     } else {
       PENSTOCK_TRY(demand_other(id));
     }
     residents_.slot(page.slot).stamp = clock_;
-    page.other = period_.fed();
     add_mark(arrivals_, page.ready);
   }
   return wait_for(arrivals_, use, group.stream);

@@ -17,7 +17,7 @@ constexpr std::uint32_t kSettled = 2;
 // A hundred pages or more.  What comes and goes costs a mapping a page, 150 to 300 us while kernels
 // run, as much as copying 8 to 16 MiB.
 Bytes page_for(Bytes budget, Bytes granularity) {
-  const Bytes wanted = std::bit_floor(std::max<Bytes>(budget / 96, 1));
+  const Bytes wanted = std::bit_floor(std::max<Bytes>(budget / 192, 1));
   return std::max(granularity, std::clamp<Bytes>(wanted, 2 * kMiB, 16 * kMiB));
 }
 

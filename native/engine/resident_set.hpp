@@ -41,11 +41,7 @@ class ResidentSet {
   // few microseconds between copies.
   ResidentSet(driver::Driver& driver, ChunkPool& pool, PageTable& table, Counters& counters,
               std::size_t streams)
-      : driver_(driver),
-        pool_(pool),
-        table_(table),
-        counters_(counters),
-        in_(streams) {}
+      : driver_(driver), pool_(pool), table_(table), counters_(counters), in_(streams) {}
   ~ResidentSet();
   ResidentSet(const ResidentSet&) = delete;
   ResidentSet& operator=(const ResidentSet&) = delete;
@@ -82,9 +78,8 @@ class ResidentSet {
   Status map_run(PageId first, std::span<const SlotId> into);
   Status copy_in(PageId first, std::size_t count, driver::Stream stream);
   Status unmap_page(PageId id);
-  // The driver maps one chunk at so many addresses and no more.  Half of those that evicted pages
-  // keep at this one are given up; whether there were any.
-  bool spare_mappings(Slot& slot);
+  // The slot's chunk at this address; evicted pages give up theirs to it if they must.
+  Status map_to(Slot& target, Addr address);
   static Result<bool> is_over(const Page& page);  // nothing on the device reaches it any more
   void forget_mapping(PageId id);
 

@@ -26,6 +26,7 @@ struct ProgramOptions {
   std::uint32_t max_delay_us = 0;
   std::int64_t fail_at_call = 0;
   Bytes capacity = 64 * kMiB;
+  std::int32_t most_mappings = 0;
 };
 
 class PagedProgram {
@@ -37,6 +38,7 @@ class PagedProgram {
     host.seed = options.seed;
     host.max_delay_us = options.max_delay_us;
     host.fail_at_call = options.fail_at_call;
+    host.most_mappings = options.most_mappings;
     auto opened = driver::open_host_driver(host);
     if (opened.ok()) device_ = std::move(opened).value();
   }

@@ -230,6 +230,18 @@ TEST_CASE("pager: a failure at any driver call is a clean error and leaves nothi
 }
 
 #if !defined(__SANITIZE_THREAD__)
+TEST_CASE("pager: a chunk that the driver maps no more gives up the addresses of evicted pages") {
+  for (const int most : {1, 2, 3}) {
+    CAPTURE(most);
+    PagedProgram program(
+        {.budget = 9 * kGranule, .seed = 3, .max_delay_us = 100, .most_mappings = most});
+    REQUIRE_OK(program.open());
+    for (int round = 0; round < 6; ++round) REQUIRE_OK(program.sweep());
+    CHECK(settled_wrong(program) == 0);
+    CHECK(program.pager().stats().counters.unmap_calls > 0);
+  }
+}
+
 TEST_CASE("pager: strict safety unmaps, so that a stray access is fatal") {
   const pid_t child = fork();
   REQUIRE(child >= 0);

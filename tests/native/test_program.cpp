@@ -167,6 +167,128 @@ struct Network {
   }
 };
 
+// A language model as it generates: weights of several sizes and small ones beside them, and a
+// cache of keys and values a layer that is copied to a longer place for every token.
+struct Generator {
+  struct Layer {
+    std::vector<Tensor> weights, small;
+    Tensor keys, values;
+  };
+  Tensor table;
+  std::vector<Layer> layers;
+
+  Generator(Bench& bench, int count) {
+    const auto make = [&](Bytes bytes) { return bench.make(bytes, bench.stream(0), ++next); };
+    table = make(10 * kGranule);
+    for (int i = 0; i < count; ++i) {
+      Layer layer;
+      for (const Bytes bytes : {60 * kKiB, 20 * kKiB, 80 * kKiB, 80 * kKiB}) {
+        layer.small.push_back(make(64));
+        layer.weights.push_back(make(bytes));
+        layer.small.push_back(make(32));
+      }
+      layers.push_back(layer);
+    }
+  }
+
+  // One pass that adds `tokens` to what the caches hold.
+  void pass(Bench& bench, Bytes cached, Bytes tokens) {
+    const driver::Stream stream = bench.stream(0);
+    const auto temporary = [&](Bytes bytes) { return bench.make(bytes, stream, ++next); };
+    const Bytes row = 16 * tokens;
+    Tensor x = temporary(row);
+    bench.work(stream, {&table}, {&x}, ++next);
+    for (Layer& layer : layers) {
+      for (std::size_t k = 0; k < layer.weights.size(); ++k) {
+        Tensor y = temporary(row * (k == 2 ? 4 : 1));
+        bench.work(stream, {&x, &layer.small[2 * k]}, {&y}, ++next);
+        bench.work(stream, {&y, &layer.weights[k], &layer.small[2 * k + 1]}, {&y}, ++next);
+        if (k == 0) {
+          for (Tensor* cache : {&layer.keys, &layer.values}) {
+            Tensor longer = temporary(16 * (cached + tokens));
+            if (cached > 0) {
+              bench.work(stream, {&y, cache}, {&longer}, ++next);
+              bench.drop(*cache);
+            } else {
+              bench.work(stream, {&y}, {&longer}, ++next);
+            }
+            *cache = longer;
+          }
+          bench.work(stream, {&y, &layer.keys, &layer.values}, {&y}, ++next);
+        }
+        if (k == 2) {
+          for (int i = 0; i < 7; ++i) {
+            Tensor z = temporary(row * 4);
+            bench.work(stream, {&y}, {&z}, ++next);
+            bench.drop(y);
+            y = z;
+          }
+        }
+        bench.work(stream, {&y}, {&x}, ++next);
+        bench.drop(y);
+      }
+    }
+    Tensor logits = temporary(4096);
+    bench.work(stream, {&x, &table}, {&logits}, ++next);
+    bench.drop(logits);
+    bench.drop(x);
+    REQUIRE_OK(bench.device().synchronize(stream));
+  }
+
+  void forget(Bench& bench) {
+    for (Layer& layer : layers) {
+      bench.drop(layer.keys);
+      bench.drop(layer.values);
+    }
+  }
+
+  std::uint64_t next = 1;
+};
+
+TEST_CASE("program: generation is planned, round after round") {
+  Bench bench({.budget = 110 * kGranule});
+  Generator model(bench, 32);
+  const auto counters = [&] { return bench.program().pager().stats().counters; };
+  auto before = counters();
+  for (int round = 0; round < 3; ++round) {
+    for (int token = 0; token < 16; ++token) {
+      model.pass(bench, token == 0 ? 0 : 128 + static_cast<Bytes>(token) - 1, token == 0 ? 128 : 1);
+      if (round == 0 && token == 3) before = counters();
+    }
+    model.forget(bench);
+  }
+  const auto after = counters();
+  CHECK(before.plans > 0);
+  CHECK(after.mismatches - before.mismatches <= 8);
+  CHECK(after.demanded_pages - before.demanded_pages <= 16);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: a phase that was planned before is planned again when it comes back") {
+  Bench bench({});
+  Network network(bench, 20, 2 * kGranule + 8192);
+  const std::vector<Tensor> all = network.weights;
+  const auto phase = [&](int stride, int rounds) {
+    network.weights.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      network.weights.push_back(all[i * static_cast<std::size_t>(stride) % all.size()]);
+    }
+    for (int i = 0; i < rounds; ++i) network.forward(bench, kGranule / 2);
+  };
+  const auto demanded = [&] { return bench.program().pager().stats().counters.demanded_pages; };
+  phase(1, 8);
+  auto before = demanded();
+  phase(3, 8);
+  const auto learning = demanded() - before;
+  phase(1, 8);
+  before = demanded();
+  phase(3, 8);  // a round is 40 pages: learned anew it costs two rounds of them
+  CHECK(demanded() - before < learning / 2);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: what fits is resident, and nothing is announced or moved") {
   Bench bench({.budget = 200 * kGranule});
   Network network(bench, 12, 3 * kGranule + 512);
@@ -204,7 +326,8 @@ TEST_CASE("program: a sweep beyond the budget is learned, and then moves what th
   }
 }
 
-TEST_CASE("program: evicted pages stay mapped once the program is known, until it does what is new") {
+TEST_CASE(
+    "program: evicted pages stay mapped once the program is known, until it does what is new") {
   for (const Evicted evicted : {Evicted::kProven, Evicted::kUnmapped}) {
     CAPTURE(static_cast<int>(evicted));
     Bench bench({.evicted = evicted});
@@ -262,7 +385,10 @@ TEST_CASE("program: evicted pages stay mapped once the program is known, until i
 TEST_CASE("program: no word is wrong in random work on several streams") {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     CAPTURE(seed);
-    Bench bench({.streams = 3, .evicted = static_cast<Evicted>(seed % 3), .seed = seed, .max_delay_us = 150});
+    Bench bench({.streams = 3,
+                 .evicted = static_cast<Evicted>(seed % 3),
+                 .seed = seed,
+                 .max_delay_us = 150});
     std::mt19937_64 random(seed);
     std::vector<Tensor> live;
     for (int i = 0; i < 900; ++i) {
