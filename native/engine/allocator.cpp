@@ -19,6 +19,8 @@ using policy::packing::Request;
 
 namespace {
 
+constexpr Bytes kMostBytes = Bytes{1} << 60;  // of a request
+
 Status check_options(const driver::DeviceInfo& info, const AllocatorOptions& options) {
   if (!info.virtual_memory) {
     return {Code::kUnsupported, text(info.name,
@@ -69,6 +71,7 @@ Result<Addr> Allocator::allocate(Bytes size, driver::Stream stream) {
   const std::uint64_t context = context_of(AllocationEvent::kAlloc);
   const std::lock_guard lock(mutex_);
   if (!pending_.empty()) PENSTOCK_TRY(collect(false));
+  if (size > kMostBytes) return out_of_memory(size);  // rounding up could make it nothing
   PENSTOCK_ASSIGN(const std::uint32_t index, pool_for(stream, size));
   Pool& pool = pools_[index];
   const Request request{.bytes = size, .tag = clock_.tag(stream)};

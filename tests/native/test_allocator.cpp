@@ -363,6 +363,11 @@ TEST_CASE("allocator: out of memory names the numbers, and the allocator goes on
   CHECK(machine.allocator->allocate(6 * kGranule, machine.streams[0]).ok());
   CHECK(machine.allocator->free(12345).code() == Code::kInvalidArgument);
   CHECK(machine.allocator->stats().out_of_memory == 1);
+  // Rounded up, these would be nothing.
+  for (const Bytes bytes : {~Bytes{0}, ~Bytes{0} - 500}) {
+    CHECK(machine.allocator->allocate(bytes, machine.streams[0]).status().code() ==
+          Code::kOutOfMemory);
+  }
   machine.close();
 }
 
