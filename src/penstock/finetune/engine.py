@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who runs a step: the contract, and the engine of one GPU.
+
+Every engine takes the same batch and gives the same loss; forward, backward and AdamW are torch's.
+`distributed` has the engines of several processes, `zero` DeepSpeed's.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from penstock.runner.device import RunDevice
+
+from .data import Batch
+from .model import make_optimizer
+from .request import Request
+
+
+class Engine:
+    """The engine of one GPU with everything resident; others change what differs.
+
+    Args:
+        request: A checked request.
+        model: On its device, in training mode.
+        device: Where it runs.
+    """
+
+    rank = 0
+    world = 1
+
+    def __init__(self, request: Request, model: nn.Module, device: RunDevice) -> None:
+        self.request = request
+        self.model = model
+        self.device = device
+        self.optimizer = self._make_optimizer()
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        return make_optimizer(self.model, self.request.learning_rate)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """bf16 for what gains by it, where weights are fp32."""
+        if self.request.dtype != "mixed":
+            return nullcontext()
+        return torch.autocast(self.device.torch_device.type, dtype=torch.bfloat16)
+
+    def loss_of(self, batch: Batch) -> Tensor:
+        """Mean cross entropy of the next token."""
+        with self.autocast():
+            output = self.model(input_ids=batch.tokens, labels=batch.labels, use_cache=False)
+        loss: Tensor = output.loss
+        return loss
+
+    def step(self, batch: Batch) -> Tensor:
+        """Forward, backward, update; the loss before the update, a scalar on the device."""
+        loss = self.loss_of(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    @torch.no_grad()
+    def evaluate(self, batches: list[Batch]) -> float:
+        """The mean loss of a token over these batches; dropout is off, nothing is drawn."""
+        self.model.eval()
+        total = torch.zeros((), dtype=torch.float64)
+        count = 0
+        for batch in batches:
+            placed = batch.to(self.device.torch_device)
+            predicted = placed.count - len(placed.tokens)  # the first token has nothing before it
+            total += self.loss_of(placed).double().cpu() * predicted
+            count += predicted
+        self.model.train()
+        return float(total) / max(1, count)
+
+    def recover(self) -> None:
+        """After a step that ran out of memory: let go of what it had made."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def alive(self) -> list[Tensor]:
+        """Tensors on the device that outlive a step, and are not the pager's."""
+        states = [
+            value
+            for state in self.optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, Tensor)
+        ]
+        return [*self.model.parameters(), *self.model.buffers(), *states]
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of the pager; empty where none serves."""
+        return {}
+
+    def close(self) -> None:
+        """Give back what is not freed by itself."""

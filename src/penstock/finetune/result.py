@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of a fine-tune, as JSON gives it: the keys that scripts rely on, then what helps.
+
+The first ten keys keep their names and meanings; `SCHEMA_VERSION` counts changes to the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from penstock._version import __version__
+
+from .loop import Loop
+from .memory import MemoryFigures
+from .model import Plan
+from .request import Request
+
+SCHEMA_VERSION = 1
+
+
+def document(request: Request, plan: Plan, loop: Loop, memory: MemoryFigures) -> dict[str, Any]:
+    """Put the result together.
+
+    Returns:
+        Sizes in bytes, times in ms; lists have one entry a step, those before a resume included.
+        Of several processes memory is the largest of all, `ranks` has each one's.
+    """
+    history = loop.history
+    engine, device = loop.engine, loop.engine.device
+    parameters = list(engine.model.parameters())
+    return {
+        "model": plan.name,
+        "strategy": request.strategy,
+        "allocator": request.allocator,
+        "loss": history.loss,
+        "step_ms": history.step_ms,
+        "peak_requested_bytes": memory.requested,
+        "peak_active_bytes": memory.active,
+        "peak_reserved_bytes": memory.reserved,
+        "utilisation": memory.utilisation,
+        "tokens_per_second": history.tokens_per_second,
+        "schema_version": SCHEMA_VERSION,
+        "version": __version__,
+        "torch": torch.__version__,
+        "device": device.name,
+        "device_name": device.label,
+        "engine": request.engine,
+        "gpus": request.gpus,
+        "memory_figures": memory.source,
+        "memory": "paged" if request.paged else "resident",
+        "batch": loop.batch,
+        "seq_len": request.longest(plan.positions),
+        "lengths": request.lengths,
+        "data": request.data,
+        "dtype": request.dtype,
+        "lr": request.learning_rate,
+        "seed": request.seed,
+        "steps": history.done,
+        "timed_from": history.timed_from,
+        "resumed_at": history.resumed_at,
+        "median_step_ms": history.median_ms,
+        "step_tokens": history.tokens,
+        "step_shapes": [list(shape) for shape in history.shape],
+        "evaluations": [{"step": step, "loss": loss} for step, loss in history.evaluations],
+        "parameters": sum(each.numel() for each in parameters),
+        "trained_parameters": sum(each.numel() for each in parameters if each.requires_grad),
+        "peak_device_bytes": memory.device,
+        "bytes_in": history.bytes_in,
+        "bytes_out": history.bytes_out,
+        "memory_over_time": asdict(memory.curve),
+        "counters": engine.stats(),
+    }
