@@ -21,8 +21,8 @@ from .common import Output, need_extra, verb
 
 MORE = (
     "Also: --memory auto|paged|resident, --lengths fixed|varied, --data-field NAME, "
-    "--eval-every N, --eval-data FILE, --lr X, --lora-rank N, --dtype mixed|float32|bfloat16, --seed N "
-    "(docs/finetune.md)."
+    "--eval-every N, --eval-data FILE, --lr X, --lora-rank N, --dtype mixed|float32|bfloat16, "
+    "--seed N (docs/finetune.md)."
 )
 
 
@@ -83,7 +83,12 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
     from penstock.finetune import allocators
 
     allocators.apply(request)
-    from penstock.finetune.session import train
+    if request.engine == "single":
+        from penstock.finetune.session import train
 
-    result = train(request, progress=Progress(sys.stderr))
+        result = train(request, progress=Progress(sys.stderr))
+    else:
+        from penstock.finetune.launch import launch
+
+        result = launch(request, stream=sys.stderr, verbose=settings.verbose)
     output.emit(result, lambda: print_result(result))

@@ -7,7 +7,9 @@ Every engine takes the same batch and gives the same loss; forward, backward and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +20,9 @@ from penstock.runner.device import RunDevice
 from .data import Batch
 from .model import make_optimizer
 from .request import Request
+from .weights import load_weights, save_weights
+
+OPTIMIZER = "optimizer.pt"
 
 
 class Engine:
@@ -29,13 +34,13 @@ class Engine:
         device: Where it runs.
     """
 
-    rank = 0
-    world = 1
-
     def __init__(self, request: Request, model: nn.Module, device: RunDevice) -> None:
         self.request = request
         self.model = model
+        self.forward: Any = model
         self.device = device
+        # Shown the gradients when the backward pass is over: DDP makes them out of sight.
+        self.look: Callable[[Iterable[Tensor]], None] = lambda tensors: None
         self.optimizer = self._make_optimizer()
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
@@ -50,7 +55,7 @@ class Engine:
     def loss_of(self, batch: Batch) -> Tensor:
         """Mean cross entropy of the next token."""
         with self.autocast():
-            output = self.model(input_ids=batch.tokens, labels=batch.labels, use_cache=False)
+            output = self.forward(input_ids=batch.tokens, labels=batch.labels, use_cache=False)
         loss: Tensor = output.loss
         return loss
 
@@ -58,6 +63,7 @@ class Engine:
         """Forward, backward, update; the loss before the update, a scalar on the device."""
         loss = self.loss_of(batch)
         loss.backward()  # type: ignore[no-untyped-call]
+        self.look(each.grad for each in self.model.parameters() if each.grad is not None)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss.detach()
@@ -89,6 +95,18 @@ class Engine:
             if isinstance(value, Tensor)
         ]
         return [*self.model.parameters(), *self.model.buffers(), *states]
+
+    def save(self, folder: Path) -> None:
+        """Write weights and optimizer state into a folder that is there."""
+        save_weights(self.model, folder, adapters=self.request.ways.lora)
+        torch.save(self.optimizer.state_dict(), folder / OPTIMIZER)
+
+    def load(self, folder: Path) -> None:
+        """Read them back."""
+        load_weights(self.model, folder, adapters=self.request.ways.lora)
+        place = self.device.torch_device
+        state = torch.load(folder / OPTIMIZER, map_location=place, weights_only=True)
+        self.optimizer.load_state_dict(state)
 
     def stats(self) -> dict[str, Any]:
         """Counters of the pager; empty where none serves."""

@@ -73,6 +73,8 @@ def weight_dtype(request: Request) -> torch.dtype:
     """The dtype that the model's own weights are kept in."""
     if request.dtype == "float32":
         return torch.float32
+    if request.zero is not None:  # DeepSpeed keeps fp32 masters of its own
+        return torch.bfloat16
     # Weights that nobody trains are only ever read in bf16 under autocast.
     if request.dtype == "mixed" and not request.ways.lora:
         return torch.float32
@@ -90,7 +92,13 @@ def build_model(request: Request, plan: Plan, device: torch.device) -> nn.Module
     model.config.use_cache = False
     ways = request.ways
     if ways.recompute:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        # DeepSpeed swaps parameters out of saved tensors, which the other way of recomputing
+        # takes for a change of shape.
+        reentrant = request.zero == 3
+        options = {"use_reentrant": reentrant}
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+        if reentrant:
+            model.enable_input_require_grads()
     if ways.lora:
         model = _with_adapters(model, request.lora_rank, device)
     trained: nn.Module = model.train()

@@ -21,14 +21,17 @@ from .request import Request
 SCHEMA_VERSION = 1
 
 
-def document(request: Request, plan: Plan, loop: Loop, memory: MemoryFigures) -> dict[str, Any]:
+def document(
+    request: Request, plan: Plan, loop: Loop, ranks: list[MemoryFigures]
+) -> dict[str, Any]:
     """Put the result together.
 
     Returns:
         Sizes in bytes, times in ms; lists have one entry a step, those before a resume included.
-        Of several processes memory is the largest of all, `ranks` has each one's.
+        Of several processes memory is that of the one that reserved most; `ranks` has them all.
     """
     history = loop.history
+    memory = max(ranks, key=lambda each: each.reserved)
     engine, device = loop.engine, loop.engine.device
     parameters = list(engine.model.parameters())
     return {
@@ -70,6 +73,17 @@ def document(request: Request, plan: Plan, loop: Loop, memory: MemoryFigures) ->
         "peak_device_bytes": memory.device,
         "bytes_in": history.bytes_in,
         "bytes_out": history.bytes_out,
+        "ranks": [_peaks(each) for each in ranks],
         "memory_over_time": asdict(memory.curve),
         "counters": engine.stats(),
+    }
+
+
+def _peaks(memory: MemoryFigures) -> dict[str, Any]:
+    return {
+        "peak_requested_bytes": memory.requested,
+        "peak_active_bytes": memory.active,
+        "peak_reserved_bytes": memory.reserved,
+        "utilisation": memory.utilisation,
+        "peak_device_bytes": memory.device,
     }

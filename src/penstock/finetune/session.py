@@ -18,8 +18,9 @@ from penstock.report.progress import Progress
 from penstock.runner.device import RunDevice, choose_device
 
 from . import allocators
+from .checkpoint import Store
 from .data import Source
-from .engine import Engine
+from .engines import check_engine, make_engine
 from .group import Group
 from .loop import Loop
 from .memory import CudaMeter, Meter, ReplayMeter
@@ -52,9 +53,13 @@ class _Session:
 
     def __init__(self, request: Request, progress: Progress, group: Group) -> None:
         _quiet()
+        check_engine(request)
         self.request, self.progress, self.group = request, progress, group
         self.plan: Plan = plan_model(request)
         self.source: Source = open_source(request, self.plan)
+        self.store = Store(request, group) if request.checkpoint is not None else None
+        if self.store is not None:
+            self.store.prepare()
         allocators.install(request, local_rank=group.local_rank)
         self.device: RunDevice = choose_device(request.settings)
 
@@ -62,12 +67,10 @@ class _Session:
         meter = self._meter()
         with self.progress.stage(f"building {self.plan.name}", 1) as advance:
             model = build_model(self.request, self.plan, self.device.torch_device)
-            engine = Engine(self.request, model, self.device)
+            engine = make_engine(self.request, model, self.device, self.group)
             advance(1)
         try:
             torch.manual_seed(self.request.seed + 1 + self.group.rank)
-            if isinstance(meter, ReplayMeter):
-                meter.adopt(engine.alive())
             loop = Loop(
                 self.request,
                 engine,
@@ -77,10 +80,21 @@ class _Session:
                 self.progress,
                 self.request.batch,
             )
+            if self.store is not None:
+                loop.history = self.store.load(engine)
+                loop.save = lambda: self._save(loop)
+            if isinstance(meter, ReplayMeter):
+                meter.adopt(engine.alive())
+                engine.look = meter.adopt
             loop.run()
-            return document(self.request, self.plan, loop, meter.figures())
+            ranks = self.group.gather(meter.figures())
+            return document(self.request, self.plan, loop, ranks)
         finally:
             engine.close()
+
+    def _save(self, loop: Loop) -> None:
+        assert self.store is not None
+        self.store.save(loop.engine, loop.history)
 
     def _meter(self) -> Meter:
         if self.device.is_cuda:
