@@ -23,9 +23,9 @@ from penstock import config
 from penstock.errors import UsageError
 from penstock.host import check_host_memory, memory_sizes
 from penstock.native import Device, Pager
-from penstock.units import MIB, format_bytes, parse_size
+from penstock.units import parse_size
 
-from ..attached import Attached, open_device, refuse_attached, unless_auto
+from ..attached import open_device, refuse_attached, unless_auto
 from ..attachment import Attachment
 from ..layout import Block
 from ..store import BlockStore, Loader

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The units of training: a module that owns tensors, what it reads, and which parameters are
-updated with it.
+"""The units of training: modules that own tensors, with what they read and what is updated there.
 
 A unit has three uses. *forward* and *backward* read its blocks; *update* reads and writes the
 blocks of its parameters together with their optimizer state. A parameter that several modules own
