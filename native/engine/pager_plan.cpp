@@ -63,25 +63,37 @@ Status Pager::adopt(policy::Plan plan) {
   for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).release = -1;
   std::vector<UseId> order = cursor_.order();
   cursor_.adopt(std::move(plan), std::move(order), sequence_);
-  // Bring in what is to stay, unless something in use is in its place: then its next use will.
-  std::vector<policy::Kept> kept = cursor_.plan().kept;
-  std::sort(kept.begin(), kept.end(),
-            [](const policy::Kept& a, const policy::Kept& b) { return a.page < b.page; });
+  // Bring in what is to stay, and what the end of an iteration would have brought in for this one,
+  // unless something in use is in its place: then its next use will.
+  struct Stay {
+    PageId page;
+    SlotId slot;
+    std::int64_t release;
+  };
+  std::vector<Stay> stays;
+  for (const policy::Kept& kept : cursor_.plan().kept) {
+    stays.push_back({kept.page, kept.slot, kForEver});
+  }
+  for (const policy::Load& load : cursor_.plan().loads) {
+    if (load.last < load.first) stays.push_back({load.page, load.slot, load.last});
+  }
+  std::sort(stays.begin(), stays.end(),
+            [](const Stay& a, const Stay& b) { return a.page < b.page; });
   std::vector<SlotId> run;
-  for (std::size_t i = 0; i < kept.size();) {
-    const PageId first = kept[i].page;
+  for (std::size_t i = 0; i < stays.size();) {
+    const PageId first = stays[i].page;
     run.clear();
     Bytes bytes = 0;
-    while (i < kept.size() && kept[i].page == first + static_cast<PageId>(run.size())) {
-      const Page& page = table_.page(kept[i].page);
-      const Slot& slot = residents_.slot(kept[i].slot);
+    while (i < stays.size() && stays[i].page == first + static_cast<PageId>(run.size())) {
+      const Page& page = table_.page(stays[i].page);
+      const Slot& slot = residents_.slot(stays[i].slot);
       const bool occupied = slot.page != kNoPage && table_.page(slot.page).active > 0;
       if (page.slot != kNoSlot || occupied || page.range != table_.page(first).range ||
           bytes + page.bytes > options_.max_copy_bytes) {
         break;
       }
       bytes += page.bytes;
-      run.push_back(kept[i++].slot);
+      run.push_back(stays[i++].slot);
     }
     if (run.empty()) {
       ++i;
@@ -90,9 +102,9 @@ Status Pager::adopt(policy::Plan plan) {
     PENSTOCK_TRY(residents_.place(first, run));
     counters_.prefetched_pages += run.size();
   }
-  for (const policy::Kept& stay : cursor_.plan().kept) {
+  for (const Stay& stay : stays) {
     const SlotId slot = table_.page(stay.page).slot;
-    if (slot != kNoSlot) residents_.slot(slot).release = kForEver;
+    if (slot != kNoSlot) residents_.slot(slot).release = stay.release;
   }
   return {};
 }

@@ -22,6 +22,7 @@ from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
 from .attached import Attached, open_device, refuse_attached, unless_auto
+from .contracts import Hooks
 from .layout import Block
 from .store import BlockStore, Loader
 from .uses import UseHooks
@@ -143,7 +144,7 @@ class Attachment(Attached[Pager]):
         )
         return pager, BlockStore(blocks, pager, self.torch_device)
 
-    def _make_hooks(self, blocks: list[Block]) -> UseHooks:
+    def _make_hooks(self, blocks: list[Block]) -> Hooks:
         strict = self._safety == "strict"
         return UseHooks(self.model, blocks, self.pager, self._stream, always_watch=strict)
 

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock.attach_training: train a model whose weights and optimizer state exceed the budget.
+
+Weights and optimizer state move into blocks, as with attach(). A parameter is updated in backward,
+as soon as its gradient is whole: its weights are there, its state comes in for it, and the gradient
+is freed at once, so gradients never exist all together. optimizer.step() then finds nothing left to
+do but what backward could not. The results are those of the same updates with everything resident,
+bit for bit.
+
+Thread rule: one thread at a time runs the model; autograd's own threads are fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from penstock import config
+from penstock.errors import UsageError
+from penstock.host import check_host_memory, memory_sizes
+from penstock.native import Device, Pager
+from penstock.units import parse_size
+
+from ..attached import open_device, refuse_attached, unless_auto
+from ..attachment import Attachment
+from ..layout import Block
+from ..store import BlockStore, Loader
+from .state import StateStore
+from .units import Unit, make_units
+from .update import Update
+from .uses import TrainingUses, in_backward
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+SETTLING_STEPS = 4  # the first steps may still load kernels and grow workspaces
+
+
+def attach_training(
+    model: nn.Module,
+    optimizer: Optimizer,
+    *,
+    gpu_memory: int | str | None = None,
+    device: str | torch.device | None = None,
+    load: Loader | None = None,
+    chunk_size: int | str | None = None,
+    look_ahead: int | str | None = None,
+    safety: str | None = None,
+    host_memory: int | str | None = None,
+    emulated: dict[str, int] | None = None,
+) -> TrainingAttachment:
+    """Page a model's parameters and its optimizer's state, to train it in less device memory.
+
+    The training loop stays as it is: forward, backward, optimizer.step(), zero_grad(). What is
+    left out is decided by PENSTOCK_* variables, then by penstock.toml, then by the default.
+
+    Args:
+        model: Any module; on the CPU, on the device, or on "meta" (then `load` fills it).
+        optimizer: A torch optimizer over its parameters whose update of one needs that one alone
+            (AdamW, SGD, Adafactor, ...); its state, if it has any, moves too.
+        gpu_memory: The budget of device memory for everything, activations included: bytes,
+            "9GiB" or "80%" of the device; default 90 % of what is free.
+        device: "auto" (CUDA where there is one), "cuda", "cuda:N" or "emulated".
+        load: Called as load(name, destination) once for each tensor of a model on "meta", with a
+            CPU tensor of its shape and dtype to fill.
+        chunk_size: The unit of paging; default from the model's size, 2 to 32 MiB.
+        look_ahead: Bytes wanted in flight beyond the running module's own; default from the
+            model's size, about the state of one layer.
+        safety: "normal", or "strict": every operator is checked, and evicted blocks are unmapped
+            at once.
+        host_memory: Most host memory to use; default what is available.
+        emulated: Options of the emulated GPU: capacity, granularity, seed, max_delay_us, ...
+
+    Returns:
+        The attachment; its detach() gives an ordinary model and optimizer back.
+
+    Raises:
+        OutOfMemory: If the budget or the host cannot hold what must be held.
+        UsageError: If an argument makes no sense, the optimizer needs all gradients at once, or
+            the model is attached already.
+        EnvironmentProblem: If the device is not there.
+    """
+    refuse_attached(model)
+    arguments = {
+        "gpu_memory": gpu_memory,
+        "device": device,
+        "chunk_size": chunk_size,
+        "look_ahead": look_ahead,
+        "safety": safety,
+        "host_memory": host_memory,
+    }
+    settings = config.load(arguments=arguments)
+    update = Update(optimizer)
+    options = config.emulated_options(settings) if emulated is None else emulated
+    opened, torch_device = open_device(settings.device, options)
+    try:
+        return TrainingAttachment(
+            model,
+            update,
+            opened,
+            torch_device,
+            gpu_memory=unless_auto(settings.gpu_memory),
+            load=load,
+            chunk_size=unless_auto(settings.chunk_size),
+            look_ahead=unless_auto(settings.look_ahead),
+            safety=settings.safety,
+            host_memory=unless_auto(settings.host_memory),
+        )
+    except BaseException:
+        opened.close()
+        raise
+
+
+class TrainingAttachment(Attachment):
+    """A model in training whose blocks Penstock pages. Made by attach_training().
+
+    Attributes:
+        optimizer: The attached optimizer.
+        steps: Optimizer steps so far.
+    """
+
+    hooks: TrainingUses
+
+    def __init__(
+        self,
+        model: nn.Module,
+        update: Update,
+        device: Device,
+        torch_device: torch.device,
+        **more: Any,
+    ) -> None:
+        self._update = update
+        self.optimizer = update.optimizer
+        self.steps = 0
+        self._host_limit: int | None = None
+        self._units: list[Unit] = []
+        self._unit_of: dict[int, Unit] = {}
+        self._ready: list[nn.Parameter] = []  # of units without paged blocks
+        self._deferred: list[Unit] = []
+        self._updated: set[int] = set()
+        self._failed_in_update = False
+        super().__init__(model, device, torch_device, **more)
+
+    # ---- Making ----------------------------------------------------------------------------
+
+    def _tables_may_stay(self) -> bool:
+        return False  # the update writes all of a table, and the host's memory is slow to write
+
+    def _place(self, blocks: list[Block]) -> tuple[Pager, BlockStore]:
+        self._before = [(slot, slot.tensor) for block in blocks for slot in block.slots]
+        return super()._place(blocks)
+
+    def _make_hooks(self, blocks: list[Block]) -> TrainingUses:
+        made = {
+            id(before): slot.tensor
+            for slot, before in self._before
+            if slot.tensor is not before and isinstance(slot.tensor, nn.Parameter)
+        }
+        if made:  # parameters on "meta" have been made anew
+            self._update.replace(made)
+        del self._before
+        trained = {id(parameter) for parameter in self._update.parameters()}
+        self._units = make_units(self.model, blocks, trained)
+        self._unit_of = {id(p): unit for unit in self._units for p in unit.parameters}
+        if not self._unit_of:
+            raise UsageError("the optimizer updates no parameter of this model")
+        self._state = StateStore(
+            self._update, self._units, self.pager, self.torch_device, self._stream, self._state_fits
+        )
+        return TrainingUses(
+            self.model,
+            self._units,
+            blocks,
+            self.pager,
+            self._stream,
+            grow=self._grow,
+            backward_ends=self._backward_ends,
+            always_watch=self._safety == "strict",
+        )
+
+    def _state_fits(self, nbytes: int) -> None:
+        check_host_memory(nbytes, limit=self._host_limit)
+
+    def _check_host(self, blocks: list[Block], host: int | str | None) -> None:
+        super()._check_host(blocks, host)
+        if host is not None:
+            sizes = memory_sizes()
+            limit = parse_size(host, total=sizes[0] if sizes else None)
+            self._host_limit = max(0, limit - self.weight_bytes)
+
+    def _hook(self) -> None:
+        super()._hook()
+        for unit in self._units:
+            for parameter in unit.parameters:
+                self._handles.append(
+                    parameter.register_post_accumulate_grad_hook(self._gradient_is_whole)
+                )
+        optimizer = self.optimizer
+        self._handles += [
+            optimizer.register_step_pre_hook(lambda *_: self._before_step()),
+            optimizer.register_step_post_hook(lambda *_: self._after_step()),
+        ]
+
+    # ---- Room ------------------------------------------------------------------------------
+
+    def _grow(self, error: Exception) -> None:
+        """Uses that nest need more room than was known; only in the first iterations."""
+        room = self.pager.stats()["budget"]
+        most = self.budget - self._room.reserved()
+        wanted = min(room + max(self._look_ahead, room // 4, self._grain), most)
+        if wanted < room + self._grain:
+            raise error
+        self.pager.resize(wanted)
+        self._room.limit_torch(wanted)
+
+    def _stand_down(self) -> None:
+        """Never: what an undeclared update writes would not be known to have changed."""
+
+    # ---- Forward ---------------------------------------------------------------------------
+
+    def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        if in_backward():
+            return  # the root itself is being recomputed
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        size = sum(tensor.numel() for tensor in tensors)
+        if size > self._largest_input:
+            self._largest_input = size
+            if self._settled:
+                self._settled = False
+                self._make_room()
+        self.hooks.pass_begins()
+        self._passing = True
+
+    def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
+        if not self._passing or in_backward():
+            return
+        self._passing = False
+        self.hooks.pass_ends()
+        self.passes += 1
+        if not torch.is_grad_enabled():
+            self.pager.iteration()
+            return
+
+        def enter(gradients: Any) -> None:
+            self.hooks.enter_backward()
+
+        for value in tree_leaves(dict(output) if isinstance(output, Mapping) else output):
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+                value.grad_fn.register_prehook(enter)
+
+    # ---- Backward and update ---------------------------------------------------------------
+
+    def _gradient_is_whole(self, parameter: torch.Tensor) -> None:
+        self.hooks.enter_backward()
+        unit = self._unit_of[id(parameter)]
+        if self.hooks.nested_backward() and unit.calls > 1:
+            # Recomputation by a backward pass within this one: there may be more to add.
+            if unit not in self._deferred:
+                self._deferred.append(unit)
+            return
+        if id(parameter) in self._updated:
+            raise UsageError(
+                "backward ran twice over the same parameters before optimizer.step(), and the "
+                "first pass has updated them already",
+                remedy="with attachment.accumulate(): around all but the last backward",
+            )
+        if all(p.grad is not None for p in unit.parameters):
+            if unit.own:
+                self._step([unit])
+            else:
+                self._ready += unit.parameters
+
+    def _step(self, units: list[Unit]) -> None:
+        """Update the units' parameters that have gradients."""
+        for unit in units:
+            some = [p for p in unit.parameters if p.grad is not None]
+            if not some:
+                continue
+            some += self._ready
+            self._ready = []
+            with self.hooks.updating(unit):
+                self._update(some)
+                moved = self._state.adopt(unit)
+            if moved:
+                pieces = [(p.address, p.nbytes) for p in self._state.pieces_of(unit)]
+                self.hooks.define_update(unit, pieces)
+            self._is_updated(some)
+            self.hooks.close_backward(unit)
+
+    def _is_updated(self, parameters: list[nn.Parameter]) -> None:
+        for parameter in parameters:
+            parameter.grad = None
+            self._updated.add(id(parameter))
+
+    def _backward_ends(self) -> None:
+        """Update what waited for the end, and units of which only a part was used."""
+        self._deferred.clear()
+        self._step([unit for unit in self._units if unit.own])
+        loose = [p for u in self._units if not u.own for p in u.parameters if p.grad is not None]
+        if loose:
+            self._ready = []
+            self._update(loose)
+            self._is_updated(loose)
+
+    def _before_step(self) -> None:
+        if getattr(self.optimizer, "grad_scale", None) is not None:
+            raise UsageError(
+                "gradients scaled by a GradScaler cannot be updated in backward",
+                remedy="autocast to torch.bfloat16, which needs no scaler",
+            )
+        self._backward_ends()
+
+    def _after_step(self) -> None:
+        self.hooks.iteration_ends()
+        self._updated.clear()
+        self.steps += 1
+        self.pager.iteration()
+        settling = not self._settled or self.steps <= SETTLING_STEPS
+        if settling or self._room.reserved() != self._reserved:
+            self._settle()
+
+    # ---- The rest --------------------------------------------------------------------------
+
+    def detach(self, *, keep: bool = True) -> nn.Module:
+        """Give an ordinary model and optimizer back, on the CPU, with the current content.
+
+        Args:
+            keep: Whether the content is wanted. Without it the model's tensors are left empty and
+                the optimizer's state is dropped.
+        """
+        if self._pager is not None:
+            self.hooks.abandon()
+            if self._room.cuda:
+                torch.cuda.synchronize(self.torch_device)
+            self._state.move_out(keep=keep)
+        return super().detach(keep=keep)
