@@ -23,6 +23,7 @@ from .engine import Engine
 from .group import Group
 from .history import History
 from .request import Request
+from .weights import copy_tokenizer
 
 STATE = "state.json"
 FORMAT = 1
@@ -103,6 +104,8 @@ class Store:
             partial.mkdir()
         self._group.wait()
         engine.save(partial)
+        if self._group.leads and self._request.shape is None:
+            copy_tokenizer(Path(self._request.model), partial)
         random = {"cpu": torch.get_rng_state()}
         if engine.device.is_cuda:
             random["cuda"] = torch.cuda.get_rng_state(engine.device.torch_device)

@@ -51,6 +51,9 @@ class Source(Protocol):
     def batch(self, step: int, size: int, rank: int = 0, world: int = 1) -> Batch:
         """What rank `rank` of `world` trains on in step `step`: `size` sequences, on the CPU."""
 
+    def longest(self, size: int) -> Batch:
+        """The batch that needs the most memory."""
+
     def held_out(self, size: int) -> list[Batch]:
         """What evaluations are made on, in batches of `size`."""
 
@@ -87,6 +90,10 @@ class Synthetic:
         first = (step * world + rank) * size
         return collate([self._sequence(f"{first + row}") for row in range(size)])
 
+    def longest(self, size: int) -> Batch:
+        """Every sequence as long as any may be."""
+        return collate([self._tokens(self._longest, row) for row in range(size)])
+
     def held_out(self, size: int) -> list[Batch]:
         """Sequences that no step has."""
         sequences = [self._sequence(f"held out {row}") for row in range(HELD_OUT)]
@@ -98,7 +105,10 @@ class Synthetic:
         if self._varied:
             share = _MEDIAN * draw.lognormvariate(0.0, _SPREAD)
             length = max(2, min(length, round(share * length)))
-        generator = torch.Generator().manual_seed(draw.getrandbits(62))
+        return self._tokens(length, draw.getrandbits(62))
+
+    def _tokens(self, length: int, seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
         return (torch.rand(length, generator=generator).pow(4) * (self._vocabulary - 1)).long()
 
 
@@ -128,6 +138,11 @@ class Texts:
             epoch, at = divmod(place, len(self._sequences))
             picked.append(self._sequences[self._order(epoch)[at]])
         return collate(picked)
+
+    def longest(self, size: int) -> Batch:
+        """The longest of the file, again and again where it has fewer."""
+        ordered = sorted(self._sequences, key=len, reverse=True)[:size]
+        return collate([ordered[row % len(ordered)] for row in range(size)])
 
     def held_out(self, size: int) -> list[Batch]:
         """The evaluation file."""

@@ -9,18 +9,18 @@ allocations of the tensors are recorded and replayed, and `source` says "replaye
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from penstock.native.replay import Replayed, replay
 from penstock.runner.device import MemoryWatch, RunDevice
-from penstock.units import format_bytes
+from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # What torch's allocators round a block up to.
 ROUNDING = 512
+# The least that an allocator takes of a device.
+SMALLEST = 2 * MIB
 # Points of a replayed curve.
 POINTS = 200
 # Events after which nothing more is recorded: 100 MB of them, thousands of steps of a small model.
@@ -105,8 +107,9 @@ class CudaMeter:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the peaks so far; the driver's figure goes on."""
+        """Forget the peaks so far."""
         torch.cuda.empty_cache()
+        self._watch.restart()
         torch.cuda.reset_peak_memory_stats(self._device.torch_device)
         self._peaks = {"requested_bytes": 0, "active_bytes": 0, "reserved_bytes": 0}
         self._curve = Curve()
@@ -212,3 +215,47 @@ class ReplayMeter:
         sizes = (trace.size.astype(np.int64) + ROUNDING - 1) // ROUNDING * ROUNDING
         change = np.where(trace.op == 0, sizes, np.where(trace.op == 2, -sizes, 0))
         return int(np.cumsum(change).max(initial=0))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The budget of a run on the emulated GPU, which nothing but a replay holds it to.
+
+    Attributes:
+        bytes: Device memory for everything.
+        pager: Bytes of it that the pager needs at least: its largest layer, with its state.
+        meter: Makes a meter with nothing recorded.
+    """
+
+    bytes: int
+    pager: int
+    meter: Callable[[], ReplayMeter]
+
+    def holds(self, meter: ReplayMeter) -> bool:
+        """Whether what was recorded fits.
+
+        Beside the pager it is enough that the bytes fit: its chunks may be smaller than those that
+        an allocator takes, so that a tiny model can be paged at all.
+        """
+        if self.pager:
+            peak: int = meter.replayed().figures["peak_requested_bytes"]
+            return peak <= self.bytes - self.pager
+        if self.bytes < SMALLEST:
+            return False
+        return meter.replayed(capacity=self.bytes).failed_event is None
+
+
+def largest_layer_bytes(model: nn.Module) -> int:
+    """Bytes of one module's own weights and of AdamW's state of them: the least to be there."""
+    most = 0
+    for module in model.modules():
+        own = list(module.parameters(recurse=False))
+        most = max(most, sum(each.nbytes * (3 if each.requires_grad else 1) for each in own))
+    return most
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error is what torch, or a library under it, says of a full device."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
+    )

@@ -91,17 +91,19 @@ class AllocationRecorder(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
-                self._born(leaf)
+                self._born(leaf, made_by_torch=True)
         return result
 
-    def _born(self, tensor: Tensor) -> None:
+    def _born(self, tensor: Tensor, *, made_by_torch: bool = False) -> None:
         local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
         if local.device.type != "cpu":
             return
         storage = local.untyped_storage()
         if storage._cdata in self._live or storage.nbytes() == 0:
             return
-        self._add(storage)
+        # What cannot be resized was not allocated by torch: it is a view of the pager's memory.
+        if storage.resizable() or not made_by_torch:
+            self._add(storage)
 
     def _add(self, storage: Any) -> None:
         key = storage._cdata

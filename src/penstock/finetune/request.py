@@ -108,10 +108,15 @@ class Request:
 
     @property
     def paged(self) -> bool:
-        """Whether Penstock's pager serves this run: one GPU, beyond its budget."""
+        """Whether Penstock's pager serves this run: one GPU, beyond its budget.
+
+        A search for the largest batch asks what fits with everything resident, unless O is said.
+        """
         if self.engine != "single" or self.memory == "resident":
             return False
-        return self.memory == "paged" or self.ways.offload or self.has_budget
+        if self.memory == "paged" or self.ways.offload:
+            return True
+        return self.has_budget and not self.find_batch
 
     @property
     def has_budget(self) -> bool:

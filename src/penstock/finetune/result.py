@@ -17,12 +17,17 @@ from .loop import Loop
 from .memory import MemoryFigures
 from .model import Plan
 from .request import Request
+from .search import Found
 
 SCHEMA_VERSION = 1
 
 
 def document(
-    request: Request, plan: Plan, loop: Loop, ranks: list[MemoryFigures]
+    request: Request,
+    plan: Plan,
+    loop: Loop,
+    ranks: list[MemoryFigures],
+    found: Found | None = None,
 ) -> dict[str, Any]:
     """Put the result together.
 
@@ -56,6 +61,8 @@ def document(
         "memory": "paged" if request.paged else "resident",
         "batch": loop.batch,
         "seq_len": request.longest(plan.positions),
+        "largest_batch": found.batch if found else None,
+        "tries": found.tries if found else [],
         "lengths": request.lengths,
         "data": request.data,
         "dtype": request.dtype,

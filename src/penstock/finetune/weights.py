@@ -38,10 +38,8 @@ def load_weights(model: nn.Module, folder: Path, *, adapters: bool) -> None:
     set_peft_model_state_dict(model, load_file(folder / ADAPTERS))
 
 
-def copy_tokenizer(source: Path | None, folder: Path) -> None:
+def copy_tokenizer(source: Path, folder: Path) -> None:
     """Put the tokenizer of the checkpoint that was tuned beside the weights."""
-    if source is None:
-        return
     for pattern in _TOKENIZER_FILES:
         for file in source.glob(pattern):
             shutil.copy(file, folder / file.name)
