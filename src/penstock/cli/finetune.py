@@ -80,6 +80,8 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
     need_extra("transformers", "finetune")
     if request.ways.lora:
         need_extra("peft", "finetune")
+    if request.zero is not None:
+        need_extra("deepspeed", "deepspeed")
     from penstock.finetune import allocators
 
     allocators.apply(request)

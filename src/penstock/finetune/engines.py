@@ -3,34 +3,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 from torch import nn
 
-from penstock.errors import EnvironmentProblem
 from penstock.runner.device import RunDevice
 
 from .engine import Engine
 from .group import Group
 from .request import Request
-
-
-def check_engine(request: Request) -> None:
-    """Refuse an engine that is not installed, before anything is built.
-
-    Raises:
-        EnvironmentProblem: With the extra that brings it.
-    """
-    if request.zero is not None and importlib.util.find_spec("deepspeed") is None:
-        raise EnvironmentProblem(
-            "--zero needs deepspeed, which is not installed",
-            remedy="pip install 'penstock[finetune,deepspeed]', or --fsdp",
-        )
-    if request.paged and importlib.util.find_spec("penstock.torch.training") is None:
-        raise EnvironmentProblem(
-            "this build has no pager for training: neither O nor --gpu-memory on one GPU",
-            remedy="--memory resident with --gpu-memory, or --fsdp",
-        )
 
 
 def make_engine(request: Request, model: nn.Module, device: RunDevice, group: Group) -> Engine:

@@ -8,7 +8,6 @@ is closed before `train` is left; a result exists only of a whole run.
 from __future__ import annotations
 
 import gc
-import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
+from transformers.utils import logging as transformers_logging
 
 from penstock.config import allocator_options
 from penstock.errors import OutOfMemory, UsageError
@@ -27,7 +27,7 @@ from . import allocators
 from .checkpoint import Store
 from .data import Source
 from .engine import Engine
-from .engines import check_engine, make_engine
+from .engines import make_engine
 from .group import Group
 from .loop import Loop
 from .memory import Budget, CudaMeter, Meter, ReplayMeter, largest_layer_bytes, out_of_memory
@@ -69,7 +69,6 @@ class _Session:
 
     def __init__(self, request: Request, progress: Progress, group: Group) -> None:
         _quiet()
-        check_engine(request)
         self.request, self.progress, self.group = request, progress, group
         self.plan: Plan = plan_model(request)
         self.source: Source = open_source(request, self.plan)
@@ -204,4 +203,5 @@ class _Session:
 def _quiet() -> None:
     """What transformers says of its own future is not about this run."""
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()

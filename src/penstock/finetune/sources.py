@@ -21,6 +21,8 @@ from .data import Source, Synthetic, Texts
 from .model import Plan
 from .request import SYNTHETIC, Request
 
+_VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken")
+
 
 def open_source(request: Request, plan: Plan) -> Source:
     """The sequences that the request means.
@@ -50,7 +52,11 @@ def _open_tokenizer(plan: Plan) -> Any:
     """The checkpoint's own tokenizer."""
     from transformers import AutoTokenizer
 
+    assert plan.folder is not None
     try:
+        # Without a vocabulary some classes make a tokenizer that knows nothing.
+        if not any(file for pattern in _VOCABULARIES for file in plan.folder.glob(pattern)):
+            raise FileNotFoundError(plan.folder)
         tokenizer = AutoTokenizer.from_pretrained(plan.folder, local_files_only=True)
         size = len(tokenizer)
     except Exception as error:  # each kind of tokenizer fails in its own way

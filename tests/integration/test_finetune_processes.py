@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``penstock finetune`` in processes of its own: killed and run again, two at once, compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.main import main
+
+TINY = ["--model", "tiny", "--device", "emulated", "--seq-len", "16", "--lr", "1e-3"]
+WAIT_S = 90.0
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
+def result_of(capsys, *arguments):
+    """Run the verb in this process, several of its own if it starts them."""
+    code = main([*map(str, arguments), "--json"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return json.loads(captured.out)
+
+
+def refused(capsys, code, *arguments):
+    assert main([*map(str, arguments)]) == code
+    err = capsys.readouterr().err
+    return err[err.index("error: ") :]
+
+
+def test_killed_in_the_middle_a_rerun_goes_on(capsys, tmp_path):
+    work = ["finetune", *TINY, "--batch", "2", "--steps", "400", "--checkpoint", "here"]
+    work += ["--save-every", "2", "--resume"]
+    process = subprocess.Popen([sys.executable, "-m", "penstock", *work], stderr=subprocess.DEVNULL)
+    begin = time.monotonic()
+    while not list((tmp_path / "here").glob("step-*")):
+        assert process.poll() is None
+        assert time.monotonic() - begin < WAIT_S
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    done = int(max((tmp_path / "here").glob("step-*")).name.removeprefix("step-"))
+    assert done < 400
+    steps = str(done + 3)
+    work[work.index("400")] = steps
+    resumed = result_of(capsys, *work)
+    whole = result_of(capsys, "finetune", *TINY, "--batch", "2", "--steps", steps)
+    assert resumed["resumed_at"] == done
+    assert resumed["loss"] == whole["loss"]
+
+
+def test_two_processes_give_the_losses_of_one_and_go_on_from_a_checkpoint(capsys):
+    # Without dropout, which every process draws for itself, two halves of a batch are the batch.
+    alone = result_of(
+        capsys, "finetune", *TINY, "--batch", "4", "--steps", "3", "--dtype", "float32"
+    )
+    two = [*TINY, "--batch", "2", "--gpus", "2", "--dtype", "float32", "--allocator", "native"]
+    copied = result_of(capsys, "finetune", *two, "--steps", "3")
+    saving = [*two, "--fsdp", "--strategy", "R", "--checkpoint", "here", "--resume"]
+    sharded = result_of(capsys, "finetune", *saving, "--steps", "2")
+    resumed = result_of(capsys, "finetune", *saving, "--steps", "3")
+    assert copied["engine"] == "ddp"
+    assert resumed["resumed_at"] == 2
+    assert resumed["loss"][:2] == sharded["loss"]
+    assert resumed["loss"] == pytest.approx(copied["loss"], abs=1e-4)
+    assert copied["loss"] == pytest.approx(alone["loss"], abs=0.05)
+    assert len(copied["ranks"]) == 2
+    assert copied["step_tokens"] == [64, 64, 64]
+    # Each process holds half of what is trained, and of the optimizer's state.
+    assert resumed["peak_requested_bytes"] < 0.75 * copied["peak_requested_bytes"]
+
+
+def test_an_error_of_a_process_is_the_errors_own(capsys, tmp_path):
+    (tmp_path / "bare").mkdir()
+    work = ["--device", "emulated", "--gpus", "2", "--model", tmp_path / "bare"]
+    error = refused(capsys, 1, "finetune", *work)
+    assert error.startswith(f"error: {tmp_path}/bare holds no config.json\n  try: the folder of")
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    work = [*TINY, "--batch", "2", "--gpus", "2", "--steps", "4000", "--save-every", "1"]
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "finetune", *work, "--checkpoint", "here"],
+        stderr=subprocess.DEVNULL,
+    )
+    begin = time.monotonic()
+    while not list((tmp_path / "here").glob("step-*")):
+        assert parent.poll() is None
+        assert time.monotonic() - begin < WAIT_S
+        time.sleep(0.05)
+    children = processes_in(tmp_path)
+    assert len(children) >= 3  # torchrun and its two, beside the parent
+    parent.kill()
+    parent.wait()
+    while processes_in(tmp_path):
+        assert time.monotonic() - begin < WAIT_S
+        time.sleep(0.05)
+
+
+def processes_in(folder):
+    """Processes whose working folder it is, without this one."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if os.readlink(entry / "cwd") == str(folder) and (entry / "exe").exists():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_a_comparison_is_a_table_json_and_a_page(capsys, tmp_path):
+    work = ["compare", "finetune", *TINY, "--batch", "4", "--steps", "3", "--lengths", "varied"]
+    assert (
+        main([*work, "--allocators", "native,stitch", "--report", "a.html", "--json", "a.json"])
+        == 0
+    )
+    out = capsys.readouterr().out
+    assert re.search(r"^native .*  nothing$", out, re.MULTILINE)
+    assert re.search(r"^stitch .*  nothing$", out, re.MULTILINE)
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert [row["name"] for row in document["rows"]] == ["native", "stitch"]
+    assert [row["loss_difference"] for row in document["rows"]] == [0.0, 0.0]
+    page = (tmp_path / "a.html").read_text()
+    assert page.count("<svg") == 4
+    data = re.search(r'<script type="application/json" id="data">(.*)</script>', page).group(1)
+    assert json.loads(data) == document
+    assert not re.search(r'(src|href)="', page)
+
+
+def test_a_setting_that_does_not_fit_is_a_row(capsys):
+    work = ["compare", "finetune", *TINY, "--batch", "8", "--steps", "2", "--memory", "resident"]
+    document = result_of(capsys, *work, "--budgets", "2MiB,64MiB")
+    small, large = document["rows"]
+    assert small["exit_code"] == 4
+    assert "does not fit into a budget of 2MiB" in small["error"]
+    assert small["result"] is None
+    assert large["exit_code"] == 0
+    assert large["result"]["peak_reserved_bytes"] > 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing cannot be compared"),
+        (["gpt"], "'gpt' cannot be compared"),
+        (["finetune", "--allocators", "best"], "'best' is unknown"),
+        (["finetune", "--budgets", "lots"], "--budgets"),
+        (["finetune", "--allocator", "native"], "is what is compared"),
+        (["finetune", "--bach", "3"], "No such option"),
+    ],
+)
+def test_comparisons_that_make_no_sense(arguments, said, capsys):
+    assert said in refused(capsys, 2, "compare", *arguments)
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(capsys, tmp_path):
+    error = refused(capsys, 1, "compare", "finetune", "--report", tmp_path / "no" / "a.html")
+    assert "--report" in error
