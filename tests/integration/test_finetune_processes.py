@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import main
+from penstock.models.checkpoint import shipped_checkpoint
 
 TINY = ["--model", "tiny", "--device", "emulated", "--seq-len", "16", "--lr", "1e-3"]
 WAIT_S = 90.0
@@ -60,32 +63,27 @@ def test_killed_in_the_middle_a_rerun_goes_on(capsys, tmp_path):
     assert resumed["loss"] == whole["loss"]
 
 
-def test_two_processes_give_the_losses_of_one_and_go_on_from_a_checkpoint(capsys):
-    # Without dropout, which every process draws for itself, two halves of a batch are the batch.
-    alone = result_of(
-        capsys, "finetune", *TINY, "--batch", "4", "--steps", "3", "--dtype", "float32"
-    )
-    two = [*TINY, "--batch", "2", "--gpus", "2", "--dtype", "float32", "--allocator", "native"]
-    copied = result_of(capsys, "finetune", *two, "--steps", "3")
-    saving = [*two, "--fsdp", "--strategy", "R", "--checkpoint", "here", "--resume"]
-    sharded = result_of(capsys, "finetune", *saving, "--steps", "2")
-    resumed = result_of(capsys, "finetune", *saving, "--steps", "3")
-    assert copied["engine"] == "ddp"
-    assert resumed["resumed_at"] == 2
-    assert resumed["loss"][:2] == sharded["loss"]
-    assert resumed["loss"] == pytest.approx(copied["loss"], abs=1e-4)
-    assert copied["loss"] == pytest.approx(alone["loss"], abs=0.05)
-    assert len(copied["ranks"]) == 2
-    assert copied["step_tokens"] == [64, 64, 64]
+def test_two_processes_give_the_losses_of_one_and_go_on_from_a_checkpoint(capsys, tmp_path):
+    work = [*TINY, "--dtype", "float32", "--allocator", "native", "--strategy", "R"]
+    # GPT-2 has dropout, which every process would draw for itself: without it two halves of a
+    # batch are the batch.
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    config = json.loads((shipped_checkpoint() / "config.json").read_text())
+    config |= {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    shutil.copy(shipped_checkpoint() / "model.safetensors", folder)
+    work[work.index("tiny")] = str(folder)
+    alone = result_of(capsys, "finetune", *work, "--batch", "4", "--steps", "3")
+    two = [*work, "--batch", "2", "--gpus", "2", "--fsdp", "--checkpoint", "here", "--resume"]
+    shared = result_of(capsys, "finetune", *two, "--steps", "2")
+    resumed = result_of(capsys, "finetune", *two, "--steps", "3")
+    assert (resumed["resumed_at"], resumed["engine"], len(resumed["ranks"])) == (2, "fsdp", 2)
+    assert resumed["loss"][:2] == shared["loss"]
+    assert resumed["loss"] == pytest.approx(alone["loss"], abs=1e-4)
+    assert resumed["step_tokens"] == alone["step_tokens"] == [64, 64, 64]
     # Each process holds half of what is trained, and of the optimizer's state.
-    assert resumed["peak_requested_bytes"] < 0.75 * copied["peak_requested_bytes"]
-
-
-def test_an_error_of_a_process_is_the_errors_own(capsys, tmp_path):
-    (tmp_path / "bare").mkdir()
-    work = ["--device", "emulated", "--gpus", "2", "--model", tmp_path / "bare"]
-    error = refused(capsys, 1, "finetune", *work)
-    assert error.startswith(f"error: {tmp_path}/bare holds no config.json\n  try: the folder of")
+    assert resumed["peak_requested_bytes"] < 0.75 * alone["peak_requested_bytes"]
 
 
 def test_processes_end_with_the_one_that_started_them(tmp_path):
@@ -122,33 +120,26 @@ def processes_in(folder):
 
 
 def test_a_comparison_is_a_table_json_and_a_page(capsys, tmp_path):
-    work = ["compare", "finetune", *TINY, "--batch", "4", "--steps", "3", "--lengths", "varied"]
-    assert (
-        main([*work, "--allocators", "native,stitch", "--report", "a.html", "--json", "a.json"])
-        == 0
-    )
+    work = ["finetune", "--model", "tiny", "--device", "emulated", "--seq-len", "128"]
+    work += ["--batch", "16", "--steps", "2", "--lengths", "varied", "--memory", "resident"]
+    work += ["--strategy", "R"]
+    settings = ["--allocators", "native,stitch", "--budgets", "32MiB"]
+    files = ["--report", "a.html", "--json", "a.json"]
+    assert main(["compare", *work, *settings, *files]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^native .*  nothing$", out, re.MULTILINE)
-    assert re.search(r"^stitch .*  nothing$", out, re.MULTILINE)
+    # What stitching fits into the budget, PyTorch's own allocator does not.
+    assert re.search(r"^native, 32MiB +exit 4$", out, re.MULTILINE)
+    assert re.search(r"^stitch, 32MiB .*  nothing$", out, re.MULTILINE)
+    assert "\nnative, 32MiB: a step of 16 x 128 tokens does not fit" in out
     document = json.loads((tmp_path / "a.json").read_text())
-    assert [row["name"] for row in document["rows"]] == ["native", "stitch"]
-    assert [row["loss_difference"] for row in document["rows"]] == [0.0, 0.0]
+    native, stitch = document["rows"]
+    assert (native["exit_code"], native["result"]) == (4, None)
+    assert (stitch["exit_code"], stitch["error"]) == (0, None)
+    assert stitch["result"]["peak_reserved_bytes"] <= 32 << 20
     page = (tmp_path / "a.html").read_text()
-    assert page.count("<svg") == 4
     data = re.search(r'<script type="application/json" id="data">(.*)</script>', page).group(1)
     assert json.loads(data) == document
-    assert not re.search(r'(src|href)="', page)
-
-
-def test_a_setting_that_does_not_fit_is_a_row(capsys):
-    work = ["compare", "finetune", *TINY, "--batch", "8", "--steps", "2", "--memory", "resident"]
-    document = result_of(capsys, *work, "--budgets", "2MiB,64MiB")
-    small, large = document["rows"]
-    assert small["exit_code"] == 4
-    assert "does not fit into a budget of 2MiB" in small["error"]
-    assert small["result"] is None
-    assert large["exit_code"] == 0
-    assert large["result"]["peak_reserved_bytes"] > 2 << 20
+    assert native["error"] in html.unescape(page)
 
 
 @pytest.mark.parametrize(

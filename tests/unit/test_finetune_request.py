@@ -67,6 +67,7 @@ def test_an_unknown_model_is_answered_with_the_nearest():
         ({"strategy": "O", "gpus": 2}, "cannot offload"),
         ({"strategy": "O", "zero": 0}, "cannot offload"),
         ({"find_batch": True, "fsdp": True}, "looks on one GPU"),
+        ({"fsdp": True, "settings": Settings(device="cuda:1")}, "CUDA_VISIBLE_DEVICES"),
         ({"resume": True}, "--resume needs a folder"),
         ({"save_every": 5}, "--save-every needs a folder"),
         ({"eval_data": __file__}, "without --eval-every"),

@@ -33,7 +33,7 @@ def variables(request: Request, environ: Mapping[str, str]) -> dict[str, str]:
     return {_VARIABLE: wanted, _OLD_VARIABLE: ""} if wanted != text else {}
 
 
-def install(request: Request, *, local_rank: int = 0) -> None:
+def install(request: Request) -> None:
     """Put the allocator in place, if there is a GPU to allocate on, and cap it.
 
     Where the pager serves, it is the pager that has the budget and limits the allocator.
@@ -52,7 +52,7 @@ def install(request: Request, *, local_rank: int = 0) -> None:
 
         enable(gpu_memory=budget)
     elif budget != "auto":
-        ordinal = int(request.settings.device.partition(":")[2] or local_rank)
+        ordinal = int(request.settings.device.partition(":")[2] or 0)
         total = torch.cuda.get_device_properties(ordinal).total_memory
         share = parse_size(budget, total=total, name="--gpu-memory") / total
         torch.cuda.set_per_process_memory_fraction(min(1.0, share), ordinal)

@@ -55,10 +55,6 @@ def plan_model(request: Request) -> Plan:
         name, folder = shape.name, None
     else:
         folder = Path(request.model)
-        if not (folder / "config.json").is_file():
-            raise FailedError(
-                f"{folder} holds no config.json", remedy="the folder of a Hugging Face checkpoint"
-            )
         try:
             config = AutoConfig.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError) as error:

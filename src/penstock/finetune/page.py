@@ -122,7 +122,7 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def _memory(done: Sequence[tuple[int, Row]]) -> str:
-    series = []
+    series: list[Series] = []
     for number, row in done:
         curve = row["result"]["memory_over_time"]
         seconds = [value / 1e3 for value in curve["ms"]]
@@ -160,7 +160,7 @@ def _utilisation(done: Sequence[tuple[int, Row]]) -> str:
 
 
 def _steps(done: Sequence[tuple[int, Row]]) -> str:
-    series = []
+    series: list[Series] = []
     for number, row in done:
         result = row["result"]
         times = result["step_ms"][result["timed_from"] :]

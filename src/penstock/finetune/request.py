@@ -172,6 +172,11 @@ def checked(request: Request) -> Request:
     shape = request.shape
     if shape is None and not Path(request.model).is_dir():
         raise unknown_model(request.model)
+    if shape is None and not (Path(request.model) / "config.json").is_file():
+        raise FailedError(
+            f"{request.model} holds no config.json",
+            remedy="the folder of a Hugging Face checkpoint",
+        )
     if shape is not None:
         request.longest(shape.positions)
         request = replace(request, model=shape.name)
@@ -224,6 +229,11 @@ def _check_engine(request: Request) -> None:
         raise UsageError(
             f"{request.engine} keeps everything on every GPU and cannot offload",
             remedy="--fsdp, or --zero 1 to 3",
+        )
+    if request.engine != "single" and request.settings.device.startswith("cuda:"):
+        raise UsageError(
+            f"--device {request.settings.device}: {request.engine} takes a GPU for each process",
+            remedy="CUDA_VISIBLE_DEVICES, and --device cuda",
         )
     if request.find_batch and request.engine != "single":
         raise UsageError("--find-batch looks on one GPU", remedy="--gpus 1")

@@ -75,7 +75,7 @@ class _Session:
         self.store = Store(request, group) if request.checkpoint is not None else None
         if self.store is not None:
             self.store.prepare()
-        allocators.install(request, local_rank=group.local_rank)
+        allocators.install(request)
         self.device: RunDevice = choose_device(request.settings)
         if request.find_batch and not self.device.is_cuda and not request.has_budget:
             raise UsageError(

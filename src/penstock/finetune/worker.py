@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ def _train(request: Request) -> dict[str, Any]:
 
     cuda = request.settings.device != "emulated" and torch.cuda.is_available()
     if cuda:
-        allocators.install(request, local_rank=int(os.environ["LOCAL_RANK"]))
+        own = replace(request.settings, device=f"cuda:{os.environ['LOCAL_RANK']}")
+        request = replace(request, settings=own)
+        allocators.install(request)  # before the group touches CUDA
     with joined(cuda=cuda) as group:
         stream: Any = Marked(sys.stderr) if group.leads else None
         return train(request, progress=Progress(stream), group=group)
