@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn import ModuleList
 from torch.utils._pytree import tree_leaves
 
 from penstock import config
@@ -26,10 +27,11 @@ from penstock.native import Device, Pager
 from penstock.units import parse_size
 
 from ..attached import open_device, refuse_attached, unless_auto
-from ..attachment import Attachment
+from ..attachment import Attachment, chunk_size_for
 from ..layout import Block
 from ..store import BlockStore, Loader
 from .state import StateStore
+from .summary import summarize_training
 from .units import Unit, make_units
 from .update import Update
 from .uses import TrainingUses, in_backward
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 SETTLING_STEPS = 4  # the first steps may still load kernels and grow workspaces
+# Of what PyTorch's allocator has reserved: the same step, fragmented otherwise, may need more.
+SLACK = 0.02
+STATE = 2  # AdamW's state, in weights: what sizes are guessed from before the state is there
+LAYERS_AHEAD = 1.25  # of state on its way beyond the running use
+MOST_AHEAD = 1 / 6  # of the budget
 
 
 def attach_training(
@@ -124,6 +131,7 @@ class TrainingAttachment(Attachment):
     """
 
     hooks: TrainingUses
+    _slack = SLACK
 
     def __init__(
         self,
@@ -146,6 +154,26 @@ class TrainingAttachment(Attachment):
         super().__init__(model, device, torch_device, **more)
 
     # ---- Making ----------------------------------------------------------------------------
+
+    def _chunk_size(self) -> int:
+        return chunk_size_for(self._trained_bytes() * STATE + self.weight_bytes)
+
+    def _default_look_ahead(self) -> int:
+        """The state of a layer: while one layer computes, that of the next goes in and out."""
+        lists = [len(module) for module in self.model.modules() if isinstance(module, ModuleList)]
+        layer = STATE * self._trained_bytes() / max([1, *lists])
+        ahead = min(LAYERS_AHEAD * layer, MOST_AHEAD * self.budget)
+        return max(super()._default_look_ahead(), int(ahead))
+
+    def _trained_bytes(self) -> int:
+        trained = {id(parameter): parameter for parameter in self._update.parameters()}
+        return sum(parameter.nbytes for parameter in trained.values())
+
+    def _start_small(self) -> None:
+        if self._room.cuda:  # a model that lay on the device has left its memory to the cache
+            torch.cuda.synchronize(self.torch_device)
+            torch.cuda.empty_cache()
+        super()._start_small()
 
     def _tables_may_stay(self) -> bool:
         return False  # the update writes all of a table, and the host's memory is slow to write
@@ -324,6 +352,19 @@ class TrainingAttachment(Attachment):
             self._settle()
 
     # ---- The rest --------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes of the pager, and what they amount to; see summarize_training."""
+        stats = summarize_training(
+            self.pager.stats(),
+            weights=self.weight_bytes,
+            trained=self._trained_bytes(),
+            state=self._state.nbytes,
+            link=self.link(),
+        )
+        stats.update(gpu_memory_bytes=self.budget, passes=self.passes, steps=self.steps)
+        stats["largest_stall_module"] = self.hooks.name_of(stats["largest_stall_use"])
+        return stats
 
     def detach(self, *, keep: bool = True) -> nn.Module:
         """Give an ordinary model and optimizer back, on the CPU, with the current content.

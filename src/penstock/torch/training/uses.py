@@ -118,11 +118,11 @@ class TrainingUses:
 
     def begin(self, use: int) -> None:
         """A use begins, making room if it needs more than ever before."""
-        try:
-            self._pager.begin(use, self._stream())
-        except MemoryError as error:
-            self._grow(error)
-            self._pager.begin(use, self._stream())
+        while True:
+            try:
+                return self._pager.begin(use, self._stream())
+            except MemoryError as error:
+                self._grow(error)
 
     def end(self, use: int) -> None:
         """A use ends."""
