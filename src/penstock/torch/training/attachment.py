@@ -12,7 +12,8 @@ Thread rule: one thread at a time runs the model; autograd's own threads are fin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +31,7 @@ from ..attached import open_device, refuse_attached, unless_auto
 from ..attachment import Attachment, chunk_size_for
 from ..layout import Block
 from ..store import BlockStore, Loader
+from .gradients import HeldGradients
 from .state import StateStore
 from .summary import summarize_training
 from .units import Unit, make_units
@@ -59,6 +61,8 @@ def attach_training(
     safety: str | None = None,
     host_memory: int | str | None = None,
     emulated: dict[str, int] | None = None,
+    clip_norm: float | None = None,
+    step_in_backward: bool = True,
 ) -> TrainingAttachment:
     """Page a model's parameters and its optimizer's state, to train it in less device memory.
 
@@ -81,6 +85,10 @@ def attach_training(
             at once.
         host_memory: Most host memory to use; default what is available.
         emulated: Options of the emulated GPU: capacity, granularity, seed, max_delay_us, ...
+        clip_norm: Scale all gradients down so that their common 2-norm is at most this, as
+            torch.nn.utils.clip_grad_norm_ does. Gradients are then held, in blocks, until
+            optimizer.step().
+        step_in_backward: Whether to update in backward; if not, gradients are held likewise.
 
     Returns:
         The attachment; its detach() gives an ordinary model and optimizer back.
@@ -102,6 +110,8 @@ def attach_training(
     }
     settings = config.load(arguments=arguments)
     update = Update(optimizer)
+    if clip_norm is not None and not clip_norm > 0:
+        raise UsageError(f"a clip_norm of {clip_norm} leaves nothing", remedy="a number above 0")
     options = config.emulated_options(settings) if emulated is None else emulated
     opened, torch_device = open_device(settings.device, options)
     try:
@@ -116,6 +126,8 @@ def attach_training(
             look_ahead=unless_auto(settings.look_ahead),
             safety=settings.safety,
             host_memory=unless_auto(settings.host_memory),
+            clip_norm=clip_norm,
+            step_in_backward=step_in_backward,
         )
     except BaseException:
         opened.close()
@@ -128,6 +140,7 @@ class TrainingAttachment(Attachment):
     Attributes:
         optimizer: The attached optimizer.
         steps: Optimizer steps so far.
+        grad_norm: With clip_norm, the norm of all gradients before the last step clipped them.
     """
 
     hooks: TrainingUses
@@ -139,18 +152,24 @@ class TrainingAttachment(Attachment):
         update: Update,
         device: Device,
         torch_device: torch.device,
+        *,
+        clip_norm: float | None,
+        step_in_backward: bool,
         **more: Any,
     ) -> None:
         self._update = update
         self.optimizer = update.optimizer
         self.steps = 0
+        self.grad_norm: torch.Tensor | None = None
+        self._clip_norm = clip_norm
+        self._hold = not step_in_backward or clip_norm is not None
+        self._accumulating = False
         self._host_limit: int | None = None
         self._units: list[Unit] = []
         self._unit_of: dict[int, Unit] = {}
         self._ready: list[nn.Parameter] = []  # of units without paged blocks
-        self._deferred: list[Unit] = []
         self._updated: set[int] = set()
-        self._failed_in_update = False
+        self._loaded: dict[nn.Parameter, dict[str, torch.Tensor]] = {}
         super().__init__(model, device, torch_device, **more)
 
     # ---- Making ----------------------------------------------------------------------------
@@ -196,10 +215,7 @@ class TrainingAttachment(Attachment):
         self._unit_of = {id(p): unit for unit in self._units for p in unit.parameters}
         if not self._unit_of:
             raise UsageError("the optimizer updates no parameter of this model")
-        self._state = StateStore(
-            self._update, self._units, self.pager, self.torch_device, self._stream, self._state_fits
-        )
-        return TrainingUses(
+        uses = TrainingUses(
             self.model,
             self._units,
             blocks,
@@ -209,6 +225,11 @@ class TrainingAttachment(Attachment):
             backward_ends=self._backward_ends,
             always_watch=self._safety == "strict",
         )
+        where = (self.pager, self.torch_device)
+        self._state = StateStore(self._update, self._units, uses, *where, self._state_fits)
+        norms = self._clip_norm is not None
+        self._held = HeldGradients(uses, *where, self._state_fits, norms=norms)
+        return uses
 
     def _state_fits(self, nbytes: int) -> None:
         check_host_memory(nbytes, limit=self._host_limit)
@@ -231,7 +252,12 @@ class TrainingAttachment(Attachment):
         self._handles += [
             optimizer.register_step_pre_hook(lambda *_: self._before_step()),
             optimizer.register_step_post_hook(lambda *_: self._after_step()),
+            optimizer.register_state_dict_post_hook(self._give_state),
+            optimizer.register_load_state_dict_pre_hook(self._before_load),
+            optimizer.register_load_state_dict_post_hook(self._after_load),
         ]
+        if any(parameter in optimizer.state for parameter in self._update.parameters()):
+            self._take_state()
 
     # ---- Room ------------------------------------------------------------------------------
 
@@ -286,10 +312,7 @@ class TrainingAttachment(Attachment):
         self.hooks.enter_backward()
         unit = self._unit_of[id(parameter)]
         if self.hooks.nested_backward() and unit.calls > 1:
-            # Recomputation by a backward pass within this one: there may be more to add.
-            if unit not in self._deferred:
-                self._deferred.append(unit)
-            return
+            return  # recomputation by a backward pass within this one: there may be more to add
         if id(parameter) in self._updated:
             raise UsageError(
                 "backward ran twice over the same parameters before optimizer.step(), and the "
@@ -297,27 +320,40 @@ class TrainingAttachment(Attachment):
                 remedy="with attachment.accumulate(): around all but the last backward",
             )
         if all(p.grad is not None for p in unit.parameters):
-            if unit.own:
-                self._step([unit])
-            else:
-                self._ready += unit.parameters
+            self._whole_unit(unit)
 
-    def _step(self, units: list[Unit]) -> None:
-        """Update the units' parameters that have gradients."""
-        for unit in units:
+    def _whole_unit(self, unit: Unit) -> None:
+        """All gradients of the unit that this backward has are there."""
+        if self._hold or self._accumulating:
+            if unit.own:
+                self._held.hold(unit)
+                self.hooks.close_backward(unit)
+        elif unit.own:
+            self._step(unit)
+        else:
+            self._ready += [p for p in unit.parameters if p.grad is not None]
+
+    def _step(self, unit: Unit, scale: torch.Tensor | None = None) -> None:
+        """Update the unit's parameters that have gradients, and those that are ready."""
+        with self._held.given_back(unit):
             some = [p for p in unit.parameters if p.grad is not None]
-            if not some:
-                continue
+            if scale is not None:
+                for parameter in some:
+                    assert parameter.grad is not None
+                    parameter.grad.mul_(scale)
             some += self._ready
             self._ready = []
             with self.hooks.updating(unit):
                 self._update(some)
                 moved = self._state.adopt(unit)
             if moved:
-                pieces = [(p.address, p.nbytes) for p in self._state.pieces_of(unit)]
-                self.hooks.define_update(unit, pieces)
+                self._define_update(unit)
             self._is_updated(some)
-            self.hooks.close_backward(unit)
+        self.hooks.close_backward(unit)
+
+    def _define_update(self, unit: Unit) -> None:
+        pieces = [(piece.address, piece.nbytes) for piece in self._state.pieces_of(unit)]
+        self.hooks.define_update(unit, pieces)
 
     def _is_updated(self, parameters: list[nn.Parameter]) -> None:
         for parameter in parameters:
@@ -325,14 +361,24 @@ class TrainingAttachment(Attachment):
             self._updated.add(id(parameter))
 
     def _backward_ends(self) -> None:
-        """Update what waited for the end, and units of which only a part was used."""
-        self._deferred.clear()
-        self._step([unit for unit in self._units if unit.own])
-        loose = [p for u in self._units if not u.own for p in u.parameters if p.grad is not None]
-        if loose:
-            self._ready = []
-            self._update(loose)
-            self._is_updated(loose)
+        """What waited for the end, and units of which only a part was used."""
+        for unit in self._units:
+            if unit.own and any(p.grad is not None for p in unit.parameters):
+                self._whole_unit(unit)
+        if not self._hold and not self._accumulating:
+            self._step_rest(None)
+
+    def _step_rest(self, scale: torch.Tensor | None) -> None:
+        """Update what stays on the device and has gradients."""
+        self._ready = []
+        rest = [p for u in self._units if not u.own for p in u.parameters if p.grad is not None]
+        if scale is not None:
+            for parameter in rest:
+                assert parameter.grad is not None
+                parameter.grad.mul_(scale)
+        if rest:
+            self._update(rest)
+            self._is_updated(rest)
 
     def _before_step(self) -> None:
         if getattr(self.optimizer, "grad_scale", None) is not None:
@@ -340,7 +386,24 @@ class TrainingAttachment(Attachment):
                 "gradients scaled by a GradScaler cannot be updated in backward",
                 remedy="autocast to torch.bfloat16, which needs no scaler",
             )
-        self._backward_ends()
+        with torch.no_grad():
+            scale = self._scale()
+            for unit in self._units:
+                waits = any(parameter.grad is not None for parameter in unit.parameters)
+                if unit.own and (waits or unit in self._held):
+                    self._step(unit, scale)
+            self._step_rest(scale)
+
+    def _scale(self) -> torch.Tensor | None:
+        """What gradients are multiplied with, by the formula of clip_grad_norm_."""
+        if self._clip_norm is None:
+            return None
+        trained = [p for p in self.model.parameters() if id(p) in self._unit_of]
+        norm = self._held.norm(trained)
+        if norm is None:
+            return None
+        self.grad_norm = norm
+        return torch.clamp(self._clip_norm / (norm + 1e-6), max=1.0)
 
     def _after_step(self) -> None:
         self.hooks.iteration_ends()
@@ -350,6 +413,70 @@ class TrainingAttachment(Attachment):
         settling = not self._settled or self.steps <= SETTLING_STEPS
         if settling or self._room.reserved() != self._reserved:
             self._settle()
+
+    @contextmanager
+    def accumulate(self) -> Iterator[None]:
+        """Backward passes in here add to gradients and update nothing.
+
+        The next backward outside updates with the sums, as does optimizer.step().
+        """
+        before, self._accumulating = self._accumulating, True
+        try:
+            yield
+        finally:
+            self._accumulating = before
+
+    def drop_gradients(self) -> None:
+        """Forget what was accumulated: what zero_grad() is to an ordinary model."""
+        self._held.drop()
+        self.optimizer.zero_grad()
+
+    # ---- The optimizer's state -------------------------------------------------------------
+
+    def _numbered(self, groups: list[dict[str, Any]]) -> dict[int, nn.Parameter]:
+        numbers = [number for group in groups for number in group["params"]]
+        return dict(zip(numbers, self._update.parameters(), strict=False))
+
+    def _give_state(self, optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """state_dict() of the optimizer: tensors on the host in place of paged ones."""
+        self._state.flush()
+        parameters = self._numbered(state_dict["param_groups"])
+        state = {
+            number: {**values, **self._state.host_state(parameters[number])}
+            for number, values in state_dict["state"].items()
+        }
+        return {**state_dict, "state": state}
+
+    def _before_load(self, optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """load_state_dict() would put all state on the device at once: keep what is paged back."""
+        parameters = self._numbered(state_dict["param_groups"])
+        self._loaded, rest = {}, {}
+        for number, values in state_dict["state"].items():
+            parameter = parameters.get(number)
+            large = {
+                key: value
+                for key, value in values.items()
+                if isinstance(value, torch.Tensor) and value.numel() > 1
+            }
+            if parameter is None or not self._state.is_paged(parameter):
+                large = {}
+            else:
+                self._loaded[parameter] = large
+            rest[number] = {key: value for key, value in values.items() if key not in large}
+        return {**state_dict, "state": rest}
+
+    def _after_load(self, optimizer: Any) -> None:
+        for parameter, values in self._loaded.items():
+            self.optimizer.state[parameter].update(values)
+        self._loaded = {}
+        self._take_state()
+
+    def _take_state(self) -> None:
+        """What state there is moves into blocks, a unit at a time."""
+        for unit in self._units:
+            self._state.take(unit)
+            if unit.own:
+                self._define_update(unit)
 
     # ---- The rest --------------------------------------------------------------------------
 
