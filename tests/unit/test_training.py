@@ -1,0 +1,544 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach_training(): the curve, weights and optimizer state of plain training, bit for bit.
+
+Runs on the emulated GPU, whose copies are delayed at random and whose evicted pages hold other
+data or nothing: a use that is not declared shows as a wrong curve or as a crash.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from penstock import attach_training  # noqa: E402
+from penstock.errors import OutOfMemory, UsageError  # noqa: E402
+from penstock.torch.training.summary import least_traffic  # noqa: E402
+from penstock.units import KIB, MIB  # noqa: E402
+
+GRANULE = 64 * KIB
+WIDTH = 96
+
+
+def page(model, optimizer, *, chunks=26, seed=1, **more):
+    """Attach with a budget of `chunks` chunks of 64 KiB, on an emulated GPU that dawdles."""
+    emulated = {"granularity": GRANULE, "capacity": 256 * MIB, "seed": seed, "max_delay_us": 100}
+    more = {"gpu_memory": chunks * GRANULE, "chunk_size": GRANULE, "look_ahead": 2 * GRANULE, **more}
+    return attach_training(model, optimizer, device="emulated", emulated=emulated, **more)
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 3 * WIDTH)
+        self.down = nn.Linear(3 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.relu(self.up(self.norm(x)), inplace=True))
+
+
+class Tower(nn.Module):
+    """Layers between an embedding and a head that share their weight; 1.4 MiB of weights."""
+
+    def __init__(self, layers=5, recompute=None):
+        super().__init__()
+        self.recompute = recompute
+        self.table = nn.Embedding(300, WIDTH)
+        self.layers = nn.ModuleList(Layer() for _ in range(layers))
+        self.head = nn.Linear(WIDTH, 300, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids):
+        x = self.table(ids)
+        if self.recompute == "reentrant":
+            x.requires_grad_()
+        for layer in self.layers:
+            if self.recompute is None:
+                x = layer(x)
+            else:
+                x = checkpoint(layer, x, use_reentrant=self.recompute == "reentrant")
+        return self.head(x)
+
+
+def batches(count=5, size=4):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randint(0, 300, (size, 12), generator=generator) for _ in range(count)]
+
+
+def loss_of(model, ids):
+    logits = model(ids)
+    return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+def train(model, optimizer, data, *, autocast=False, scheduler=None):
+    """The loop that users write."""
+    losses = []
+    for ids in data:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = loss_of(model, ids)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if scheduler is not None:
+            scheduler.step()
+        losses.append(loss.item())
+    return losses
+
+
+def pair(make=Tower, **more):
+    torch.manual_seed(0)
+    model = make(**more)
+    return model, copy.deepcopy(model)
+
+
+def adamw(model, **more):
+    return torch.optim.AdamW(model.parameters(), lr=3e-3, **more)
+
+
+def same_weights(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def same_state(a, b):
+    """Of two optimizers over equal parameters."""
+    left, right = a.state_dict()["state"], b.state_dict()["state"]
+    assert left.keys() == right.keys()
+    for number, values in left.items():
+        assert values.keys() == right[number].keys()
+        for key, value in values.items():
+            other = right[number][key]
+            if not (torch.equal(value, other) if torch.is_tensor(value) else value == other):
+                return False
+    return True
+
+
+OPTIMIZERS = {
+    "adamw fused": lambda p: torch.optim.AdamW(p, lr=3e-3, fused=True),
+    "adamw foreach": lambda p: torch.optim.AdamW(p, lr=3e-3, foreach=True, amsgrad=True),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+    "plain sgd": lambda p: torch.optim.SGD(p, lr=0.05),
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_curve_weights_and_state_are_those_of_plain_training(optimizer):
+    plain, paged = pair()
+    first = OPTIMIZERS[optimizer](plain.parameters())
+    second = OPTIMIZERS[optimizer](paged.parameters())
+    want = train(plain, first, batches())
+    with page(paged, second) as attached:
+        assert train(paged, second, batches()) == want
+        assert attached.stats()["peak_device_bytes"] <= 26 * GRANULE
+        assert all(parameter.grad is None for parameter in paged.parameters())
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
+    assert same_state(first, second)
+    # An ordinary model and optimizer again.
+    assert train(plain, first, batches(2)) == train(paged, second, batches(2))
+
+
+@pytest.mark.parametrize("recompute", [None, "reentrant", "not reentrant"])
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("safety", ["normal", "strict"])
+def test_recomputation_autocast_and_tied_weights(recompute, autocast, safety):
+    plain, paged = pair(recompute=recompute)
+    first, second = adamw(plain), adamw(paged)
+    want = train(plain, first, batches(), autocast=autocast)
+    with page(paged, second, safety=safety):
+        assert train(paged, second, batches(), autocast=autocast) == want
+    assert same_weights(plain, paged)
+
+
+def test_uses_are_complete_without_the_watch(monkeypatch):
+    """After the first iteration nothing watches; evicted pages are unmapped, so a miss is fatal."""
+    plain, paged = pair(recompute="not reentrant")
+    first, second = adamw(plain), adamw(paged)
+    want = train(plain, first, batches(8))
+    with page(paged, second, safety="strict") as attached:
+        monkeypatch.setattr(attached.hooks, "_always_watch", False)
+        assert train(paged, second, batches(8)) == want
+        assert not attached.hooks.watching
+
+
+def test_random_delays_change_nothing():
+    plain, _ = pair(recompute="not reentrant")
+    want = train(copy.deepcopy(plain), adamw(plain), batches(1))
+    for seed in range(6):
+        _, paged = pair(recompute="not reentrant")
+        reference = copy.deepcopy(paged)
+        want = train(reference, adamw(reference), batches(4))
+        optimizer = adamw(paged)
+        with page(paged, optimizer, seed=seed, chunks=22 + 3 * seed):
+            assert train(paged, optimizer, batches(4)) == want
+
+
+@pytest.mark.parametrize("chunks", [24, 40, 56])
+def test_steady_steps_follow_the_plan(chunks):
+    model, _ = pair(recompute="not reentrant")
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=chunks) as attached:
+        train(model, optimizer, batches(6))
+        before = attached.pager.stats()
+        train(model, optimizer, batches(3))
+        after = attached.pager.stats()
+        stats = attached.stats()
+    moved = {key: after[key] - before[key] for key in ("demanded_pages", "plans", "mismatches")}
+    assert moved == {"demanded_pages": 0, "plans": 0, "mismatches": 0}
+    assert after["bytes_in"] - before["bytes_in"] <= 3 * after["planned_bytes_in"]
+    # Pages are large beside these layers, and look-ahead takes some: within a third of the least.
+    assert stats["least_bytes_in"] > 0
+    assert stats["iteration_bytes_in"] <= 1.34 * stats["least_bytes_in"] + 6 * GRANULE
+    assert stats["iteration_bytes_out"] <= stats["iteration_bytes_in"]
+
+
+def test_everything_fits_and_nothing_moves():
+    model, _ = pair()
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=400) as attached:
+        train(model, optimizer, batches(5))
+        stats = attached.stats()
+        assert stats["iteration_bytes_in"] == stats["iteration_bytes_out"] == 0
+        state = optimizer.state_dict()["state"]
+        assert all(float(values["step"]) == 5 for values in state.values())
+
+
+def test_least_traffic():
+    # 10 of weights, all trained, 20 of state.
+    both = {"weights": 10, "trained": 10, "state": 20}
+    assert least_traffic(**both, room=30) == (0, 0)
+    assert least_traffic(**both, room=12) == (18, 18)
+    assert least_traffic(**both, room=4) == (20 + 2 * 6, 20 + 6)
+    # 10 frozen beside 1 trained with 2 of state.
+    assert least_traffic(weights=11, trained=1, state=2, room=5) == (2 + 2 * 6, 2)
+
+
+def test_schedulers_and_groups():
+    plain, paged = pair()
+
+    def make(model):
+        decayed = [p for p in model.parameters() if p.dim() > 1]
+        others = [p for p in model.parameters() if p.dim() <= 1]
+        groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0, "lr": 0.01}]
+        optimizer = torch.optim.AdamW(groups, lr=3e-3)
+        return optimizer, torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=4)
+
+    first, schedule = make(plain)
+    want = train(plain, first, batches(), scheduler=schedule)
+    second, schedule = make(paged)
+    with page(paged, second):
+        assert train(paged, second, batches(), scheduler=schedule) == want
+    assert same_weights(plain, paged)
+
+
+class Meddler(nn.Module):
+    """Reads weights that others own, and its own by halves; one module runs twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(300, WIDTH)
+        self.attention = nn.MultiheadAttention(WIDTH, 4, batch_first=True)
+        self.twice = nn.Linear(WIDTH, WIDTH)
+        self.other = nn.Linear(WIDTH, 2 * WIDTH)
+        self.unused = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, 300)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        x = self.twice(torch.tanh(self.twice(x)))
+        x = nn.functional.linear(x, self.other.weight[:WIDTH]).relu_()
+        return self.head(x)
+
+
+@pytest.mark.parametrize("safety", ["normal", "strict"])
+def test_modules_that_read_what_they_do_not_own(safety):
+    plain, paged = pair(Meddler)
+    first, second = adamw(plain), adamw(paged)
+    want = train(plain, first, batches(6))
+    with page(paged, second, safety=safety):
+        assert train(paged, second, batches(6)) == want
+        assert paged.unused.weight.grad is None
+    assert same_weights(plain, paged)
+
+
+def test_a_loss_that_reads_weights_itself():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+
+    def run(model, optimizer):
+        losses = []
+        for ids in batches(6):
+            loss = loss_of(model, ids) + 0.1 * model.layers[2].up.weight.square().sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    want = run(plain, first)
+    with page(paged, second, chunks=40):
+        assert run(paged, second) == want
+
+
+@pytest.mark.parametrize("in_backward", [True, False])
+def test_accumulation(in_backward):
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    data = batches(8)
+    want = []
+    for start in range(0, 8, 4):
+        for ids in data[start : start + 4]:
+            loss = loss_of(plain, ids) / 4
+            loss.backward()
+            want.append(loss.item())
+        first.step()
+        first.zero_grad()
+    got = []
+    with page(paged, second, chunks=40, step_in_backward=in_backward) as attached:
+        for start in range(0, 8, 4):
+            for ids in data[start : start + 3]:
+                with attached.accumulate():
+                    loss = loss_of(paged, ids) / 4
+                    loss.backward()
+                    got.append(loss.item())
+            loss = loss_of(paged, data[start + 3]) / 4
+            loss.backward()
+            got.append(loss.item())
+            second.step()
+            second.zero_grad()
+    assert got == want
+    assert same_weights(plain, paged)
+    assert same_state(first, second)
+
+
+def test_clipping_by_the_norm_of_all():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    norms, want = [], []
+    for ids in batches():
+        loss = loss_of(plain, ids)
+        loss.backward()
+        norms.append(nn.utils.clip_grad_norm_(plain.parameters(), 0.05).item())
+        first.step()
+        first.zero_grad()
+        want.append(loss.item())
+    with page(paged, second, clip_norm=0.05, chunks=40) as attached:
+        got = []
+        for ids, norm in zip(batches(), norms, strict=True):
+            got += train(paged, second, [ids])
+            assert attached.grad_norm.item() == norm
+    assert min(norms) > 0.05
+    assert got == want
+    assert same_weights(plain, paged)
+
+
+def test_accumulated_gradients_can_be_dropped():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    want = train(plain, first, batches(3))
+    with page(paged, second, chunks=40) as attached:
+        with attached.accumulate():
+            loss_of(paged, batches(9)[8]).backward()
+        attached.drop_gradients()
+        assert train(paged, second, batches(3)) == want
+
+
+def test_checkpoints_go_both_ways():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    train(plain, first, batches(3))
+    with page(paged, second):
+        train(paged, second, batches(3))
+        saved = copy.deepcopy(second.state_dict())
+        weights = paged.state_dict()
+    want = train(plain, first, batches(3))
+    # Into an optimizer that is attached already, and into one that will be.
+    for before in (False, True):
+        torch.manual_seed(5)
+        model = Tower()
+        model.load_state_dict(weights)
+        optimizer = adamw(model)
+        if before:
+            optimizer.load_state_dict(copy.deepcopy(saved))
+        with page(model, optimizer):
+            if not before:
+                train(model, optimizer, [])
+                optimizer.load_state_dict(copy.deepcopy(saved))
+            assert train(model, optimizer, batches(3)) == want
+            assert same_state(first, optimizer)
+        assert same_weights(plain, model)
+
+
+def test_evaluation_in_between():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+
+    def run(model, optimizer):
+        losses = []
+        for ids in batches():
+            losses += train(model, optimizer, [ids])
+            model.eval()
+            with torch.no_grad():
+                losses.append(loss_of(model, ids).item())
+            model.train()
+        return losses
+
+    want = run(plain, first)
+    with page(paged, second):
+        assert run(paged, second) == want
+
+
+class Frozen(nn.Module):
+    """Base layers that are not trained, with small trained ones beside them, as LoRA has."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(300, WIDTH)
+        self.base = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(12))
+        self.down = nn.ModuleList(nn.Linear(WIDTH, 4, bias=False) for _ in range(12))
+        self.up = nn.ModuleList(nn.Linear(4, WIDTH, bias=False) for _ in range(12))
+        self.head = nn.Linear(WIDTH, 300)
+        for module in (self.table, self.base, self.head):
+            module.requires_grad_(False)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        for base, down, up in zip(self.base, self.down, self.up, strict=True):
+            x = torch.tanh(base(x) + up(down(x)))
+        return self.head(x)
+
+
+def test_frozen_weights_are_never_written_back():
+    plain, paged = pair(Frozen)
+
+    def make(model):
+        return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
+
+    first, second = make(plain), make(paged)
+    want = train(plain, first, batches(8))
+    with page(paged, second, chunks=7) as attached:
+        assert train(paged, second, batches(8)) == want
+        stats = attached.stats()
+    frozen = stats["weight_bytes"] - stats["trained_bytes"]
+    assert stats["iteration_bytes_in"] > frozen / 2
+    # Trained weights lie between frozen ones and share pages with them.
+    assert stats["iteration_bytes_out"] < stats["iteration_bytes_in"] / 2
+    assert same_weights(plain, paged)
+
+
+class Moody(Tower):
+    """Fails when told to, in forward or in backward."""
+
+    fail: str | None = None
+
+    def forward(self, ids):
+        logits = super().forward(ids)
+        if self.fail == "forward":
+            raise RuntimeError("forward")
+        if self.fail == "backward":
+            middle = self.layers[2].up.weight
+            logits = logits + Fails.apply(middle).sum() * 0
+        return logits
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.ones(1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("backward")
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_an_error_leaves_the_next_step_whole(where):
+    plain, paged = pair(Moody)
+    first, second = adamw(plain), adamw(paged)
+    data = batches(4)
+    want = train(plain, first, data[:2]) + train(plain, first, data[2:])
+    with page(paged, second, chunks=40):
+        got = train(paged, second, data[:2])
+        paged.fail = where
+        with pytest.raises(RuntimeError, match=where):
+            train(paged, second, data[2:])
+        paged.fail = None
+        second.zero_grad()
+        # Nothing had been updated when it failed: the first node of backward was the one.
+        assert got + train(paged, second, data[2:]) == want
+
+
+def test_a_model_on_meta_is_filled_by_load():
+    torch.manual_seed(0)
+    plain = Tower()
+    source = {name: tensor.detach().clone() for name, tensor in plain.named_parameters()}
+    with torch.device("meta"):
+        model = Tower()
+    model.head.weight = model.table.weight
+    optimizer = adamw(model)
+    want = train(plain, adamw(plain), batches(3))
+    with page(model, optimizer, load=lambda name, to: to.copy_(source[name])):
+        assert train(model, optimizer, batches(3)) == want
+    assert same_weights(plain, model)
+
+
+def test_what_cannot_be_is_refused():
+    model = Tower()
+    with pytest.raises(UsageError, match="all parameters and gradients"):
+        page(model, torch.optim.LBFGS(model.parameters()))
+    with pytest.raises(UsageError, match=r"not a torch\.optim\.Optimizer"):
+        page(model, object())
+    with pytest.raises(UsageError, match="updates no parameter"):
+        page(model, adamw(Tower()))
+    with pytest.raises(UsageError, match="clip_norm"):
+        page(model, adamw(model), clip_norm=-1.0)
+    with pytest.raises(OutOfMemory, match="smallest that works"):
+        page(model, adamw(model), chunks=1)
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=40):
+        with pytest.raises(UsageError, match="attached already"):
+            page(model, optimizer)
+        loss_of(model, batches(1)[0]).backward()
+        with pytest.raises(UsageError, match="accumulate"):
+            loss_of(model, batches(1)[0]).backward()
+        optimizer.grad_scale = torch.ones(())
+        with pytest.raises(UsageError, match="bfloat16"):
+            optimizer.step()
+        optimizer.grad_scale = None
+
+
+def test_host_memory_for_the_state_is_checked():
+    model, _ = pair()
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    optimizer = adamw(model)
+    with page(model, optimizer, host_memory=int(1.5 * weights), chunks=40):
+        with pytest.raises(OutOfMemory, match="page-locked"):
+            train(model, optimizer, batches(1))
+
+
+def test_nothing_is_left_behind():
+    model, _ = pair()
+    optimizer = adamw(model)
+    attached = page(model, optimizer, step_in_backward=False)
+    train(model, optimizer, batches(3))
+    hooks = [len(module._forward_hooks) for module in model.modules()]
+    device = attached.device
+    counts = {}
+    close = device.close
+    device.close = lambda: (counts.update(device.live()), close())
+    attached.detach()
+    gc.collect()
+    assert not any(counts[key] for key in ("ranges", "chunks", "mappings", "streams", "events"))
+    assert any(hooks)
+    assert not any(len(module._forward_hooks) for module in model.modules())
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_state_dict_post_hooks
