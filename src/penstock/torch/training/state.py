@@ -188,7 +188,7 @@ class StateStore:
                     (p, key, p.shape, dtype)
                     for unit in self._units
                     for p in unit.parameters
-                    if unit.own
+                    if self.is_paged(p)
                     and self._update.group_of(p) == group
                     and id(p) not in self._pieces
                     and not self._update.optimizer.state.get(p, {}).keys() - {*keys, "step"}
