@@ -29,7 +29,12 @@ WIDTH = 96
 def page(model, optimizer, *, chunks=26, seed=1, **more):
     """Attach with a budget of `chunks` chunks of 64 KiB, on an emulated GPU that dawdles."""
     emulated = {"granularity": GRANULE, "capacity": 256 * MIB, "seed": seed, "max_delay_us": 100}
-    more = {"gpu_memory": chunks * GRANULE, "chunk_size": GRANULE, "look_ahead": 2 * GRANULE, **more}
+    more = {
+        "gpu_memory": chunks * GRANULE,
+        "chunk_size": GRANULE,
+        "look_ahead": 2 * GRANULE,
+        **more,
+    }
     return attach_training(model, optimizer, device="emulated", emulated=emulated, **more)
 
 
@@ -519,9 +524,11 @@ def test_host_memory_for_the_state_is_checked():
     model, _ = pair()
     weights = sum(parameter.nbytes for parameter in model.parameters())
     optimizer = adamw(model)
-    with page(model, optimizer, host_memory=int(1.5 * weights), chunks=40):
-        with pytest.raises(OutOfMemory, match="page-locked"):
-            train(model, optimizer, batches(1))
+    with (
+        page(model, optimizer, host_memory=int(1.5 * weights), chunks=40),
+        pytest.raises(OutOfMemory, match="page-locked"),
+    ):
+        train(model, optimizer, batches(1))
 
 
 def test_nothing_is_left_behind():

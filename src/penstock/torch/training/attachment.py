@@ -33,6 +33,8 @@ from ..layout import Block
 from ..store import BlockStore, Loader
 from .gradients import HeldGradients
 from .state import StateStore
+from .state_dict import StateDicts
+from .stepping import Stepper
 from .summary import summarize_training
 from .units import Unit, make_units
 from .update import Update
@@ -140,7 +142,6 @@ class TrainingAttachment(Attachment):
     Attributes:
         optimizer: The attached optimizer.
         steps: Optimizer steps so far.
-        grad_norm: With clip_norm, the norm of all gradients before the last step clipped them.
     """
 
     hooks: TrainingUses
@@ -160,16 +161,10 @@ class TrainingAttachment(Attachment):
         self._update = update
         self.optimizer = update.optimizer
         self.steps = 0
-        self.grad_norm: torch.Tensor | None = None
         self._clip_norm = clip_norm
         self._hold = not step_in_backward or clip_norm is not None
-        self._accumulating = False
         self._host_limit: int | None = None
         self._units: list[Unit] = []
-        self._unit_of: dict[int, Unit] = {}
-        self._ready: list[nn.Parameter] = []  # of units without paged blocks
-        self._updated: set[int] = set()
-        self._loaded: dict[nn.Parameter, dict[str, torch.Tensor]] = {}
         super().__init__(model, device, torch_device, **more)
 
     # ---- Making ----------------------------------------------------------------------------
@@ -212,8 +207,7 @@ class TrainingAttachment(Attachment):
         del self._before
         trained = {id(parameter) for parameter in self._update.parameters()}
         self._units = make_units(self.model, blocks, trained)
-        self._unit_of = {id(p): unit for unit in self._units for p in unit.parameters}
-        if not self._unit_of:
+        if not any(unit.parameters for unit in self._units):
             raise UsageError("the optimizer updates no parameter of this model")
         uses = TrainingUses(
             self.model,
@@ -222,13 +216,20 @@ class TrainingAttachment(Attachment):
             self.pager,
             self._stream,
             grow=self._grow,
-            backward_ends=self._backward_ends,
+            backward_ends=lambda: self._stepper.backward_ends(),
             always_watch=self._safety == "strict",
         )
         where = (self.pager, self.torch_device)
         self._state = StateStore(self._update, self._units, uses, *where, self._state_fits)
-        norms = self._clip_norm is not None
-        self._held = HeldGradients(uses, *where, self._state_fits, norms=norms)
+        self._stepper = Stepper(
+            self._units,
+            self._update,
+            uses,
+            self._state,
+            HeldGradients(uses, *where, self._state_fits, norms=self._clip_norm is not None),
+            hold=self._hold,
+            clip_norm=self._clip_norm,
+        )
         return uses
 
     def _state_fits(self, nbytes: int) -> None:
@@ -246,15 +247,13 @@ class TrainingAttachment(Attachment):
         for unit in self._units:
             for parameter in unit.parameters:
                 self._handles.append(
-                    parameter.register_post_accumulate_grad_hook(self._gradient_is_whole)
+                    parameter.register_post_accumulate_grad_hook(self._stepper.gradient_is_whole)
                 )
         optimizer = self.optimizer
         self._handles += [
-            optimizer.register_step_pre_hook(lambda *_: self._before_step()),
+            optimizer.register_step_pre_hook(lambda *_: self._stepper.before_step()),
             optimizer.register_step_post_hook(lambda *_: self._after_step()),
-            optimizer.register_state_dict_post_hook(self._give_state),
-            optimizer.register_load_state_dict_pre_hook(self._before_load),
-            optimizer.register_load_state_dict_post_hook(self._after_load),
+            *StateDicts(self._update, self._state, self._take_state).register(),
         ]
         if any(parameter in optimizer.state for parameter in self._update.parameters()):
             self._take_state()
@@ -306,108 +305,11 @@ class TrainingAttachment(Attachment):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 value.grad_fn.register_prehook(enter)
 
-    # ---- Backward and update ---------------------------------------------------------------
-
-    def _gradient_is_whole(self, parameter: torch.Tensor) -> None:
-        self.hooks.enter_backward()
-        unit = self._unit_of[id(parameter)]
-        if self.hooks.nested_backward() and unit.calls > 1:
-            return  # recomputation by a backward pass within this one: there may be more to add
-        if id(parameter) in self._updated:
-            raise UsageError(
-                "backward ran twice over the same parameters before optimizer.step(), and the "
-                "first pass has updated them already",
-                remedy="with attachment.accumulate(): around all but the last backward",
-            )
-        if all(p.grad is not None for p in unit.parameters):
-            self._whole_unit(unit)
-
-    def _whole_unit(self, unit: Unit) -> None:
-        """All gradients of the unit that this backward has are there."""
-        if self._hold or self._accumulating:
-            if unit.own:
-                self._held.hold(unit)
-                self.hooks.close_backward(unit)
-        elif unit.own:
-            self._step(unit)
-        else:
-            self._ready += [p for p in unit.parameters if p.grad is not None]
-
-    def _step(self, unit: Unit, scale: torch.Tensor | None = None) -> None:
-        """Update the unit's parameters that have gradients, and those that are ready."""
-        with self._held.given_back(unit):
-            some = [p for p in unit.parameters if p.grad is not None]
-            if scale is not None:
-                for parameter in some:
-                    assert parameter.grad is not None
-                    parameter.grad.mul_(scale)
-            some += self._ready
-            self._ready = []
-            with self.hooks.updating(unit):
-                self._update(some)
-                moved = self._state.adopt(unit)
-            if moved:
-                self._define_update(unit)
-            self._is_updated(some)
-        self.hooks.close_backward(unit)
-
-    def _define_update(self, unit: Unit) -> None:
-        pieces = [(piece.address, piece.nbytes) for piece in self._state.pieces_of(unit)]
-        self.hooks.define_update(unit, pieces)
-
-    def _is_updated(self, parameters: list[nn.Parameter]) -> None:
-        for parameter in parameters:
-            parameter.grad = None
-            self._updated.add(id(parameter))
-
-    def _backward_ends(self) -> None:
-        """What waited for the end, and units of which only a part was used."""
-        for unit in self._units:
-            if unit.own and any(p.grad is not None for p in unit.parameters):
-                self._whole_unit(unit)
-        if not self._hold and not self._accumulating:
-            self._step_rest(None)
-
-    def _step_rest(self, scale: torch.Tensor | None) -> None:
-        """Update what stays on the device and has gradients."""
-        self._ready = []
-        rest = [p for u in self._units if not u.own for p in u.parameters if p.grad is not None]
-        if scale is not None:
-            for parameter in rest:
-                assert parameter.grad is not None
-                parameter.grad.mul_(scale)
-        if rest:
-            self._update(rest)
-            self._is_updated(rest)
-
-    def _before_step(self) -> None:
-        if getattr(self.optimizer, "grad_scale", None) is not None:
-            raise UsageError(
-                "gradients scaled by a GradScaler cannot be updated in backward",
-                remedy="autocast to torch.bfloat16, which needs no scaler",
-            )
-        with torch.no_grad():
-            scale = self._scale()
-            for unit in self._units:
-                waits = any(parameter.grad is not None for parameter in unit.parameters)
-                if unit.own and (waits or unit in self._held):
-                    self._step(unit, scale)
-            self._step_rest(scale)
-
-    def _scale(self) -> torch.Tensor | None:
-        """What gradients are multiplied with, by the formula of clip_grad_norm_."""
-        if self._clip_norm is None:
-            return None
-        trained = [p for p in self.model.parameters() if id(p) in self._unit_of]
-        norm = self._held.norm(trained)
-        if norm is None:
-            return None
-        self.grad_norm = norm
-        return torch.clamp(self._clip_norm / (norm + 1e-6), max=1.0)
+    # ---- The step --------------------------------------------------------------------------
 
     def _after_step(self) -> None:
         self.hooks.iteration_ends()
-        self._updated.clear()
+        self._stepper.after_step()
         self.steps += 1
         self.pager.iteration()
         settling = not self._settled or self.steps <= SETTLING_STEPS
@@ -420,63 +322,25 @@ class TrainingAttachment(Attachment):
 
         The next backward outside updates with the sums, as does optimizer.step().
         """
-        before, self._accumulating = self._accumulating, True
-        try:
+        with self._stepper.accumulate():
             yield
-        finally:
-            self._accumulating = before
 
     def drop_gradients(self) -> None:
         """Forget what was accumulated: what zero_grad() is to an ordinary model."""
-        self._held.drop()
+        self._stepper.drop()
         self.optimizer.zero_grad()
 
-    # ---- The optimizer's state -------------------------------------------------------------
-
-    def _numbered(self, groups: list[dict[str, Any]]) -> dict[int, nn.Parameter]:
-        numbers = [number for group in groups for number in group["params"]]
-        return dict(zip(numbers, self._update.parameters(), strict=False))
-
-    def _give_state(self, optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """state_dict() of the optimizer: tensors on the host in place of paged ones."""
-        self._state.flush()
-        parameters = self._numbered(state_dict["param_groups"])
-        state = {
-            number: {**values, **self._state.host_state(parameters[number])}
-            for number, values in state_dict["state"].items()
-        }
-        return {**state_dict, "state": state}
-
-    def _before_load(self, optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """load_state_dict() would put all state on the device at once: keep what is paged back."""
-        parameters = self._numbered(state_dict["param_groups"])
-        self._loaded, rest = {}, {}
-        for number, values in state_dict["state"].items():
-            parameter = parameters.get(number)
-            large = {
-                key: value
-                for key, value in values.items()
-                if isinstance(value, torch.Tensor) and value.numel() > 1
-            }
-            if parameter is None or not self._state.is_paged(parameter):
-                large = {}
-            else:
-                self._loaded[parameter] = large
-            rest[number] = {key: value for key, value in values.items() if key not in large}
-        return {**state_dict, "state": rest}
-
-    def _after_load(self, optimizer: Any) -> None:
-        for parameter, values in self._loaded.items():
-            self.optimizer.state[parameter].update(values)
-        self._loaded = {}
-        self._take_state()
+    @property
+    def grad_norm(self) -> torch.Tensor | None:
+        """With clip_norm: the 2-norm of all gradients before the last step; shape ()."""
+        return self._stepper.grad_norm
 
     def _take_state(self) -> None:
         """What state there is moves into blocks, a unit at a time."""
         for unit in self._units:
             self._state.take(unit)
             if unit.own:
-                self._define_update(unit)
+                self._stepper.define_update(unit)
 
     # ---- The rest --------------------------------------------------------------------------
 
