@@ -299,7 +299,7 @@ class Attached(ABC, Generic[MemoryT]):
             raise UsageError(
                 "an attached model does inference only: backward would read blocks that have "
                 "left the device",
-                remedy="run it under torch.no_grad() or torch.inference_mode()",
+                remedy="run it under torch.no_grad(), or train it with penstock.attach_training()",
             )
 
     # ---- The rest of an ordinary module's life ---------------------------------------------
@@ -322,7 +322,7 @@ class Attached(ABC, Generic[MemoryT]):
 
     def explain(self) -> str:
         """One line: why the last passes were as fast or slow as they were."""
-        return explain(summarize(self))
+        return explain(self.stats())
 
     def link(self) -> tuple[float, float]:
         """Page-locked copy speed in and out, decimal GB/s, measured once in this process."""
