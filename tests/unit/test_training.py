@@ -182,23 +182,33 @@ def test_a_loss_that_reads_weights_itself():
         assert run(paged, second) == want
 
 
-class Frozen(nn.Module):
-    """Base layers that are not trained, with small trained ones beside them, as LoRA has."""
+class Adapted(nn.Module):
+    """A layer that is not trained, with a small trained one beside it, as LoRA has."""
 
     def __init__(self):
         super().__init__()
+        self.base = nn.Linear(WIDTH, WIDTH)
+        self.down = nn.Linear(WIDTH, 4, bias=False)
+        self.up = nn.Linear(4, WIDTH, bias=False)
+        self.base.requires_grad_(False)
+
+    def forward(self, x):
+        return torch.tanh(self.base(x) + self.up(self.down(x)))
+
+
+class Frozen(nn.Module):
+    def __init__(self):
+        super().__init__()
         self.table = nn.Embedding(300, WIDTH)
-        self.base = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(12))
-        self.down = nn.ModuleList(nn.Linear(WIDTH, 4, bias=False) for _ in range(12))
-        self.up = nn.ModuleList(nn.Linear(4, WIDTH, bias=False) for _ in range(12))
+        self.layers = nn.ModuleList(Adapted() for _ in range(12))
         self.head = nn.Linear(WIDTH, 300)
-        for module in (self.table, self.base, self.head):
+        for module in (self.table, self.head):
             module.requires_grad_(False)
 
     def forward(self, ids):
         x = self.table(ids)
-        for base, down, up in zip(self.base, self.down, self.up, strict=True):
-            x = torch.tanh(base(x) + up(down(x)))
+        for layer in self.layers:
+            x = layer(x)
         return self.head(x)
 
 
@@ -215,8 +225,10 @@ def test_frozen_weights_are_never_written_back():
         stats = attached.stats()
     frozen = stats["weight_bytes"] - stats["trained_bytes"]
     assert stats["iteration_bytes_in"] > frozen / 2
-    # Trained weights lie between frozen ones and share pages with them.
-    assert stats["iteration_bytes_out"] < stats["iteration_bytes_in"] / 2
+    # Trained weights lie apart; the pages at their ends are all that goes out beside them.
+    assert (
+        stats["iteration_bytes_out"] <= stats["trained_bytes"] + stats["state_bytes"] + 2 * GRANULE
+    )
     assert same_weights(plain, paged)
 
 

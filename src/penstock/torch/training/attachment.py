@@ -194,6 +194,10 @@ class TrainingAttachment(Attachment):
 
     def _place(self, blocks: list[Block]) -> tuple[Pager, BlockStore]:
         self._before = [(slot, slot.tensor) for block in blocks for slot in block.slots]
+        # Trained blocks apart: a page that a small adapter shares with frozen weights would be
+        # written back whole, every step.
+        trained = {id(parameter) for parameter in self._update.parameters()}
+        blocks.sort(key=lambda block: any(id(slot.tensor) in trained for slot in block.slots))
         return super()._place(blocks)
 
     def _make_hooks(self, blocks: list[Block]) -> TrainingUses:
