@@ -89,6 +89,8 @@ class Pager {
   Status iteration();
   Status fetch(Addr address, Bytes bytes);
   Status flush(Addr address, Bytes bytes);
+  // What lies there is not needed until a use writes it.
+  Status forget(Addr address, Bytes bytes);
   Status resize(Bytes budget);
   Bytes smallest();
   PagerStats stats();

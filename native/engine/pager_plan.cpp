@@ -34,7 +34,12 @@ void Pager::relabel(policy::Plan& plan) {
     }
   };
   for (const policy::Kept& kept : plan.kept) claim(kept.slot, kept.page);
-  for (const policy::Load& load : plan.loads) claim(load.slot, load.page);
+  // What the first iteration begins with has the better claim.
+  for (const bool wrapped : {true, false}) {
+    for (const policy::Load& load : plan.loads) {
+      if ((load.last < load.first) == wrapped) claim(load.slot, load.page);
+    }
+  }
   // The rest where least is lost: empty ones first, those in use last.
   std::vector<SlotId> spare;
   for (SlotId slot = 0; slot < residents_.slots(); ++slot) {

@@ -132,8 +132,9 @@ class Attachment(Attached[Pager]):
         granularity = self.device.info()["granularity"]
         chunk = parse_size(chunk_size) if chunk_size is not None else self._chunk_size()
         self._grain = -(-chunk // granularity) * granularity
-        ahead = LOOK_AHEAD_CHUNKS * self._grain
-        self._look_ahead = ahead if look_ahead is None else parse_size(look_ahead)
+        self._look_ahead = (
+            self._default_look_ahead() if look_ahead is None else parse_size(look_ahead)
+        )
         pager = Pager(
             self.device,
             budget=self.budget,
@@ -144,6 +145,9 @@ class Attachment(Attached[Pager]):
         )
         return pager, BlockStore(blocks, pager, self.torch_device)
 
+    def _default_look_ahead(self) -> int:
+        return LOOK_AHEAD_CHUNKS * self._grain
+
     def _make_hooks(self, blocks: list[Block]) -> Hooks:
         strict = self._safety == "strict"
         return UseHooks(self.model, blocks, self.pager, self._stream, always_watch=strict)
@@ -152,7 +156,12 @@ class Attachment(Attached[Pager]):
         return int(stats["pinned_bytes"] + stats["pages"] * self._grain)
 
     def _chunk_size(self) -> int:
-        size = MIN_CHUNK
-        while size < MAX_CHUNK and size * 2 * PAGES_WANTED <= self.weight_bytes:
-            size *= 2
-        return size if self.weight_bytes >= 8 * MIN_CHUNK else 1
+        return chunk_size_for(self.weight_bytes)
+
+
+def chunk_size_for(paged: int) -> int:
+    """The unit of paging for so many bytes: some hundreds of pages, where that is reasonable."""
+    size = MIN_CHUNK
+    while size < MAX_CHUNK and size * 2 * PAGES_WANTED <= paged:
+        size *= 2
+    return size if paged >= 8 * MIN_CHUNK else 1

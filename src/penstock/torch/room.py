@@ -22,10 +22,20 @@ MODULES = 96 * MIB
 
 
 class Room:
-    """Follows a device's memory from the moment it is made."""
+    """Follows a device's memory from the moment it is made.
 
-    def __init__(self, device: Device, torch_device: torch.device, budget: int) -> None:
+    Args:
+        device: Penstock's view of the device.
+        torch_device: PyTorch's.
+        budget: Bytes for everything.
+        slack: Share of what PyTorch's allocator has reserved that it may grow by later.
+    """
+
+    def __init__(
+        self, device: Device, torch_device: torch.device, budget: int, *, slack: float = 0.0
+    ) -> None:
         self.budget = budget
+        self._slack = slack
         self.cuda = torch_device.type == "cuda"
         self._device = device
         self._torch_device = torch_device
@@ -57,9 +67,10 @@ class Room:
         """
         if not self.cuda:
             return self.budget
+        margin = MARGIN + int(self._slack * self.reserved())
         if not by_driver:
-            return self.budget - self.reserved() - MODULES - MARGIN
-        return self.budget - (self.used() - held) - MARGIN
+            return self.budget - self.reserved() - MODULES - margin
+        return self.budget - (self.used() - held) - margin
 
     def limit_torch(self, blocks: int) -> None:
         """Let PyTorch's allocator raise its own error rather than exceed the budget.

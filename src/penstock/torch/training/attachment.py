@@ -12,11 +12,13 @@ Thread rule: one thread at a time runs the model; autograd's own threads are fin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn import ModuleList
 from torch.utils._pytree import tree_leaves
 
 from penstock import config
@@ -26,10 +28,14 @@ from penstock.native import Device, Pager
 from penstock.units import parse_size
 
 from ..attached import open_device, refuse_attached, unless_auto
-from ..attachment import Attachment
+from ..attachment import Attachment, chunk_size_for
 from ..layout import Block
 from ..store import BlockStore, Loader
+from .gradients import HeldGradients
 from .state import StateStore
+from .state_dict import StateDicts
+from .stepping import Stepper
+from .summary import summarize_training
 from .units import Unit, make_units
 from .update import Update
 from .uses import TrainingUses, in_backward
@@ -38,6 +44,11 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 SETTLING_STEPS = 4  # the first steps may still load kernels and grow workspaces
+# Of what PyTorch's allocator has reserved: the same step, fragmented otherwise, may need more.
+SLACK = 0.02
+STATE = 2  # AdamW's state, in weights: what sizes are guessed from before the state is there
+LAYERS_AHEAD = 1.25  # of state on its way beyond the running use
+MOST_AHEAD = 1 / 6  # of the budget
 
 
 def attach_training(
@@ -52,6 +63,8 @@ def attach_training(
     safety: str | None = None,
     host_memory: int | str | None = None,
     emulated: dict[str, int] | None = None,
+    clip_norm: float | None = None,
+    step_in_backward: bool = True,
 ) -> TrainingAttachment:
     """Page a model's parameters and its optimizer's state, to train it in less device memory.
 
@@ -74,6 +87,10 @@ def attach_training(
             at once.
         host_memory: Most host memory to use; default what is available.
         emulated: Options of the emulated GPU: capacity, granularity, seed, max_delay_us, ...
+        clip_norm: Scale all gradients down so that their common 2-norm is at most this, as
+            torch.nn.utils.clip_grad_norm_ does. Gradients are then held, in blocks, until
+            optimizer.step().
+        step_in_backward: Whether to update in backward; if not, gradients are held likewise.
 
     Returns:
         The attachment; its detach() gives an ordinary model and optimizer back.
@@ -95,6 +112,8 @@ def attach_training(
     }
     settings = config.load(arguments=arguments)
     update = Update(optimizer)
+    if clip_norm is not None and not clip_norm > 0:
+        raise UsageError(f"a clip_norm of {clip_norm} leaves nothing", remedy="a number above 0")
     options = config.emulated_options(settings) if emulated is None else emulated
     opened, torch_device = open_device(settings.device, options)
     try:
@@ -109,6 +128,8 @@ def attach_training(
             look_ahead=unless_auto(settings.look_ahead),
             safety=settings.safety,
             host_memory=unless_auto(settings.host_memory),
+            clip_norm=clip_norm,
+            step_in_backward=step_in_backward,
         )
     except BaseException:
         opened.close()
@@ -124,6 +145,7 @@ class TrainingAttachment(Attachment):
     """
 
     hooks: TrainingUses
+    _slack = SLACK
 
     def __init__(
         self,
@@ -131,27 +153,51 @@ class TrainingAttachment(Attachment):
         update: Update,
         device: Device,
         torch_device: torch.device,
+        *,
+        clip_norm: float | None,
+        step_in_backward: bool,
         **more: Any,
     ) -> None:
         self._update = update
         self.optimizer = update.optimizer
         self.steps = 0
+        self._clip_norm = clip_norm
+        self._hold = not step_in_backward or clip_norm is not None
         self._host_limit: int | None = None
         self._units: list[Unit] = []
-        self._unit_of: dict[int, Unit] = {}
-        self._ready: list[nn.Parameter] = []  # of units without paged blocks
-        self._deferred: list[Unit] = []
-        self._updated: set[int] = set()
-        self._failed_in_update = False
         super().__init__(model, device, torch_device, **more)
 
     # ---- Making ----------------------------------------------------------------------------
+
+    def _chunk_size(self) -> int:
+        return chunk_size_for(self._trained_bytes() * STATE + self.weight_bytes)
+
+    def _default_look_ahead(self) -> int:
+        """The state of a layer: while one layer computes, that of the next goes in and out."""
+        lists = [len(module) for module in self.model.modules() if isinstance(module, ModuleList)]
+        layer = STATE * self._trained_bytes() / max([1, *lists])
+        ahead = min(LAYERS_AHEAD * layer, MOST_AHEAD * self.budget)
+        return max(super()._default_look_ahead(), int(ahead))
+
+    def _trained_bytes(self) -> int:
+        trained = {id(parameter): parameter for parameter in self._update.parameters()}
+        return sum(parameter.nbytes for parameter in trained.values())
+
+    def _start_small(self) -> None:
+        if self._room.cuda:  # a model that lay on the device has left its memory to the cache
+            torch.cuda.synchronize(self.torch_device)
+            torch.cuda.empty_cache()
+        super()._start_small()
 
     def _tables_may_stay(self) -> bool:
         return False  # the update writes all of a table, and the host's memory is slow to write
 
     def _place(self, blocks: list[Block]) -> tuple[Pager, BlockStore]:
         self._before = [(slot, slot.tensor) for block in blocks for slot in block.slots]
+        # Trained blocks apart: a page that a small adapter shares with frozen weights would be
+        # written back whole, every step.
+        trained = {id(parameter) for parameter in self._update.parameters()}
+        blocks.sort(key=lambda block: any(id(slot.tensor) in trained for slot in block.slots))
         return super()._place(blocks)
 
     def _make_hooks(self, blocks: list[Block]) -> TrainingUses:
@@ -165,22 +211,30 @@ class TrainingAttachment(Attachment):
         del self._before
         trained = {id(parameter) for parameter in self._update.parameters()}
         self._units = make_units(self.model, blocks, trained)
-        self._unit_of = {id(p): unit for unit in self._units for p in unit.parameters}
-        if not self._unit_of:
+        if not any(unit.parameters for unit in self._units):
             raise UsageError("the optimizer updates no parameter of this model")
-        self._state = StateStore(
-            self._update, self._units, self.pager, self.torch_device, self._stream, self._state_fits
-        )
-        return TrainingUses(
+        uses = TrainingUses(
             self.model,
             self._units,
             blocks,
             self.pager,
             self._stream,
             grow=self._grow,
-            backward_ends=self._backward_ends,
+            backward_ends=lambda: self._stepper.backward_ends(),
             always_watch=self._safety == "strict",
         )
+        where = (self.pager, self.torch_device)
+        self._state = StateStore(self._update, self._units, uses, *where, self._state_fits)
+        self._stepper = Stepper(
+            self._units,
+            self._update,
+            uses,
+            self._state,
+            HeldGradients(uses, *where, self._state_fits, norms=self._clip_norm is not None),
+            hold=self._hold,
+            clip_norm=self._clip_norm,
+        )
+        return uses
 
     def _state_fits(self, nbytes: int) -> None:
         check_host_memory(nbytes, limit=self._host_limit)
@@ -197,13 +251,16 @@ class TrainingAttachment(Attachment):
         for unit in self._units:
             for parameter in unit.parameters:
                 self._handles.append(
-                    parameter.register_post_accumulate_grad_hook(self._gradient_is_whole)
+                    parameter.register_post_accumulate_grad_hook(self._stepper.gradient_is_whole)
                 )
         optimizer = self.optimizer
         self._handles += [
-            optimizer.register_step_pre_hook(lambda *_: self._before_step()),
+            optimizer.register_step_pre_hook(lambda *_: self._stepper.before_step()),
             optimizer.register_step_post_hook(lambda *_: self._after_step()),
+            *StateDicts(self._update, self._state, self._take_state).register(),
         ]
+        if any(parameter in optimizer.state for parameter in self._update.parameters()):
+            self._take_state()
 
     # ---- Room ------------------------------------------------------------------------------
 
@@ -252,78 +309,57 @@ class TrainingAttachment(Attachment):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 value.grad_fn.register_prehook(enter)
 
-    # ---- Backward and update ---------------------------------------------------------------
-
-    def _gradient_is_whole(self, parameter: torch.Tensor) -> None:
-        self.hooks.enter_backward()
-        unit = self._unit_of[id(parameter)]
-        if self.hooks.nested_backward() and unit.calls > 1:
-            # Recomputation by a backward pass within this one: there may be more to add.
-            if unit not in self._deferred:
-                self._deferred.append(unit)
-            return
-        if id(parameter) in self._updated:
-            raise UsageError(
-                "backward ran twice over the same parameters before optimizer.step(), and the "
-                "first pass has updated them already",
-                remedy="with attachment.accumulate(): around all but the last backward",
-            )
-        if all(p.grad is not None for p in unit.parameters):
-            if unit.own:
-                self._step([unit])
-            else:
-                self._ready += unit.parameters
-
-    def _step(self, units: list[Unit]) -> None:
-        """Update the units' parameters that have gradients."""
-        for unit in units:
-            some = [p for p in unit.parameters if p.grad is not None]
-            if not some:
-                continue
-            some += self._ready
-            self._ready = []
-            with self.hooks.updating(unit):
-                self._update(some)
-                moved = self._state.adopt(unit)
-            if moved:
-                pieces = [(p.address, p.nbytes) for p in self._state.pieces_of(unit)]
-                self.hooks.define_update(unit, pieces)
-            self._is_updated(some)
-            self.hooks.close_backward(unit)
-
-    def _is_updated(self, parameters: list[nn.Parameter]) -> None:
-        for parameter in parameters:
-            parameter.grad = None
-            self._updated.add(id(parameter))
-
-    def _backward_ends(self) -> None:
-        """Update what waited for the end, and units of which only a part was used."""
-        self._deferred.clear()
-        self._step([unit for unit in self._units if unit.own])
-        loose = [p for u in self._units if not u.own for p in u.parameters if p.grad is not None]
-        if loose:
-            self._ready = []
-            self._update(loose)
-            self._is_updated(loose)
-
-    def _before_step(self) -> None:
-        if getattr(self.optimizer, "grad_scale", None) is not None:
-            raise UsageError(
-                "gradients scaled by a GradScaler cannot be updated in backward",
-                remedy="autocast to torch.bfloat16, which needs no scaler",
-            )
-        self._backward_ends()
+    # ---- The step --------------------------------------------------------------------------
 
     def _after_step(self) -> None:
         self.hooks.iteration_ends()
-        self._updated.clear()
+        self._stepper.after_step()
         self.steps += 1
         self.pager.iteration()
         settling = not self._settled or self.steps <= SETTLING_STEPS
         if settling or self._room.reserved() != self._reserved:
             self._settle()
 
+    @contextmanager
+    def accumulate(self) -> Iterator[None]:
+        """Backward passes in here add to gradients and update nothing.
+
+        The next backward outside updates with the sums, as does optimizer.step().
+        """
+        with self._stepper.accumulate():
+            yield
+
+    def drop_gradients(self) -> None:
+        """Forget what was accumulated: what zero_grad() is to an ordinary model."""
+        self._stepper.drop()
+        self.optimizer.zero_grad()
+
+    @property
+    def grad_norm(self) -> torch.Tensor | None:
+        """With clip_norm: the 2-norm of all gradients before the last step; shape ()."""
+        return self._stepper.grad_norm
+
+    def _take_state(self) -> None:
+        """What state there is moves into blocks, a unit at a time."""
+        for unit in self._units:
+            self._state.take(unit)
+            if unit.own:
+                self._stepper.define_update(unit)
+
     # ---- The rest --------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes of the pager, and what they amount to; see summarize_training."""
+        stats = summarize_training(
+            self.pager.stats(),
+            weights=self.weight_bytes,
+            trained=self._trained_bytes(),
+            state=self._state.nbytes,
+            link=self.link(),
+        )
+        stats.update(gpu_memory_bytes=self.budget, passes=self.passes, steps=self.steps)
+        stats["largest_stall_module"] = self.hooks.name_of(stats["largest_stall_use"])
+        return stats
 
     def detach(self, *, keep: bool = True) -> nn.Module:
         """Give an ordinary model and optimizer back, on the CPU, with the current content.

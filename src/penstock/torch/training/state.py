@@ -23,6 +23,7 @@ from ..dlpack import bytes_at, view_as
 from ..layout import ARENA_BYTES, align
 from .units import Unit
 from .update import Update
+from .uses import TrainingUses
 
 _CPU = torch.device("cpu")
 
@@ -64,9 +65,9 @@ class StateStore:
     Args:
         update: The optimizer.
         units: All units of the model.
+        uses: Declares uses of what is made here.
         pager: Where ranges are made.
         device: Of the parameters.
-        stream: Gives the raw handle of the stream that kernels go to now.
         check_host: Called with the bytes of page-locked memory about to be asked for.
     """
 
@@ -74,18 +75,19 @@ class StateStore:
         self,
         update: Update,
         units: list[Unit],
+        uses: TrainingUses,
         pager: Pager,
         device: torch.device,
-        stream: Callable[[], int],
         check_host: Callable[[int], None],
     ) -> None:
         self._update = update
         self._optimizer = update.optimizer
         self._units = units
+        self._uses = uses
         self._pager = pager
         self._device = device
-        self._stream = stream
         self._check_host = check_host
+        self._paged = {block.address for unit in units for block in unit.own}
         self._pieces: dict[int, dict[str, Piece]] = {}
         self._expected: set[int] = set()  # groups whose state has been laid out
 
@@ -102,7 +104,7 @@ class StateStore:
         return [
             piece
             for parameter in unit.parameters
-            for piece in self._pieces.get(id(parameter), {}).values()
+            for piece in self._placed(parameter).values()
             if piece.filled
         ]
 
@@ -111,11 +113,10 @@ class StateStore:
     def outside(self, unit: Unit) -> list[tuple[nn.Parameter, str, torch.Tensor]]:
         """State of a unit's paged parameters that lies in tensors of its own."""
         found = []
-        addresses = {block.address for block in unit.own}
         for parameter in unit.parameters:
-            if parameter.untyped_storage().data_ptr() not in addresses:
-                continue  # pinned: so is its state, by being left alone
-            placed = self._pieces.get(id(parameter), {})
+            if not self.is_paged(parameter):
+                continue  # it stays on the device; so does its state, by being left alone
+            placed = self._placed(parameter)
             for key, value in self._optimizer.state.get(parameter, {}).items():
                 if not isinstance(value, torch.Tensor) or value.numel() <= 1:
                     continue
@@ -131,8 +132,9 @@ class StateStore:
             return False
         self._expect(found)
         moves = [(self._place(*each), each[2]) for each in found]
-        use = self._pager.define_use([(piece.address, piece.nbytes, True) for piece, _ in moves])
-        self._pager.begin(use, self._stream())
+        pieces = [(piece.address, piece.nbytes, True) for piece, _ in moves]
+        use = self._uses.define(f"{unit.name} (new state)", pieces)
+        self._uses.begin(use)
         try:
             for piece, value in moves:
                 inside = piece.on(self._device)
@@ -140,8 +142,35 @@ class StateStore:
                 piece.filled = True
                 self._optimizer.state[piece.parameter][piece.key] = inside
         finally:
-            self._pager.end(use, self._stream())
+            self._uses.end(use)
         return True
+
+    def take(self, unit: Unit) -> None:
+        """State that was there before, or has just been loaded: all of it where it belongs."""
+        for parameter in unit.parameters:
+            state = self._optimizer.state.get(parameter, {})
+            group = self._optimizer.param_groups[self._update.group_of(parameter)]
+            on_device = group.get("fused") or group.get("capturable")
+            inside = {key: piece.address for key, piece in self._placed(parameter).items()}
+            for key, value in state.items():
+                if not isinstance(value, torch.Tensor) or value.data_ptr() == inside.get(key):
+                    continue
+                if value.numel() > 1 and value.is_floating_point():
+                    state[key] = value.to(parameter.dtype)
+                if not self.is_paged(parameter) and (value.numel() > 1 or on_device):
+                    state[key] = state[key].to(self._device)
+                elif value.numel() <= 1 and on_device:
+                    state[key] = value.to(self._device)
+            for key, piece in self._placed(parameter).items():
+                piece.filled = piece.filled and key in state
+        self.adopt(unit)
+
+    def is_paged(self, parameter: nn.Parameter) -> bool:
+        """Whether the parameter itself comes and goes, and so its state."""
+        return parameter.untyped_storage().data_ptr() in self._paged
+
+    def _placed(self, parameter: nn.Parameter) -> dict[str, Piece]:
+        return self._pieces.get(id(parameter), {})
 
     def _expect(self, found: list[tuple[nn.Parameter, str, torch.Tensor]]) -> None:
         """Lay out the state of a group when one of its matrices has shown what that is."""
@@ -159,7 +188,7 @@ class StateStore:
                     (p, key, p.shape, dtype)
                     for unit in self._units
                     for p in unit.parameters
-                    if unit.own
+                    if self.is_paged(p)
                     and self._update.group_of(p) == group
                     and id(p) not in self._pieces
                     and not self._update.optimizer.state.get(p, {}).keys() - {*keys, "step"}
@@ -168,7 +197,7 @@ class StateStore:
             )
 
     def _place(self, parameter: nn.Parameter, key: str, value: torch.Tensor) -> Piece:
-        piece = self._pieces.get(id(parameter), {}).get(key)
+        piece = self._placed(parameter).get(key)
         if piece is None or piece.shape != value.shape or piece.dtype != value.dtype:
             self._lay_out([(parameter, key, value.shape, value.dtype)])
             piece = self._pieces[id(parameter)][key]
@@ -205,7 +234,7 @@ class StateStore:
 
     def host_state(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
         """Copies of a parameter's paged state on the host, by key; flush() first."""
-        placed = self._pieces.get(id(parameter), {})
+        placed = self._placed(parameter)
         return {key: piece.on_host().clone() for key, piece in placed.items() if piece.filled}
 
     def move_out(self, *, keep: bool) -> None:

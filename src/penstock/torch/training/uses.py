@@ -109,20 +109,26 @@ class TrainingUses:
             self._covered[use] = addresses
             self._names[use] = f"{unit.name} ({what})"
 
+    def define(self, name: str, pieces: list[tuple[int, int, bool]]) -> int:
+        """A use of (address, bytes, written) pieces that are no blocks of the model."""
+        use = self._pager.define_use(pieces)
+        self._covered[use] = frozenset()
+        self._names[use] = name
+        return use
+
     def define_update(self, unit: Unit, pieces: list[tuple[int, int]]) -> None:
         """The unit's update touches its parameters' blocks and these (address, bytes) pieces."""
         own = [(block.address, block.nbytes) for block in unit.own]
-        unit.update = self._pager.define_use([(*piece, True) for piece in own + pieces])
+        unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in own + pieces])
         self._covered[unit.update] = frozenset(block.address for block in unit.own)
-        self._names[unit.update] = f"{unit.name} (update)"
 
     def begin(self, use: int) -> None:
         """A use begins, making room if it needs more than ever before."""
-        try:
-            self._pager.begin(use, self._stream())
-        except MemoryError as error:
-            self._grow(error)
-            self._pager.begin(use, self._stream())
+        while True:
+            try:
+                return self._pager.begin(use, self._stream())
+            except MemoryError as error:
+                self._grow(error)
 
     def end(self, use: int) -> None:
         """A use ends."""
