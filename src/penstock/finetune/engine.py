@@ -20,9 +20,7 @@ from penstock.runner.device import RunDevice
 from .data import Batch
 from .model import make_optimizer
 from .request import Request
-from .weights import load_weights, save_weights
-
-OPTIMIZER = "optimizer.pt"
+from .weights import load_optimizer, load_weights, save_optimizer, save_weights
 
 
 class Engine:
@@ -45,6 +43,9 @@ class Engine:
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         return make_optimizer(self.model, self.request.learning_rate)
+
+    def start(self) -> None:
+        """Called once before the first step, when a checkpoint, if there is one, is loaded."""
 
     def autocast(self) -> AbstractContextManager[Any]:
         """bf16 for what gains by it, where weights are fp32.
@@ -105,14 +106,12 @@ class Engine:
     def save(self, folder: Path) -> None:
         """Write weights and optimizer state into a folder that is there."""
         save_weights(self.model, folder, adapters=self.request.ways.lora)
-        torch.save(self.optimizer.state_dict(), folder / OPTIMIZER)
+        save_optimizer(self.optimizer, folder)
 
     def load(self, folder: Path) -> None:
         """Read them back."""
         load_weights(self.model, folder, adapters=self.request.ways.lora)
-        place = self.device.torch_device
-        state = torch.load(folder / OPTIMIZER, map_location=place, weights_only=True)
-        self.optimizer.load_state_dict(state)
+        load_optimizer(self.optimizer, folder)
 
     def stats(self) -> dict[str, Any]:
         """Counters of the pager; empty where none serves."""

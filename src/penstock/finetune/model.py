@@ -83,6 +83,17 @@ def build_model(request: Request, plan: Plan, device: torch.device) -> nn.Module
     Raises:
         FailedError: If the checkpoint cannot be read as this model.
     """
+    try:
+        model = _build(request, plan, device)
+    except torch.OutOfMemoryError:
+        if not request.paged:
+            raise
+        torch.cuda.empty_cache()
+        model = _build(request, plan, torch.device("cpu"))  # the pager moves it to the device
+    return model
+
+
+def _build(request: Request, plan: Plan, device: torch.device) -> nn.Module:
     torch.manual_seed(request.seed)
     model = _load(request, plan, device)
     model.config.use_cache = False

@@ -7,15 +7,12 @@ whole, which changes no result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from penstock.runner.device import RunDevice
-from penstock.torch.training import attach_training
+from penstock.torch.training import TrainingAttachment, attach_training
 
 from .engine import Engine
 from .request import Request
@@ -26,10 +23,10 @@ class Paged(Engine):
 
     def __init__(self, request: Request, model: nn.Module, device: RunDevice) -> None:
         super().__init__(request, model, device)
-        self._attachment: Any = None
-        self._attach()
+        self._attachment: TrainingAttachment | None = None
 
-    def _attach(self) -> None:
+    def start(self) -> None:
+        """Move weights, and state that was loaded, into the pager's blocks."""
         settings = self.request.settings
         self._attachment = attach_training(
             self.model,
@@ -39,34 +36,21 @@ class Paged(Engine):
             emulated=self.device.emulated or None,
         )
 
-    @contextmanager
-    def _ordinary(self) -> Iterator[None]:
-        """An ordinary model and optimizer on the CPU, for as long as the context lasts."""
-        self._attachment.detach()
-        try:
-            yield
-        finally:
-            self._attach()
-
-    def save(self, folder: Path) -> None:
-        """Write weights and optimizer state, from host memory."""
-        with self._ordinary():
-            super().save(folder)
-
-    def load(self, folder: Path) -> None:
-        """Read them back into host memory."""
-        with self._ordinary():
-            super().load(folder)
-
     def alive(self) -> list[Tensor]:
         """What the pager serves is not torch's: buffers alone, and what stays outside."""
         return list(self.model.buffers())
 
     def stats(self) -> dict[str, Any]:
         """The pager's counters."""
-        stats: dict[str, Any] = self._attachment.stats()
-        return stats
+        return self._attachment.stats() if self._attachment is not None else {}
+
+    def recover(self) -> None:
+        """After a step that ran out of memory: let go of what it had made."""
+        super().recover()
+        if self._attachment is not None:
+            self._attachment.drop_gradients()
 
     def close(self) -> None:
         """Give the device back; the model is not wanted any more."""
-        self._attachment.detach(keep=False)
+        if self._attachment is not None:
+            self._attachment.detach(keep=False)

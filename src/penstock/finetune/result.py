@@ -36,8 +36,11 @@ def document(
         Of several processes memory is that of the one that reserved most; `ranks` has them all.
     """
     history = loop.history
-    memory = max(ranks, key=lambda each: each.reserved)
     engine, device = loop.engine, loop.engine.device
+    counters = engine.stats()
+    # Of the pager's own profile: compute without stalls, and the least that has to be copied.
+    ideal = counters.get("ideal_ms")
+    memory = max(ranks, key=lambda each: each.reserved)
     parameters = list(engine.model.parameters())
     return {
         "model": plan.name,
@@ -81,8 +84,11 @@ def document(
         "bytes_in": history.bytes_in,
         "bytes_out": history.bytes_out,
         "ranks": [_peaks(each) for each in ranks],
+        "budget_bytes": counters.get("gpu_memory_bytes"),
+        "ideal_ms": ideal,
+        "ratio_to_ideal": history.median_ms / ideal if ideal and history.median_ms else None,
         "memory_over_time": asdict(memory.curve),
-        "counters": engine.stats(),
+        "counters": counters,
     }
 
 

@@ -29,6 +29,7 @@ from .data import Source
 from .engine import Engine
 from .engines import make_engine
 from .group import Group
+from .history import History
 from .loop import Loop
 from .memory import Budget, CudaMeter, Meter, ReplayMeter, largest_layer_bytes, out_of_memory
 from .model import Plan, build_model, plan_model
@@ -87,14 +88,13 @@ class _Session:
         meter: Meter = CudaMeter(self.device) if self.device.is_cuda else self._recording()
         if self.request.find_batch:
             self._find_batch()
-        with self._engine() as engine:
+        with self._engine(self.store) as (engine, history):
             loop = Loop(
                 *(self.request, engine, self.source, meter, self.group, self.progress),
                 batch=self.request.batch,
+                history=history,
+                save=lambda: self._save(loop),
             )
-            if self.store is not None:
-                loop.history = self.store.load(engine)
-                loop.save = lambda: self._save(loop)
             self._watch(engine, meter, loop)
             try:
                 loop.run()
@@ -106,15 +106,18 @@ class _Session:
             return document(self.request, self.plan, loop, ranks, self.found)
 
     @contextmanager
-    def _engine(self) -> Iterator[Engine]:
-        """A new engine; the same seed makes the same one."""
+    def _engine(self, store: Store | None = None) -> Iterator[tuple[Engine, History]]:
+        """A new engine, the same for the same seed, or as a checkpoint left it."""
         with self.progress.stage(f"building {self.plan.name}", 1) as advance:
             model = build_model(self.request, self.plan, self.device.torch_device)
             engine = make_engine(self.request, model, self.device, self.group)
             advance(1)
+        del model
         torch.manual_seed(self.request.seed + 1 + self.group.rank)
         try:
-            yield engine
+            history = store.load(engine) if store is not None else History()
+            engine.start()
+            yield engine, history
         finally:
             engine.close()
 
@@ -156,7 +159,7 @@ class _Session:
 
     def _find_batch(self) -> None:
         """Search on an engine that is thrown away, and go on with what was found."""
-        with self._engine() as engine:
+        with self._engine() as (engine, _):
             self.found = self._search(engine)
         del engine
         gc.collect()

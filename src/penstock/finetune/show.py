@@ -51,7 +51,23 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         low, middle, high = (format_number(value) for value in spread(timed))
         yield "step", f"{middle} ms, p10-p90 {low} to {high}, {len(timed)} steps"
         yield "tokens a second", format_number(result["tokens_per_second"])
+    if result["memory"] == "paged":
+        yield from _paging(result)
     yield "requested", f"{format_bytes(result['peak_requested_bytes'])} at the peak"
     yield "active", format_bytes(result["peak_active_bytes"])
     reserved = format_bytes(result["peak_reserved_bytes"])
     yield "reserved", f"{reserved}, utilisation {result['utilisation']:.1%}"
+
+
+def _paging(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    counters = result["counters"]
+    paged = counters["weight_bytes"] + counters["state_bytes"]
+    budget = f"{format_bytes(result['budget_bytes'])} for everything"
+    yield "budget", f"{budget}; weights and optimizer state are {format_bytes(paged)}"
+    into, out = (result[name][result["timed_from"] :] for name in ("bytes_in", "bytes_out"))
+    if into:
+        moved = (format_bytes(spread(into)[1]), format_bytes(spread(out)[1]))
+        yield "moved a step", f"{moved[0]} in, {moved[1]} out"
+    if result["ratio_to_ideal"] is not None:
+        ideal = format_number(result["ideal_ms"])
+        yield "step to ideal", f"{result['ratio_to_ideal']:.3f} x the ideal of {ideal} ms"
