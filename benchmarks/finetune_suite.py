@@ -29,7 +29,9 @@ PARTS = ("budgets", "strategies", "6.7b", "13b", "find")
 XL = ("--model", "gpt2_xl", "--strategy", "R", "--batch", "8", "--seq-len", "1024")
 OPT = ("--model", "opt-1.3b", "--seq-len", "1024", "--lengths", "varied")
 # Batches that take 15 to 60 GiB under each strategy.
-BATCHES = {"N": 8, "R": 32, "LR": 32, "RO": 32, "LRO": 32}
+BATCHES = {"N": 8, "R": 32, "LR": 32, "RO": 16, "LRO": 16}
+# Below what they need resident, so that something has to be offloaded.
+BUDGETS = {"RO": "20GiB", "LRO": "12GiB"}
 TINY = {"--model": "tiny", "--seq-len": "16", "--batch": "2", "--steps": "3"}
 TINY_BUDGET = "4MiB"
 
@@ -59,6 +61,8 @@ def plans(args: argparse.Namespace) -> list[Plan]:
     for strategy in ("LR", "N", "R", "LRO", "RO"):
         for allocator in ALLOCATORS:
             flags = (*OPT, "--strategy", strategy, "--batch", str(BATCHES[strategy]), *steps)
+            if strategy in BUDGETS:
+                flags = (*flags, "--gpu-memory", BUDGETS[strategy])
             label = f"opt {strategy} {allocator}"
             first = f"opt {strategy} {ALLOCATORS[0]}"
             made["strategies"].append(

@@ -120,26 +120,22 @@ def processes_in(folder):
 
 
 def test_a_comparison_is_a_table_json_and_a_page(capsys, tmp_path):
-    work = ["finetune", "--model", "tiny", "--device", "emulated", "--seq-len", "128"]
-    work += ["--batch", "16", "--steps", "2", "--lengths", "varied", "--memory", "resident"]
-    work += ["--strategy", "R"]
-    settings = ["--allocators", "native,stitch", "--budgets", "32MiB"]
+    work = ["finetune", *TINY, "--batch", "4", "--steps", "3", "--memory", "resident"]
     files = ["--report", "a.html", "--json", "a.json"]
-    assert main(["compare", *work, *settings, *files]) == 0
+    assert main(["compare", *work, "--budgets", "1MiB,64MiB", *files]) == 0
     out = capsys.readouterr().out
-    # What stitching fits into the budget, PyTorch's own allocator does not.
-    assert re.search(r"^native, 32MiB +exit 4$", out, re.MULTILINE)
-    assert re.search(r"^stitch, 32MiB .*  nothing$", out, re.MULTILINE)
-    assert "\nnative, 32MiB: a step of 16 x 128 tokens does not fit" in out
+    assert re.search(r"^1MiB +exit 4$", out, re.MULTILINE)
+    assert re.search(r"^64MiB .*  nothing$", out, re.MULTILINE)
+    assert "\n1MiB: a step of 4 x 16 tokens does not fit" in out
     document = json.loads((tmp_path / "a.json").read_text())
-    native, stitch = document["rows"]
-    assert (native["exit_code"], native["result"]) == (4, None)
-    assert (stitch["exit_code"], stitch["error"]) == (0, None)
-    assert stitch["result"]["peak_reserved_bytes"] <= 32 << 20
+    small, large = document["rows"]
+    assert (small["exit_code"], small["result"]) == (4, None)
+    assert (large["exit_code"], large["error"]) == (0, None)
+    assert large["result"]["peak_reserved_bytes"] <= 64 << 20
     page = (tmp_path / "a.html").read_text()
     data = re.search(r'<script type="application/json" id="data">(.*)</script>', page).group(1)
     assert json.loads(data) == document
-    assert native["error"] in html.unescape(page)
+    assert small["error"] in html.unescape(page)
 
 
 @pytest.mark.parametrize(

@@ -156,14 +156,17 @@ def test_recomputation_and_adapters_need_less(capsys):
 
 
 def test_allocators_reserve_differently_for_the_same_work(capsys):
-    work = [*TINY[:-4], *("--batch", "8", "--seq-len", "128", "--steps", "3")]
-    found = {
-        name: finetune_json(capsys, *work, "--lengths", "varied", "--allocator", name)
-        for name in ("native", "stitch")
-    }
+    work = [*TINY[:-4], *("--batch", "16", "--seq-len", "128", "--steps", "2", "--strategy", "R")]
+    work += ["--lengths", "varied", "--allocator"]
+    found = {name: finetune_json(capsys, *work, name) for name in ("native", "stitch")}
     assert found["native"]["loss"] == found["stitch"]["loss"]
-    assert found["native"]["peak_reserved_bytes"] > found["stitch"]["peak_reserved_bytes"]
     assert len({length for _, length in found["native"]["step_shapes"]}) > 1
+    reserved = {name: result["peak_reserved_bytes"] for name, result in found.items()}
+    assert reserved["stitch"] < 0.9 * reserved["native"]
+    # Between the two is a budget that one of them keeps to.
+    budget = ["--memory", "resident", "--gpu-memory", sum(reserved.values()) // 2]
+    assert finetune(capsys, *work, "stitch", *budget)[0] == 0
+    assert "does not fit" in refused(capsys, 4, *work, "native", *budget)
 
 
 # ---- Text -------------------------------------------------------------------------------------

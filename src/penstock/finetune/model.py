@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from penstock.errors import FailedError, UsageError
@@ -124,7 +125,7 @@ def _load(request: Request, plan: Plan, device: torch.device) -> Any:
         model = AutoModelForCausalLM.from_pretrained(
             plan.folder, dtype=dtype, local_files_only=True, use_safetensors=True
         )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise FailedError(
             f"{plan.folder} cannot be loaded: {str(error).splitlines()[0]}",
             remedy="a checkpoint of a causal LM with safetensors",
