@@ -166,6 +166,8 @@ class _Session:
         if self.found.batch == 0:
             self._refuse(1, 0)
         self.request = replace(self.request, batch=self.found.batch)
+        if self.store is not None:
+            self.store = Store(self.request, self.group)
 
     def _too_large(self, engine: Engine, error: RuntimeError) -> NoReturn:
         """Say which batch would have fitted.
