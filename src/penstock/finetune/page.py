@@ -30,14 +30,12 @@ h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 36px 0 6p
 p { margin: 4px 0 12px; } .soft { color: var(--soft); }
 code { font: 13px ui-monospace, monospace; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 5px 8px; text-align: right; border-bottom: 1px solid var(--grid); }
-th:first-child, td:first-child { text-align: left; white-space: nowrap; }
+th, td { padding: 5px 8px; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--grid); }
+th:first-child, td:first-child { text-align: left; }
 th { font-weight: 600; color: var(--soft); }
-td.wide { text-align: left; color: var(--series-0); }
+td.wide { text-align: left; white-space: normal; color: var(--series-0); }
 svg { width: 100%; height: auto; display: block; }
-.label { fill: var(--soft); font: 12px system-ui, sans-serif; }
-.grid { stroke: var(--grid); } .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
-.area { opacity: 0.16; }
 .key { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 7px; }
 .scroll { overflow-x: auto; }
 """

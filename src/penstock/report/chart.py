@@ -2,7 +2,7 @@
 """Charts as SVG text that stands in an HTML page: lines over an axis, and bars.
 
 Invariant: plain SVG without scripts or outside resources; colours are the page's own variables
-(``--series-0`` and on, ``--ink``, ``--grid``), so that a chart follows its theme; all text is
+(``--series-0`` and on, ``--soft``, ``--grid``), so that a chart follows its theme; all text is
 escaped. Pure, standard library only.
 """
 
@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 760, 280
-LEFT, RIGHT, TOP, BOTTOM = 78, 16, 14, 40
+LEFT, RIGHT, TOP, BOTTOM = 96, 16, 14, 40
 BAR = 26
 TICKS = 5
+_STROKE = 'stroke-width="1.8" stroke-linejoin="round"'
+_GRID = 'style="stroke: var(--grid)"'
+_FONT = "font: 12px system-ui, sans-serif; fill: var(--soft)"
 
 
 @dataclass(frozen=True)
@@ -91,14 +94,16 @@ def line_chart(
     parts = [_open(title, HEIGHT)]
     for tick in y_ticks:
         y = up(tick)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" {_ys(y, y)}/>')
+        parts.append(
+            f'<line style="stroke: var(--grid)" x1="{LEFT}" x2="{WIDTH - RIGHT}" {_ys(y, y)}/>'
+        )
         parts.append(_text(LEFT - 8, y + 4, y_text(tick), "end"))
     below = HEIGHT - BOTTOM + 18
     parts += [_text(across(tick), below, f"{tick:g}", "middle") for tick in x_ticks]
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label, "middle"))
     parts.append(
-        f'<text class="label" text-anchor="middle" transform="translate(14 {HEIGHT / 2 - 12:.0f}) '
-        f'rotate(-90)">{escape(y_label)}</text>'
+        f'<text style="{_FONT}" text-anchor="middle" '
+        f'transform="translate(14 {HEIGHT / 2 - 12:.0f}) rotate(-90)">{escape(y_label)}</text>'
     )
     parts += [_line(each, across, up, up(y_ticks[0])) for each in series if len(each.xs)]
     return "\n".join([*parts, "</svg>"])
@@ -143,9 +148,8 @@ def _open(title: str, height: float) -> str:
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return (
-        f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
-    )
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text style="{_FONT}" {place}>{escape(text)}</text>'
 
 
 def _ys(first: float, second: float) -> str:
@@ -164,9 +168,9 @@ def _line(
     if series.area:
         first, last = points[0].partition(",")[0], points[-1].partition(",")[0]
         outline = " ".join([f"{first},{floor:.1f}", *points, f"{last},{floor:.1f}"])
-        shape = f'<polygon points="{outline}" style="fill: {colour}" class="area">'
+        shape = f'<polygon points="{outline}" fill-opacity="0.16" style="fill: {colour}">'
         return f"{shape}<title>{escape(series.name)}</title></polygon>"
-    shape = f'<polyline points="{" ".join(points)}" style="stroke: {colour}" class="line">'
+    shape = f'<polyline points="{" ".join(points)}" fill="none" {_STROKE} style="stroke: {colour}">'
     dots = ""
     if len(series.xs) <= 40 and not series.steps:
         dots = "".join(
