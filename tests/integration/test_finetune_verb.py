@@ -216,7 +216,10 @@ def test_an_evaluation_is_the_mean_over_tokens(capsys, tmp_path):
 def test_evaluating_changes_nothing_of_the_training(capsys):
     with_it = finetune_json(capsys, *TINY, *LEARN, "--eval-every", "1")
     assert with_it["loss"] == finetune_json(capsys, *TINY, *LEARN)["loss"]
-    assert len(with_it["evaluations"]) == STEPS
+    paged = finetune_json(capsys, *TINY, *LEARN, "--eval-every", "1", "--gpu-memory", "1536KiB")
+    assert (paged["memory"], paged["loss"]) == ("paged", with_it["loss"])
+    assert paged["evaluations"] == with_it["evaluations"]
+    assert [each["step"] for each in paged["evaluations"]] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -313,6 +316,9 @@ def test_a_resumed_run_has_the_curve_of_one_that_was_not_interrupted(more, capsy
     assert resumed["loss"] == whole["loss"]
     assert (resumed["resumed_at"], whole["resumed_at"]) == (3, 0)
     assert resumed["step_shapes"] == whole["step_shapes"]
+    nothing_left = finetune_json(capsys, *saving, "--steps", "6")
+    assert nothing_left["loss"] == whole["loss"]
+    assert nothing_left["tokens_per_second"] is None
 
 
 def test_a_checkpoint_is_a_model_that_others_can_load(capsys, tmp_path):

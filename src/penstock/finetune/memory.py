@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from penstock.errors import OutOfMemory
 from penstock.native.replay import Replayed, replay
 from penstock.runner.device import MemoryWatch, RunDevice
 from penstock.units import MIB, format_bytes
@@ -194,6 +195,8 @@ class ReplayMeter:
 
     def figures(self) -> MemoryFigures:
         """What the replay says."""
+        if not len(self._recorder):  # no step was left to do, and the pager has everything else
+            return MemoryFigures("replayed", 0, 0, 0, None, Curve())
         done = self.replayed(points=POINTS)
         curve = Curve()
         for micros, requested, reserved in done.curve:
@@ -255,7 +258,7 @@ def largest_layer_bytes(model: nn.Module) -> int:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error is what torch, or a library under it, says of a full device."""
-    return isinstance(error, torch.OutOfMemoryError) or (
+    """Whether an error is what torch, a library under it or the pager says of a full device."""
+    return isinstance(error, (torch.OutOfMemoryError, OutOfMemory)) or (
         isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from penstock.errors import OutOfMemory
 from penstock.report.progress import Advance
 
 from .data import Source
@@ -102,7 +103,7 @@ class Fit:
                 self._step(batch, number)
                 torch.cuda.synchronize(self._engine.device.torch_device)
             fits = True
-        except RuntimeError as error:
+        except (RuntimeError, OutOfMemory) as error:
             if not out_of_memory(error):
                 raise
             fits = False

@@ -39,8 +39,8 @@ from .result import document
 from .search import Fit, Found, follow, largest
 from .sources import open_source
 
-# On the emulated GPU a budget is held against the recording after these steps: the second has
-# everything in it that a step of that size has.
+# On the emulated GPU a budget is held against the recording after these steps, the second of which
+# has everything in it that a step of that size has, and after the last.
 CHECKED_STEPS = (1, 2)
 
 
@@ -98,7 +98,7 @@ class _Session:
             self._watch(engine, meter, loop)
             try:
                 loop.run()
-            except RuntimeError as error:
+            except (RuntimeError, OutOfMemory) as error:
                 if not (isinstance(error, _DoesNotFitError) or out_of_memory(error)):
                     raise
                 self._too_large(engine, error)
@@ -133,7 +133,8 @@ class _Session:
         first = loop.history.done
 
         def check(done: int) -> None:
-            if done - first in CHECKED_STEPS and not budget.holds(meter):
+            due = done - first in CHECKED_STEPS or done == self.request.steps
+            if due and not budget.holds(meter):
                 raise _DoesNotFitError
 
         loop.after_step = check
@@ -169,7 +170,7 @@ class _Session:
         if self.store is not None:
             self.store = Store(self.request, self.group)
 
-    def _too_large(self, engine: Engine, error: RuntimeError) -> NoReturn:
+    def _too_large(self, engine: Engine, error: Exception) -> NoReturn:
         """Say which batch would have fitted.
 
         Raises:
@@ -183,7 +184,10 @@ class _Session:
         engine.recover()
         error.__traceback__ = None  # its frames hold what the step had made
         batch = self.request.batch
-        self._refuse(batch, self._search(engine, below=batch).batch if batch > 1 else 0)
+        fits = self._search(engine, below=batch).batch if batch > 1 else 0
+        if not fits and isinstance(error, OutOfMemory):
+            raise error  # the pager knows better what is missing
+        self._refuse(batch, fits)
 
     def _refuse(self, batch: int, fits: int) -> NoReturn:
         work = f"{batch} x {self.request.longest(self.plan.positions):,} tokens"
