@@ -16,15 +16,15 @@ from penstock.finetune.request import Request
 
 SMALL = {
     "opt": {
-        **{"hidden_size": 32, "word_embed_proj_dim": 32, "num_hidden_layers": 2, "ffn_dim": 64},
+        **{"hidden_size": 32, "word_embed_proj_dim": 32, "num_hidden_layers": 6, "ffn_dim": 64},
         **{"num_attention_heads": 2, "vocab_size": 99, "max_position_embeddings": 64},
     },
     "llama": {
-        **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 99},
+        **{"hidden_size": 32, "num_hidden_layers": 6, "num_attention_heads": 2, "vocab_size": 99},
         **{"intermediate_size": 64, "max_position_embeddings": 64},
     },
     "gpt_neox": {
-        **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 99},
+        **{"hidden_size": 32, "num_hidden_layers": 6, "num_attention_heads": 2, "vocab_size": 99},
         **{"intermediate_size": 64, "max_position_embeddings": 64, "rotary_pct": 0.25},
     },
 }
