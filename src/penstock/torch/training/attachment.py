@@ -184,9 +184,7 @@ class TrainingAttachment(Attachment):
         return sum(parameter.nbytes for parameter in trained.values())
 
     def _start_small(self) -> None:
-        if self._room.cuda:  # a model that lay on the device has left its memory to the cache
-            torch.cuda.synchronize(self.torch_device)
-            torch.cuda.empty_cache()
+        self._room.forget_peak()  # a model that lay on the device has left it to the cache
         super()._start_small()
 
     def _tables_may_stay(self) -> bool:
@@ -273,6 +271,10 @@ class TrainingAttachment(Attachment):
             raise error
         self.pager.resize(wanted)
         self._room.limit_torch(wanted)
+
+    def _settle(self) -> None:
+        self._room.trim()
+        super()._settle()
 
     def _stand_down(self) -> None:
         """Never: what an undeclared update writes would not be known to have changed."""
