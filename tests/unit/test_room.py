@@ -15,7 +15,7 @@ class Card:
     """A device with 140 GiB, its caching allocator, and kernels' modules."""
 
     def __init__(self, monkeypatch):
-        self.reserved = self.live = self.peak = 0
+        self.reserved = self.live = self.peak = self.peak_reserved = 0
         self.modules = self.blocks = 0
         self.fraction = 1.0
         for name, function in {
@@ -23,6 +23,7 @@ class Card:
             "empty_cache": self.empty_cache,
             "memory_reserved": lambda *_: self.reserved,
             "max_memory_allocated": lambda *_: self.peak,
+            "max_memory_reserved": lambda *_: max(self.reserved, self.peak_reserved),
             "reset_peak_memory_stats": self.reset_peak,
             "set_per_process_memory_fraction": self.set_fraction,
         }.items():
@@ -32,10 +33,12 @@ class Card:
         return 140 * GIB - self.reserved - self.modules - self.blocks, 140 * GIB
 
     def empty_cache(self):
+        self.peak_reserved = max(self.reserved, self.peak_reserved)
         self.reserved = self.live
 
     def reset_peak(self, *_):
         self.peak = self.live
+        self.peak_reserved = self.reserved
 
     def set_fraction(self, fraction, *_):
         self.fraction = fraction

@@ -95,11 +95,11 @@ class Room:
         """
         if not self.cuda:
             return
-        reserved = self.reserved()
         most = int(FRAGMENTED * torch.cuda.max_memory_allocated(self._torch_device))
-        if reserved > most:
+        if self.reserved() > most:
             torch.cuda.empty_cache()
-        self._needed = max(self._needed, min(reserved, most))
+        peak = torch.cuda.max_memory_reserved(self._torch_device)
+        self._needed = max(self._needed, min(peak, most))
 
     def limit_torch(self, blocks: int) -> None:
         """Let PyTorch's allocator raise its own error rather than exceed the budget.

@@ -265,8 +265,10 @@ class TrainingAttachment(Attachment):
     def _grow(self, error: Exception) -> None:
         """Uses that nest need more room than was known; only in the first iterations."""
         room = self.pager.stats()["budget"]
-        most = self.budget - self._room.reserved()
-        wanted = min(room + max(self._look_ahead, room // 4, self._grain), most)
+        wanted = room + max(self._look_ahead, room // 4, self._grain)
+        if self._room.cuda and wanted > self.budget - self._room.reserved():
+            torch.cuda.empty_cache()
+        wanted = min(wanted, self.budget - self._room.reserved())
         if wanted < room + self._grain:
             raise error
         self.pager.resize(wanted)
