@@ -152,6 +152,17 @@ class Meddler(nn.Module):
         return self.head(x)
 
 
+@pytest.mark.parametrize("make", [Tower, Meddler])
+@pytest.mark.parametrize("recompute", [None, "not reentrant", "reentrant"])
+def test_nothing_has_to_stay_from_forward_to_the_step(make, recompute):
+    """Uses of modules cover what backward reads, also of outputs that were changed in place."""
+    model, _ = pair(make, **({"recompute": recompute} if make is Tower else {}))
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=40) as attached:
+        train(model, optimizer, batches(2))
+        assert not attached.hooks.stays
+
+
 @pytest.mark.parametrize("safety", ["normal", "strict"])
 def test_modules_that_read_what_they_do_not_own(safety):
     plain, paged = pair(Meddler)
