@@ -35,7 +35,7 @@ def fsdp_offload(bench: Any) -> dict[str, Any]:
     options: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32),
-        "offload_policy": CPUOffloadPolicy(),
+        "offload_policy": CPUOffloadPolicy(pin_memory=bench.cuda),
     }
     for layer in model.transformer.h:
         fully_shard(layer, **options)

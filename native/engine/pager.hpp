@@ -134,6 +134,7 @@ class Pager {
   [[nodiscard]] bool is_free(SlotId slot);
   Status wait_for(const std::vector<Mark>& arrivals, UseId use, driver::Stream stream);
   Status issue_loads();
+  [[nodiscard]] bool in_the_way(const PlanCursor::Next& load);
   Status make_plan();
   Status adopt(policy::Plan plan);
   void relabel(policy::Plan& plan);

@@ -24,22 +24,26 @@ void Pager::relabel(policy::Plan& plan) {
   const auto count = static_cast<std::size_t>(residents_.slots());
   std::vector<SlotId> actual(count, kNoSlot);
   std::vector<bool> taken(count, false);
-  const auto claim = [&](SlotId name, PageId page) {
-    const Page& here = table_.page(page);
-    for (const SlotId slot : {here.slot, here.mapped}) {
-      if (slot == kNoSlot || taken[static_cast<std::size_t>(slot)]) continue;
-      if (actual[static_cast<std::size_t>(name)] != kNoSlot) return;
-      actual[static_cast<std::size_t>(name)] = slot;
-      taken[static_cast<std::size_t>(slot)] = true;
+  const auto claim = [&](SlotId name, SlotId slot) {
+    if (slot == kNoSlot || taken[static_cast<std::size_t>(slot)]) return;
+    if (actual[static_cast<std::size_t>(name)] != kNoSlot) return;
+    actual[static_cast<std::size_t>(name)] = slot;
+    taken[static_cast<std::size_t>(slot)] = true;
+  };
+  // What the iteration begins with has the best claim, and of it what is there already: else a page
+  // would stay where another is to come.
+  const auto claim_all = [&](bool beginning, SlotId Page::*where) {
+    if (beginning) {
+      for (const policy::Kept& kept : plan.kept) claim(kept.slot, table_.page(kept.page).*where);
+    }
+    for (const policy::Load& load : plan.loads) {
+      if ((load.last < load.first) == beginning) claim(load.slot, table_.page(load.page).*where);
     }
   };
-  for (const policy::Kept& kept : plan.kept) claim(kept.slot, kept.page);
-  // What the first iteration begins with has the better claim.
-  for (const bool wrapped : {true, false}) {
-    for (const policy::Load& load : plan.loads) {
-      if ((load.last < load.first) == wrapped) claim(load.slot, load.page);
-    }
-  }
+  claim_all(true, &Page::slot);
+  claim_all(true, &Page::mapped);
+  claim_all(false, &Page::slot);
+  claim_all(false, &Page::mapped);
   // The rest where least is lost: empty ones first, those in use last.
   std::vector<SlotId> spare;
   for (SlotId slot = 0; slot < residents_.slots(); ++slot) {
@@ -114,6 +118,18 @@ Status Pager::adopt(policy::Plan plan) {
   return {};
 }
 
+// A page that is to be loaded has not left its former slot yet.  It may stay there, which saves a
+// copy, unless another page is to come into that slot before its new span is over.
+bool Pager::in_the_way(const PlanCursor::Next& load) {
+  const SlotId here = table_.page(load.page).slot;
+  if (here == load.slot || load.first < cursor_.begun() || !is_free(here)) return false;
+  for (std::int64_t skip = 1;; ++skip) {
+    const auto other = cursor_.peek_after(skip);
+    if (!other || other->first > load.last) return false;
+    if (other->slot == here && other->page != load.page) return true;
+  }
+}
+
 // Issue the plan's next loads for as long as their slots are free, neighbours in one copy.
 Status Pager::issue_loads() {
   std::vector<SlotId> run;
@@ -123,6 +139,10 @@ Status Pager::issue_loads() {
     if (next->last < cursor_.begun() && page.active == 0) {
       cursor_.pop();  // its time has passed: the program skipped it, or demanded it already
       continue;
+    }
+    if (page.slot != kNoSlot && in_the_way(*next)) {
+      if (!is_free(next->slot)) return {};
+      PENSTOCK_TRY(residents_.evict(page.slot));
     }
     if (page.slot != kNoSlot) {
       Slot& slot = residents_.slot(page.slot);

@@ -3,6 +3,7 @@
 // link at work, and few pages that change their slot.
 #include "doctest/doctest.h"
 #include "policy/schedule.hpp"
+#include "policy/stay_put.hpp"
 #include "policy/time_model.hpp"
 #include "training_sequences.hpp"
 
@@ -94,6 +95,21 @@ TEST_CASE("the time model counts what written pages cost when they leave") {
   CHECK(time().bytes_out == doctest::Approx(100));
   options.slots = 2;
   CHECK(time().bytes_out == 0);
+}
+
+TEST_CASE("a page that has not left stays where it is") {
+  // Page 0 is wanted at steps 0 and 2; nobody wants its slot before page 2 does, at step 2.
+  std::vector<Load> loads{{0, 0, 0, 0}, {1, 1, 1, 1}, {0, 2, 2, 1}, {2, 2, 3, 0}};
+  stay_put(4, loads);
+  REQUIRE(loads.size() == 3);
+  CHECK(loads[0].slot == 0);
+  CHECK(loads[0].last == 2);
+  CHECK(loads[2].page == 2);  // goes where page 0 was to go
+  CHECK(loads[2].slot == 1);
+  // Where another page takes its slot in between, it has to come again.
+  loads = {{0, 0, 0, 0}, {1, 1, 1, 0}, {0, 2, 2, 1}, {2, 3, 3, 1}};
+  stay_put(4, loads);
+  CHECK(loads.size() == 4);
 }
 
 }  // namespace penstock::policy

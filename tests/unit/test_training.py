@@ -111,6 +111,18 @@ def test_steady_steps_follow_the_plan(chunks):
     assert stats["iteration_bytes_out"] <= stats["iteration_bytes_in"]
 
 
+def test_the_host_holds_weights_and_state_once():
+    model, _ = pair()
+    optimizer = adamw(model)
+    with page(model, optimizer) as attached:
+        train(model, optimizer, batches(3))
+        stats = attached.stats()
+    assert stats["state_bytes"] == 2 * stats["weight_bytes"]
+    # Each tensor is rounded up to 512 bytes.
+    tensors = 3 * len(list(model.parameters()))
+    assert stats["host_bytes"] <= stats["weight_bytes"] + stats["state_bytes"] + 512 * tensors
+
+
 def test_everything_fits_and_nothing_moves():
     model, _ = pair()
     optimizer = adamw(model)
@@ -150,6 +162,17 @@ class Meddler(nn.Module):
         x = self.twice(torch.tanh(self.twice(x)))
         x = nn.functional.linear(x, self.other.weight[:WIDTH]).relu_()
         return self.head(x)
+
+
+@pytest.mark.parametrize("make", [Tower, Meddler])
+@pytest.mark.parametrize("recompute", [None, "not reentrant", "reentrant"])
+def test_nothing_has_to_stay_from_forward_to_the_step(make, recompute):
+    """Uses of modules cover what backward reads, also of outputs that were changed in place."""
+    model, _ = pair(make, **({"recompute": recompute} if make is Tower else {}))
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=40) as attached:
+        train(model, optimizer, batches(2))
+        assert not attached.hooks.stays
 
 
 @pytest.mark.parametrize("safety", ["normal", "strict"])

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from training_tower import (  # noqa: E402
+    GRANULE,
     Tower,
     adamw,
     batches,
@@ -22,7 +23,7 @@ from training_tower import (  # noqa: E402
     train,
 )
 
-from penstock.errors import OutOfMemory, UsageError  # noqa: E402
+from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
 
 
 def test_schedulers_and_groups():
@@ -227,3 +228,45 @@ def test_host_memory_for_the_state_is_checked():
         pytest.raises(OutOfMemory, match="page-locked"),
     ):
         train(model, optimizer, batches(1))
+
+
+def test_a_failing_driver_call_is_clean(monkeypatch):
+    """Attach, two steps, detach, with some driver call failing: an error, and nothing left."""
+    from penstock.native import Device
+
+    left = []
+    close = Device.close
+
+    def watched(self):
+        if self._handle is not None:
+            left.append(self.live())
+        close(self)
+
+    monkeypatch.setattr(Device, "close", watched)
+
+    def run(fail_at_call):
+        torch.manual_seed(0)
+        model = Tower(layers=2)
+        optimizer = adamw(model)
+        emulated = {"granularity": GRANULE, "fail_at_call": fail_at_call}
+        attached = page(model, optimizer, chunks=16, emulated=emulated)
+        try:
+            train(model, optimizer, batches(2))
+            return attached.device.driver_calls()
+        finally:
+            try:
+                attached.detach()
+            except PenstockError:  # the failing call was one of its own: then without the content
+                attached.detach(keep=False)
+
+    calls = run(0)
+    assert calls > 300
+    failed = 0
+    for call in range(1, calls, calls // 40):
+        try:
+            run(call)
+        except PenstockError as error:
+            failed += 1
+            assert str(error)
+    assert failed > 30
+    assert all(not any(counts.values()) for counts in left)

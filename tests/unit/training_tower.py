@@ -21,7 +21,8 @@ WIDTH = 96
 
 def page(model, optimizer, *, chunks=26, seed=1, **more):
     """Attach with a budget of `chunks` chunks of 64 KiB, on an emulated GPU that dawdles."""
-    emulated = {"granularity": GRANULE, "capacity": 256 * MIB, "seed": seed, "max_delay_us": 100}
+    dawdling = {"granularity": GRANULE, "capacity": 256 * MIB, "seed": seed, "max_delay_us": 100}
+    emulated = more.pop("emulated", dawdling)
     more = {
         "gpu_memory": chunks * GRANULE,
         "chunk_size": GRANULE,

@@ -184,9 +184,7 @@ class TrainingAttachment(Attachment):
         return sum(parameter.nbytes for parameter in trained.values())
 
     def _start_small(self) -> None:
-        if self._room.cuda:  # a model that lay on the device has left its memory to the cache
-            torch.cuda.synchronize(self.torch_device)
-            torch.cuda.empty_cache()
+        self._room.forget_peak()  # a model that lay on the device has left it to the cache
         super()._start_small()
 
     def _tables_may_stay(self) -> bool:
@@ -267,12 +265,18 @@ class TrainingAttachment(Attachment):
     def _grow(self, error: Exception) -> None:
         """Uses that nest need more room than was known; only in the first iterations."""
         room = self.pager.stats()["budget"]
-        most = self.budget - self._room.reserved()
-        wanted = min(room + max(self._look_ahead, room // 4, self._grain), most)
+        wanted = room + max(self._look_ahead, room // 4, self._grain)
+        if self._room.cuda and wanted > self.budget - self._room.reserved():
+            torch.cuda.empty_cache()
+        wanted = min(wanted, self.budget - self._room.reserved())
         if wanted < room + self._grain:
             raise error
         self.pager.resize(wanted)
         self._room.limit_torch(wanted)
+
+    def _settle(self) -> None:
+        self._room.trim()
+        super()._settle()
 
     def _stand_down(self) -> None:
         """Never: what an undeclared update writes would not be known to have changed."""

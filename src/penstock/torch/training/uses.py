@@ -36,6 +36,17 @@ _graph_task: Callable[[], int] = torch._C._current_graph_task_id
 _NO_TASK = -1
 
 
+def _makers(value: Any) -> list[Any]:
+    """The nodes of which autograd will reach one before any other of the module's."""
+    if not isinstance(value, torch.Tensor) or value.grad_fn is None:
+        return []
+    base = value._base
+    if base is None or base.grad_fn is None:
+        return [value.grad_fn]
+    # When a view is changed in place, its own node is no longer part of the graph.
+    return [value.grad_fn, base.grad_fn]
+
+
 def in_backward() -> bool:
     """Whether autograd is running on this thread."""
     return _graph_task() != _NO_TASK
@@ -88,6 +99,7 @@ class TrainingUses:
         self._updating: list[int] = []
         self._open: list[Unit] = []  # units whose backward is under way
         self._stack: list[nn.Module] = []
+        self._in_forward = False
         self._task = _NO_TASK  # the outermost backward pass
         self._watch: AccessWatch | None = None
         self._watching_now = False
@@ -169,6 +181,11 @@ class TrainingUses:
         """The module path behind a use number, for reports."""
         return self._names.get(use, "")
 
+    @property
+    def stays(self) -> list[str]:
+        """Names of blocks that stay from forward to the step: what backward was seen to miss."""
+        return [block.name for block in self._throughout]
+
     # ---- Life ------------------------------------------------------------------------------
 
     @property
@@ -221,6 +238,7 @@ class TrainingUses:
     def pass_begins(self) -> None:
         """The root's forward starts, outside backward."""
         self._end_uses()
+        self._in_forward = True
         self._task = _NO_TASK
         if self._watch is not None and not self._watching_now:
             self._watch.__enter__()
@@ -232,6 +250,7 @@ class TrainingUses:
 
     def pass_ends(self) -> None:
         """The root's forward is over, with or without an error."""
+        self._in_forward = False
         while self._running:
             self.end(self._running.pop()[1])
         self._stack.clear()
@@ -308,8 +327,8 @@ class TrainingUses:
                 self._end_forward(unit)
             if torch.is_grad_enabled():
                 for value in [output] if isinstance(output, torch.Tensor) else tree_leaves(output):
-                    if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-                        value.grad_fn.register_prehook(open_)
+                    for node in _makers(value):
+                        node.register_prehook(open_)
 
         return hook
 
@@ -365,15 +384,16 @@ class TrainingUses:
         self._throughout_runs.append(use)
 
     def _missed(self, block: Block) -> None:
-        if not self._stack or in_backward():
+        if not self._in_forward or in_backward():
             self._throughout.append(block)
             self._throughout_use = NO_USE
             self._stay(self._define_blocks([block]))
             return
         # The module reads it: it belongs to its uses, from this forward on.
-        unit = self._by_module.get(self._stack[-1])
+        module = self._stack[-1] if self._stack else self._model
+        unit = self._by_module.get(module)
         if unit is None:
-            unit = Unit("", self._stack[-1])
+            unit = Unit("", module)
             self._by_module[unit.module] = unit
             self._units.append(unit)
         fresh = not unit.blocks
