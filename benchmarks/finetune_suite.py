@@ -58,6 +58,8 @@ def plans(args: argparse.Namespace) -> list[Plan]:
         Plan(f"xl {budget}", (*XL, *steps, "--gpu-memory", budget), 60, "xl resident")
         for budget in ("16GiB", "9GiB", "12GiB")
     ]
+    other = ("--gpu-memory", "9GiB", "--allocator", "expandable")
+    made["budgets"].append(Plan("xl 9GiB expandable", (*XL, *steps, *other), 60, "xl resident"))
     for strategy in ("LR", "N", "R", "LRO", "RO"):
         for allocator in ALLOCATORS:
             flags = (*OPT, "--strategy", strategy, "--batch", str(BATCHES[strategy]), *steps)

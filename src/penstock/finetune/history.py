@@ -11,8 +11,9 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# Steps that allocate optimizer state, compile kernels and learn an order; not part of rates.
-WARM_UP = 2
+# Steps that make optimizer state and load kernels, and with the pager those in which the order is
+# learned and room is dealt out; not part of rates.
+WARM_UP, PAGED_WARM_UP = 2, 5
 
 
 @dataclass
@@ -28,6 +29,7 @@ class History:
         bytes_out: From it.
         evaluations: (steps done, loss).
         resumed_at: Steps that were done before this process.
+        warm_up: Steps of this process that do not count for rates, where there are more.
     """
 
     loss: list[float] = field(default_factory=list)
@@ -38,6 +40,7 @@ class History:
     bytes_out: list[int] = field(default_factory=list)
     evaluations: list[tuple[int, float]] = field(default_factory=list)
     resumed_at: int = 0
+    warm_up: int = WARM_UP
 
     @property
     def done(self) -> int:
@@ -46,8 +49,8 @@ class History:
 
     @property
     def timed_from(self) -> int:
-        """The first step that counts for rates: not the first two, where there are more."""
-        return min(self.resumed_at + WARM_UP, max(self.resumed_at, self.done - 1))
+        """The first step that counts for rates."""
+        return min(self.resumed_at + self.warm_up, max(self.resumed_at, self.done - 1))
 
     @property
     def median_ms(self) -> float | None:

@@ -29,7 +29,7 @@ from .data import Source
 from .engine import Engine
 from .engines import make_engine
 from .group import Group
-from .history import History
+from .history import PAGED_WARM_UP, WARM_UP, History
 from .loop import Loop
 from .memory import Budget, CudaMeter, Meter, ReplayMeter, largest_layer_bytes, out_of_memory
 from .model import Plan, build_model, plan_model
@@ -95,6 +95,7 @@ class _Session:
                 history=history,
                 save=lambda: self._save(loop),
             )
+            history.warm_up = PAGED_WARM_UP if self.request.paged else WARM_UP
             self._watch(engine, meter, loop)
             try:
                 loop.run()
