@@ -58,7 +58,7 @@ def test_gradients_of_a_backward_pass_come_and_go():
         layer(torch.ones(4, 64)).sum().backward()
         alive = sum(size for op, _, size in events(recorder) if op == 0)
         alive -= sum(size for op, _, size in events(recorder) if op == 2)
-        assert alive == layer.weight.nbytes + layer.weight.grad.nbytes
+        assert alive == layer.weight.nbytes + layer.weight.grad.nbytes == recorder.alive_bytes
         layer.weight.grad = None
     opened = {number for op, number, _ in events(recorder) if op == 0}
     closed = {number for op, number, _ in events(recorder) if op == 2}

@@ -73,9 +73,7 @@ class Loop:
                 if request.save_every and history.done % request.save_every == 0:
                     self.save()
                     saved = history.done
-                note = f"loss {history.loss[-1]:.4f}"
-                memory = self.meter.note()
-                advance(1, f"{note}, {memory}" if memory else note)
+                advance(1, f"loss {history.loss[-1]:.4f}, {self.meter.note()}")
         if request.checkpoint is not None and saved < history.done:
             self.save()
 

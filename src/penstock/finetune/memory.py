@@ -86,7 +86,7 @@ class Meter(Protocol):
         """A context for one step."""
 
     def note(self) -> str:
-        """Memory now, in a word, for a progress bar; may be empty."""
+        """Memory now, in a word, for a progress bar."""
 
     def figures(self) -> MemoryFigures:
         """What was seen so far."""
@@ -180,8 +180,8 @@ class ReplayMeter:
         return self._recorder if len(self._recorder) < MOST_EVENTS else nullcontext()
 
     def note(self) -> str:
-        """Nothing is known before the replay."""
-        return ""
+        """Bytes of the tensors that are there; what an allocator holds, the replay tells."""
+        return format_bytes(self._recorder.alive_bytes)
 
     def replayed(self, capacity: int = 0, points: int = 0) -> Replayed:
         """The recording on the allocator, with `capacity` bytes (0: as many as it takes)."""

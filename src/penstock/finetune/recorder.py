@@ -45,6 +45,11 @@ class AllocationRecorder(TorchDispatchMode):
     def __len__(self) -> int:
         return len(self._op)
 
+    @property
+    def alive_bytes(self) -> int:
+        """Bytes of all storages that are alive now."""
+        return sum(size for _, size, _ in self._live.values())
+
     def adopt(self, tensors: Iterable[Tensor]) -> None:
         """Take what is alive already as allocated now."""
         for tensor in tensors:

@@ -36,12 +36,10 @@ def document(
         Of several processes memory is that of the one that reserved most; `ranks` has them all.
     """
     history = loop.history
-    engine, device = loop.engine, loop.engine.device
-    counters = engine.stats()
+    counters = loop.engine.stats()
     # Of the pager's own profile: compute without stalls, and the least that has to be copied.
     ideal = counters.get("ideal_ms")
     memory = max(ranks, key=lambda each: each.reserved)
-    parameters = list(engine.model.parameters())
     return {
         "model": plan.name,
         "strategy": request.strategy,
@@ -53,6 +51,26 @@ def document(
         "peak_reserved_bytes": memory.reserved,
         "utilisation": memory.utilisation,
         "tokens_per_second": history.tokens_per_second,
+        **_work(request, plan, loop, found),
+        "memory_figures": memory.source,
+        "memory": "paged" if request.paged else "resident",
+        "peak_device_bytes": memory.device,
+        "bytes_in": history.bytes_in,
+        "bytes_out": history.bytes_out,
+        "ranks": [_peaks(each) for each in ranks],
+        "budget_bytes": counters.get("gpu_memory_bytes"),
+        "ideal_ms": ideal,
+        "ratio_to_ideal": history.median_ms / ideal if ideal and history.median_ms else None,
+        "memory_over_time": asdict(memory.curve),
+        "counters": counters,
+    }
+
+
+def _work(request: Request, plan: Plan, loop: Loop, found: Found | None) -> dict[str, Any]:
+    """What ran, on what, and how far it came."""
+    history, device = loop.history, loop.engine.device
+    parameters = list(loop.engine.model.parameters())
+    return {
         "schema_version": SCHEMA_VERSION,
         "version": __version__,
         "torch": torch.__version__,
@@ -60,8 +78,6 @@ def document(
         "device_name": device.label,
         "engine": request.engine,
         "gpus": request.gpus,
-        "memory_figures": memory.source,
-        "memory": "paged" if request.paged else "resident",
         "batch": loop.batch,
         "seq_len": request.longest(plan.positions),
         "largest_batch": found.batch if found else None,
@@ -78,18 +94,15 @@ def document(
         "step_tokens": history.tokens,
         "step_shapes": [list(shape) for shape in history.shape],
         "evaluations": [{"step": step, "loss": loss} for step, loss in history.evaluations],
-        "parameters": sum(each.numel() for each in parameters),
-        "trained_parameters": sum(each.numel() for each in parameters if each.requires_grad),
-        "peak_device_bytes": memory.device,
-        "bytes_in": history.bytes_in,
-        "bytes_out": history.bytes_out,
-        "ranks": [_peaks(each) for each in ranks],
-        "budget_bytes": counters.get("gpu_memory_bytes"),
-        "ideal_ms": ideal,
-        "ratio_to_ideal": history.median_ms / ideal if ideal and history.median_ms else None,
-        "memory_over_time": asdict(memory.curve),
-        "counters": counters,
+        "gpu_memory": request.settings.gpu_memory,
+        "parameters": sum(map(_count, parameters)),
+        "trained_parameters": sum(_count(each) for each in parameters if each.requires_grad),
     }
+
+
+def _count(parameter: torch.Tensor) -> int:
+    """Elements of a parameter, also of one that ZeRO has taken apart."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 def _peaks(memory: MemoryFigures) -> dict[str, Any]:
