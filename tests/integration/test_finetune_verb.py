@@ -341,6 +341,7 @@ def test_only_the_newest_two_are_kept_and_half_written_ones_are_not_read(capsys,
     half = tmp_path / "here" / ".partial-step-00000009"
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
+    (tmp_path / "here" / "step-00000007").mkdir()
     result = finetune_json(capsys, *work, "--steps", "4")
     assert result["resumed_at"] == 3
     assert not half.exists()

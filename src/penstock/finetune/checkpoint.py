@@ -72,8 +72,13 @@ class Store:
 
     def newest(self) -> Path | None:
         """The last whole checkpoint."""
-        found = sorted(self._folder.glob(f"{_NAME}*"), key=lambda path: path.name)
+        found = self._whole()
         return found[-1] if found else None
+
+    def _whole(self) -> list[Path]:
+        """All whole ones, oldest first; a folder that somebody copied in half is none."""
+        found = self._folder.glob(f"{_NAME}*")
+        return sorted(path for path in found if (path / STATE).is_file())
 
     def load(self, engine: Engine) -> History:
         """Bring the engine, and random numbers, to where the newest checkpoint was.
@@ -120,7 +125,7 @@ class Store:
             (partial / STATE).write_text(json.dumps(state), encoding="utf-8")
             _to_disk(partial)
             os.replace(partial, self._folder / name)
-            for old in sorted(self._folder.glob(f"{_NAME}*"))[:-KEEP]:
+            for old in self._whole()[:-KEEP]:
                 shutil.rmtree(old)
         self._group.wait()
 
