@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock finetune` on one card: GMLake's strategies under three allocators, and budgets.
+"""`penstock finetune` measured: GMLake's strategies under three allocators, and budgets.
 
     python benchmarks/finetune_suite.py --output benchmarks/results/finetune/h200.json --limit 900
+    python benchmarks/finetune_suite.py --output ... --parts zero3 fsdp --gpus 4
 
 Every row is the verb itself, in a process of its own; rows come in the order of their worth. The
 file is written after every row, so that what was measured stays when time runs out: no row is begun
@@ -25,6 +26,8 @@ from typing import Any
 
 ALLOCATORS = ("native", "expandable", "stitch")
 PARTS = ("budgets", "strategies", "6.7b", "13b", "find")
+# What needs several GPUs, and DeepSpeed for the first: GMLake's tutorial case on four, FSDP2.
+SEVERAL = ("zero3", "fsdp")
 # The work of the peers' figures: full fine-tune, fp32 masters, bf16 autocast, recomputation.
 XL = ("--model", "gpt2_xl", "--strategy", "R", "--batch", "8", "--seq-len", "1024")
 OPT = ("--model", "opt-1.3b", "--seq-len", "1024", "--lengths", "varied")
@@ -48,7 +51,7 @@ class Plan:
 
 def plans(args: argparse.Namespace) -> list[Plan]:
     """The rows of the parts that are asked for, worth first."""
-    made: dict[str, list[Plan]] = {name: [] for name in PARTS}
+    made: dict[str, list[Plan]] = {name: [] for name in (*PARTS, *SEVERAL)}
     steps = ("--steps", str(args.steps))
     made["budgets"] = [
         Plan("xl resident", (*XL, *steps, "--memory", "resident"), 40),
@@ -86,6 +89,13 @@ def plans(args: argparse.Namespace) -> list[Plan]:
         )
         for name in ("native", "stitch", "expandable")
     ]
+    tutorial = ("--model", "opt-1.3b", "--strategy", "LR", "--batch", "160", "--seq-len", "512")
+    tutorial = (*tutorial, "--lengths", "varied", "--gpus", str(args.gpus))
+    for part, engine in (("zero3", ("--zero", "3")), ("fsdp", ("--fsdp",))):
+        made[part] = [
+            Plan(f"{part} opt LR {name}", (*tutorial, *engine, *steps, "--allocator", name), 90)
+            for name in ("native", "stitch", "expandable")
+        ]
     return [plan for part in args.parts for plan in made[part]]
 
 
@@ -204,7 +214,8 @@ def where(small: bool) -> dict[str, Any]:
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=(*PARTS, *SEVERAL), default=list(PARTS))
+    parser.add_argument("--gpus", type=int, default=4, help="of the parts zero3 and fsdp")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for everything")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--tiny", action="store_true")

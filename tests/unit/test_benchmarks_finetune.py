@@ -23,7 +23,8 @@ def test_every_row_is_a_request_that_makes_sense(suite):
 
     from penstock.cli.finetune import command
 
-    plans = suite.plans(suite.arguments(["--output", "x"]))
+    parts = ["--parts", *suite.PARTS, *suite.SEVERAL]
+    plans = suite.plans(suite.arguments(["--output", "x", *parts]))
     labels = [plan.label for plan in plans]
     assert len(set(labels)) == len(labels)
     assert {plan.compared_with for plan in plans} <= {*labels, ""}
