@@ -63,6 +63,8 @@ def plans(args: argparse.Namespace) -> list[Plan]:
             made += _of_workload(work, args, 25)
     if "find" in args.parts:
         for work, first in FIND:
+            if work not in args.workloads:
+                continue
             for name in args.allocators:
                 options = ["--workload", work, "--allocator", name, "--find-batch"]
                 options += ["--cap", args.cap, "--first-batch", str(first)]

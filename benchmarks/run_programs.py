@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,11 @@ def link_speed() -> float:
         return device.measure_link(1 << 30, 5)[0]
 
 
-def run(command: list[str], seconds: float) -> dict[str, Any]:
+def run(command: list[str], seconds: float, more: dict[str, str] | None = None) -> dict[str, Any]:
+    environ = os.environ | (more or {})
     begin = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environ)
     except subprocess.TimeoutExpired:
         return {"error": f"not over after {seconds:.0f} s"}
     found: dict[str, Any] = {"seconds": round(time.monotonic() - begin, 1)}
@@ -58,17 +61,20 @@ def median_of_last(values: list[float], count: int = LAST) -> float | None:
     return round(statistics.median(values[-count:]), 3) if values else None
 
 
-def rows_of(model: str, args: argparse.Namespace, speed: float) -> list[dict[str, Any]]:
+def rows_of(
+    model: str, args: argparse.Namespace, speed: float, rows: list[dict[str, Any]]
+) -> Iterator[None]:
+    """Add to `rows`, one at a time."""
     options = [str(PROGRAM), "--model", model, "--steps", str(args.steps)]
     options += ["--generate", str(args.generate), "--rounds", str(args.rounds)]
     plain = [run([sys.executable, *options], 120) for _ in range(2)]
     first = plain[0]
-    rows = [
+    rows += [
         {"model": model, "how": how, **each}
         for how, each in zip(("plain", "again"), plain, strict=True)
     ]
     if "error" in first:
-        return rows
+        return
     need, weights = first["peak_allocated_bytes"], first["weight_bytes"]
     plain_ms = median_of_last(first["step_ms"])
     plain_token = median_of_last(first["token_ms"], args.rounds - 1)
@@ -98,9 +104,10 @@ def rows_of(model: str, args: argparse.Namespace, speed: float) -> list[dict[str
                 f"{model} /{ratio} {safety}: step {row.get('median_step_ms')} ms, "
                 f"{row.get('step_ms_to_ideal')} x ideal; token {row.get('median_token_ms')} ms, "
                 f"{row.get('token_ms_to_ideal')} x; same {row.get('same')} {row.get('error', '')}",
+                *row.get("said", []),
                 flush=True,
             )
-    return rows
+            yield
 
 
 def main() -> int:
@@ -121,8 +128,8 @@ def main() -> int:
         "rows": [],
     }
     for model in args.models:
-        document["rows"] += rows_of(model, args, speed)
-        write_result(args.output, document)
+        for _ in rows_of(model, args, speed, document["rows"]):
+            write_result(args.output, document)
     wrong = [row for row in document["rows"] if "error" in row or row.get("same") is False]
     return 1 if wrong else 0
 

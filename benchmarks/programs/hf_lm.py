@@ -20,6 +20,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 SHAPES = {
     "gpt2-xl": {"n_embd": 1600, "n_layer": 48, "n_head": 25},
     "6.7b": {"n_embd": 4096, "n_layer": 32, "n_head": 32, "n_positions": 2048},
+    "short": {"n_embd": 2560, "n_layer": 12, "n_head": 20},
     "small": {"n_embd": 256, "n_layer": 4, "n_head": 4},
 }
 

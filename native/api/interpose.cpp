@@ -87,6 +87,17 @@ Bytes budget_for(driver::Driver& device) {
   return free - std::min<Bytes>(free / 16, kGiB);
 }
 
+engine::Evicted evicted_under(std::int32_t safety) {
+  switch (safety) {
+    case PENSTOCK_SAFETY_FAST:
+      return engine::Evicted::kMapped;
+    case PENSTOCK_SAFETY_STRICT:
+      return engine::Evicted::kUnmapped;
+    default:
+      return engine::Evicted::kProven;
+  }
+}
+
 // From here on all work is announced; what was on its way to a stream before has got there.
 void start_paging(Device* device) {
   table.active.store(1);
@@ -120,7 +131,7 @@ Result<Device*> make_device(int ordinal) {
   engine::ProgramOptions options;
   options.budget = budget_for(*device->driver);
   options.host_bytes = host_memory();
-  options.strict = session.options.safety != PENSTOCK_SAFETY_FAST;
+  options.evicted = evicted_under(session.options.safety);
   Device* const raw = device.get();
   options.start_paging = [raw] { start_paging(raw); };
   options.widened = widen_window;
@@ -286,7 +297,8 @@ Status announce(Device& device, const penstock_work& work) {
       PENSTOCK_TRY(other->program->pin(touch.address, 1));
     }
   }
-  return device.program->announce(driver::Stream{work.stream}, touched);
+  return device.program->announce(driver::Stream{work.stream}, touched, work.function,
+                                  work.opaque != 0);
 }
 
 // Work that comes here before there is paging (a copy, or another device pages) is kept account of

@@ -69,7 +69,7 @@ penstock_status penstock_pager_create(penstock_device* device,
     to.chunk_bytes = from.chunk_bytes;
     to.look_ahead_bytes = from.look_ahead_bytes;
     to.max_copy_bytes = from.max_copy_bytes;
-    to.strict = from.safety == PENSTOCK_SAFETY_STRICT;
+    if (from.safety == PENSTOCK_SAFETY_STRICT) to.evicted = engine::Evicted::kUnmapped;
     to.profile_every = from.profile_every;
     to.copy_streams = from.copy_streams;
     PENSTOCK_ASSIGN(auto made, engine::Pager::create(*device->driver, to));

@@ -184,6 +184,12 @@ Status EmulatedGpu::release_chunk(Chunk chunk) {
 Status EmulatedGpu::map(Addr address, Bytes size, Chunk chunk) {
   PENSTOCK_TRY(fault_.count());
   const std::lock_guard lock(memory_mutex_);
+  if (options_.most_mappings > 0) {
+    PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, memory_->ledger().check_chunk("map", chunk));
+    if (entry.mappings >= options_.most_mappings) {
+      return {Code::kDriver, "map: the chunk is mapped at as many addresses as can be"};
+    }
+  }
   return memory_->map(address, size, chunk);
 }
 

@@ -22,6 +22,7 @@ struct HostDriverOptions {
   // that tear down (unreserve, release_chunk, unmap, *_free, destroy_*), synchronize() and query()
   // are neither counted nor failed, so that clean-up always can run.
   std::int64_t fail_at_call = 0;
+  std::int32_t most_mappings = 0;  // of one chunk; map() fails beyond; 0 = no limit
 };
 
 // What managed memory has moved so far, by prefetch and by eviction, and holds now, in whole

@@ -58,9 +58,12 @@ struct Page {
   std::uint64_t seen = 0;                      // the piece of work that was last found to touch it
   bool settled = false;                        // a settled block of it has been touched
   std::uint64_t settled_at = 0;                // the piece of work that last touched one
-  std::uint64_t other = 0;  // the planned use during which it last joined a group
-  Mark ready;               // its data has arrived
-  Mark written;             // the host copy is whole
+  std::uint64_t joined = 0;   // how many uses there were when it last joined a group
+  std::uint64_t other = 0;    // and when it last did so as no part of a use
+  int returns = 0;            // how often it joined again at once, and never stayed away for long
+  std::uint64_t changed = 0;  // how many uses there were when a block was last made or freed in it
+  Mark ready;                 // its data has arrived
+  Mark written;               // the host copy is whole
   std::vector<Mark> last_use;
 };
 

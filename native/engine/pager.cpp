@@ -15,8 +15,10 @@ Pager::Pager(driver::Driver& driver, const PagerOptions& options)
       pool_(driver, options.chunk_bytes, options.budget),
       table_(driver, pool_),
       stalls_(driver, options.profile_every),
-      residents_(driver, pool_, table_, counters_, options.strict,
-                 options.copy_streams == 0 ? kCopyStreams : options.copy_streams) {}
+      residents_(driver, pool_, table_, counters_,
+                 options.copy_streams == 0 ? kCopyStreams : options.copy_streams) {
+  residents_.unmap_evicted(options.evicted != Evicted::kMapped);
+}
 
 Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const PagerOptions& options) {
   PagerOptions settled = options;
@@ -212,7 +214,7 @@ Status Pager::end(UseId id, driver::Stream stream) {
   for (const PageId page : use.written) residents_.mark_used(page, mark, true);
   PENSTOCK_TRY(tick.status());
   PENSTOCK_TRY(stalls_.use_ends(stream));
-  if (options_.strict) PENSTOCK_TRY(residents_.unmap_stale());
+  PENSTOCK_TRY(residents_.unmap_stale());
   return issue_loads();
 }
 

@@ -23,11 +23,19 @@
 #include "engine/recorder.hpp"
 #include "engine/resident_set.hpp"
 #include "engine/stall_profile.hpp"
+#include "policy/learning/known_orders.hpp"
 #include "policy/learning/period.hpp"
 
 namespace penstock::engine {
 
 inline constexpr std::uint32_t kCopyStreams = 2;
+
+// What becomes of an evicted page's address while other pages have its memory.
+enum class Evicted {
+  kMapped,    // it stays as it is: nothing needs mapping when the page comes back to its place
+  kUnmapped,  // unmapped as soon as its last use is over: a use that was not declared faults
+  kProven     // unmapped until the program has gone by its plan for a while
+};
 
 struct PagerOptions {
   Bytes budget = 0;
@@ -35,7 +43,7 @@ struct PagerOptions {
   Bytes look_ahead_bytes = 0;
   Bytes max_copy_bytes = 0;
   std::uint32_t copy_streams = 0;  // 0 = kCopyStreams
-  bool strict = false;
+  Evicted evicted = Evicted::kMapped;
   std::int32_t profile_every = 0;
 };
 
@@ -108,8 +116,9 @@ class Pager {
   // A block is made there (+1) or freed (-1).
   void occupy(Addr address, Bytes bytes, int delta);
   // All of it is resident for work given to `stream` from here on.  After success the work is given
-  // to the stream, and given() called; a later announcement may end its stay.
-  Status announce(driver::Stream stream, std::span<const Touch> touches);
+  // to the stream, and given() called; a later announcement may end its stay.  unproven: it is of a
+  // kind that was not seen before, or not seen whole.
+  Status announce(driver::Stream stream, std::span<const Touch> touches, bool unproven = false);
   void given(driver::Stream stream);
   Status close_stream(driver::Stream stream);
   // Resident, and not to leave while pinned.
@@ -152,7 +161,13 @@ class Pager {
   Status adopt_order(std::vector<UseId> order);
   Status plan_or_drop();
   void drop_plan();
+  void iteration_ends();
+  Status doubt();
   [[nodiscard]] SlotId others_within(std::size_t uses) const;
+  [[nodiscard]] bool tells(const Page& page) const;
+  void joins(Page& page, bool of_use);
+  void not_hot(Page& page);
+  Status recognise();
   Status copy_pinned(const Range& range, Addr address, Bytes bytes, bool in);
 
   std::mutex mutex_;
@@ -180,11 +195,15 @@ class Pager {
   std::vector<Group> groups_;
   std::uint64_t announced_ = 0;
   policy::learning::Period period_;
+  policy::learning::KnownOrders known_;
   std::map<std::vector<PageId>, UseId> interned_;
   std::size_t next_try_ = 0;  // of a period that was found and not worth a plan
   std::int64_t strayed_ = 0;  // how far the program has left the plan
   SlotId reserve_ = 0;        // slots that the plan leaves to pages it does not know
   SlotId stolen_ = 0;         // how many it should have left beyond that
+  SlotId hot_ = 0;            // pages that join group after group
+  bool followed_ = false;     // this iteration went by the plan so far
+  int proven_ = 0;            // how many before it did, one after the other
   std::vector<PageId> touched_, fresh_, planned_;  // kept for their capacity
   std::map<Bytes, std::vector<Addr>> closed_heaps_;
 };

@@ -8,6 +8,26 @@
 
 namespace penstock::engine {
 
+namespace {
+
+// So many iterations by the plan, one after the other, with nothing in them that is new, and
+// evicted pages are left mapped: what reached one unseen would have faulted in those.
+constexpr int kProof = 4;
+// A page that joins group after group, kNear uses apart at most, says nothing of where the program
+// stands (a workspace, biases), until it has stayed away for kFar.  Pages of so few uses in turn
+// that they are all like that are told by their number: more than a share of the slots.
+constexpr int kHot = 16;
+constexpr std::uint64_t kNear = 3;
+constexpr std::uint64_t kFar = 64;
+constexpr SlotId kShareOfHot = 8;
+// Nor does one of small blocks that come and go; which of them it holds is chance.
+constexpr std::int32_t kManyBlocks = 6;
+constexpr std::uint64_t kCalm = 512;
+// A plan is left for another that is known after two uses against it.
+constexpr std::int64_t kLost = 16;
+
+}  // namespace
+
 UseId Pager::intern(const std::vector<PageId>& pages) {
   const auto [found, added] = interned_.try_emplace(pages, static_cast<UseId>(uses_.size()));
   if (added) uses_.push_back({pages, pages});
@@ -20,6 +40,9 @@ void Pager::drop_plan() {
   strayed_ = 0;
   stolen_ = 0;
   reserve_ = 0;
+  followed_ = false;
+  proven_ = 0;
+  if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(true);
   for (SlotId id = 0; id < residents_.slots(); ++id) {
     residents_.slot(id).planned = false;
     residents_.slot(id).release = -1;
@@ -34,6 +57,7 @@ Status Pager::use_begins(UseId use) {
     } else {
       ++counters_.mismatches;
       disturbed_ = true;
+      followed_ = false;
       strayed_ += 8;
       if (strayed_ > std::max<std::int64_t>(64, 2 * steps)) drop_plan();
     }
@@ -47,12 +71,65 @@ Status Pager::use_begins(UseId use) {
       PENSTOCK_TRY(plan_or_drop());
     }
     disturbed_ = false;
+    iteration_ends();
   }
   return learn(use);
 }
 
+void Pager::iteration_ends() {
+  proven_ = followed_ ? proven_ + 1 : 0;
+  followed_ = true;
+  if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(proven_ < kProof);
+}
+
+// The work to come is no part of what was proven.  It is not given before nothing is left that it
+// could read by mistake.
+Status Pager::doubt() {
+  followed_ = false;
+  proven_ = 0;
+  if (options_.evicted != Evicted::kProven || residents_.unmaps_evicted()) return {};
+  residents_.unmap_evicted(true);
+  return residents_.unmap_stale(true);
+}
+
+bool Pager::tells(const Page& page) const {
+  if (page.returns >= kHot && hot_ <= residents_.slots() / kShareOfHot &&
+      page.joined + kFar >= period_.fed()) {
+    return false;
+  }
+  return page.live < kManyBlocks || page.changed + kCalm < period_.fed();
+}
+
+void Pager::not_hot(Page& page) {
+  if (page.returns >= kHot) --hot_;
+  page.returns = 0;
+}
+
+void Pager::joins(Page& page, bool of_use) {
+  const std::uint64_t away = period_.fed() - page.joined;
+  if (away > kFar || (away > kNear && page.returns < kHot)) {
+    not_hot(page);
+  } else if (away > 0 && ++page.returns == kHot) {
+    ++hot_;
+  }
+  page.joined = period_.fed();
+  if (!of_use) page.other = period_.fed() + 1;
+}
+
+// An order that was planned before needs no second round to be planned again.
+Status Pager::recognise() {
+  if (known_.size() == 0 || (cursor_.planned() && strayed_ < kLost)) return {};
+  const std::size_t most = policy::learning::KnownOrders::kTelling;
+  if (period_.size() < most) return {};
+  std::optional<std::vector<UseId>> order = known_.followed(period_.last(most));
+  if (!order) return {};
+  return adopt_order(std::move(*order));
+}
+
 Status Pager::learn(UseId use) {
-  if (!period_.feed(use) || (cursor_.planned() && strayed_ == 0)) return {};
+  const bool repeats = period_.feed(use);
+  PENSTOCK_TRY(recognise());
+  if (!repeats || (cursor_.planned() && strayed_ == 0)) return {};
   if (period_.fed() < next_try_) return {};
   for (const std::size_t period : period_.holding()) {
     std::vector<UseId> order = period_.last(period);
@@ -78,7 +155,7 @@ SlotId Pager::others_within(std::size_t uses) const {
     const PageId held = residents_.slot(id).page;
     if (held == kNoPage) continue;
     const Page& page = table_.page(held);
-    if (!page.settled && page.other + uses >= period_.fed()) ++count;
+    if (page.other > 0 && page.other + uses > period_.fed()) ++count;
   }
   return count;
 }
@@ -96,6 +173,7 @@ Status Pager::adopt_order(std::vector<UseId> order) {
   strayed_ = 0;
   stolen_ = 0;
   sequence_ = std::move(sequence);
+  known_.add(order);
   cursor_.adopt({}, std::move(order), sequence_);
   return plan_or_drop();
 }

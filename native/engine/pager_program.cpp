@@ -7,8 +7,9 @@
 // is, a cache that is copied to a new place for every token is not.  Work that touches settled
 // pages for the first time in its group begins a use, and with it a new group; the uses in their
 // order are what is learned and planned.  Other pages (activations) are brought in when they are
-// touched and stay until room is short: they live in slots that the plan leaves to them.  Marks are
-// recorded once a group, not once a launch.
+// touched and stay until room is short: they live in slots that the plan leaves to them.  So do
+// pages that tell nothing of the order, see tells().  Marks are recorded once a group, not once a
+// launch.
 #include <algorithm>
 #include <string>
 
@@ -89,6 +90,7 @@ Status Pager::discard(Addr address, Bytes bytes) {
     if (!page.backed) continue;
     PENSTOCK_TRY(residents_.drop(id));
     table_.take_host(page);
+    not_hot(page);
     page.backed = false;
   }
   return {};
@@ -107,6 +109,7 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
   for (PageId id = first; id <= last; ++id) {
     Page& page = table_.page(id);
     page.live += delta;
+    page.changed = period_.fed();
     page.settled = page.settled && page.live > 0;
   }
 }
@@ -163,9 +166,10 @@ std::size_t Pager::group_of(driver::Stream stream) {
   return groups_.size() - 1;
 }
 
-Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
+Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bool unproven) {
   const std::lock_guard lock(mutex_);
   ++announced_;
+  if (unproven) PENSTOCK_TRY(doubt());
   pages_touched(touches, touched_);
   const std::size_t index = group_of(stream);
   groups_[index].last = announced_;
@@ -176,7 +180,7 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
       const Page& page = table_.page(id);
       if (page.group == static_cast<std::int32_t>(index)) continue;
       fresh_.push_back(id);
-      if (page.settled_at == announced_) planned_.push_back(id);
+      if (page.settled_at == announced_ && tells(page)) planned_.push_back(id);
     }
   };
   look();
@@ -248,15 +252,16 @@ Status Pager::bring_in(std::size_t index) {
   for (const PageId id : fresh_) {
     Page& page = table_.page(id);
     ++counters_.page_uses;
+    const bool of_use = use >= 0 && std::binary_search(planned_.begin(), planned_.end(), id);
+    joins(page, of_use);
     if (page.slot != kNoSlot) {
       ++counters_.page_hits;
-    } else if (use >= 0 && std::binary_search(planned_.begin(), planned_.end(), id)) {
+    } else if (of_use) {
       PENSTOCK_TRY(demand(id));
     } else {
       PENSTOCK_TRY(demand_other(id));
     }
     residents_.slot(page.slot).stamp = clock_;
-    page.other = period_.fed();
     add_mark(arrivals_, page.ready);
   }
   return wait_for(arrivals_, use, group.stream);
@@ -280,8 +285,7 @@ Status Pager::close(std::size_t index) {
     if (page.group == static_cast<std::int32_t>(index)) page.group = -1;
   }
   group.pages.clear();
-  if (options_.strict) PENSTOCK_TRY(residents_.unmap_stale());
-  return {};
+  return residents_.unmap_stale();
 }
 
 Status Pager::close_idle(std::size_t but) {

@@ -17,7 +17,7 @@ constexpr std::uint32_t kSettled = 2;
 // A hundred pages or more.  What comes and goes costs a mapping a page, 150 to 300 us while kernels
 // run, as much as copying 8 to 16 MiB.
 Bytes page_for(Bytes budget, Bytes granularity) {
-  const Bytes wanted = std::bit_floor(std::max<Bytes>(budget / 96, 1));
+  const Bytes wanted = std::bit_floor(std::max<Bytes>(budget / 192, 1));
   return std::max(granularity, std::clamp<Bytes>(wanted, 2 * kMiB, 16 * kMiB));
 }
 
@@ -34,7 +34,7 @@ Result<std::unique_ptr<Program>> Program::create(driver::Driver& device,
   pager.chunk_bytes = own.page_bytes;
   pager.look_ahead_bytes = 8 * own.page_bytes;
   pager.max_copy_bytes = 4 * own.page_bytes;
-  pager.strict = own.strict;
+  pager.evicted = own.evicted;
   PENSTOCK_ASSIGN(program->pager_, Pager::create(device, pager));
   Program* const self = program.get();
   program->memory_ = std::make_unique<PagedMemory>(device, *program->pager_, own.page_bytes,
@@ -110,12 +110,15 @@ std::pair<Addr, Addr> Program::window() const {
   return begin < end ? std::pair{begin, end} : std::pair{Addr{0}, Addr{0}};
 }
 
-Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> touched) {
+Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> touched,
+                         std::uint64_t function, bool opaque) {
   thread_local std::vector<Touch> touches;
   touches.clear();
+  bool unproven = opaque;
   {
     const std::lock_guard lock(blocks_mutex_);
     ++announced_;
+    if (function != 0) unproven = functions_.insert(function).second || unproven;
     for (const TouchedAddress& each : touched) {
       Block* block = blocks_.find(each.address);
       if (block == nullptr) continue;  // a number that looks like an address
@@ -129,7 +132,7 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
       }
     }
   }
-  return pager_->announce(stream, touches);
+  return pager_->announce(stream, touches, unproven);
 }
 
 Status Program::give_back(Bytes bytes) {

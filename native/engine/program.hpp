@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <unordered_set>
 
 #include "base/interval_map.hpp"
 #include "engine/allocator.hpp"
@@ -23,7 +24,7 @@ struct ProgramOptions {
   Bytes budget = 0;      // of device memory
   Bytes page_bytes = 0;  // 0: from the budget
   Bytes host_bytes = 0;  // that blocks beyond the budget may take; 0: no limit
-  bool strict = true;    // evicted pages are unmapped: a stray access is a fault, not other data
+  Evicted evicted = Evicted::kProven;
   std::function<void()> start_paging;  // see above
   std::function<void()> widened;       // window() has changed; called under the allocator's lock
 };
@@ -63,8 +64,10 @@ class Program : private BlockObserver {
   [[nodiscard]] std::pair<Addr, Addr> window() const;
 
   // Everything the work touches is resident for `stream`.  After success the work is given to the
-  // stream, and given() called.
-  Status announce(driver::Stream stream, std::span<const TouchedAddress> touched);
+  // stream, and given() called.  function: the code that runs, or 0 where that touches nothing but
+  // what is named; opaque: it may touch more.
+  Status announce(driver::Stream stream, std::span<const TouchedAddress> touched,
+                  std::uint64_t function = 0, bool opaque = false);
   void given(driver::Stream stream) { pager_->given(stream); }
   Status pin(Addr address, int delta);
   // Others need device memory: so much less is held from here on, if that can be.
@@ -86,6 +89,7 @@ class Program : private BlockObserver {
   IntervalMap<Block> blocks_;
   std::uint64_t next_block_ = 0;
   std::uint64_t announced_ = 0;
+  std::unordered_set<std::uint64_t> functions_;  // that were announced
   std::atomic<Bytes> held_{0};
   std::atomic<Addr> lowest_{~Addr{0}};
   std::atomic<Addr> highest_{0};

@@ -7,10 +7,11 @@
 //   was written back if it was dirty;  a use of a page starts after the copy that brought it in;
 //   an address is unmapped only when the host has seen its last use and its last copy end.
 //
-// An evicted page keeps its mapping (see PENSTOCK_SAFETY_*): when it comes back to the same slot,
-// as in a steady iteration it does, nothing needs mapping, and the whole page-in is stream-ordered
-// without the host.  That matters because remapping under running kernels costs 150-300 us a page
-// and makes the launching thread wait for the victim's last use.  Not thread-safe.
+// An evicted page keeps its mapping, unless unmap_evicted(true) was said (see PENSTOCK_SAFETY_*):
+// when it comes back to the same slot, as in a steady iteration it does, nothing needs mapping, and
+// the whole page-in is stream-ordered without the host.  That matters because remapping under
+// running kernels costs 150-300 us a page and makes the launching thread wait for the victim's last
+// use.  Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -39,13 +40,8 @@ class ResidentSet {
   // `streams` copies may be under way at once: while one ends the next has begun, which hides the
   // few microseconds between copies.
   ResidentSet(driver::Driver& driver, ChunkPool& pool, PageTable& table, Counters& counters,
-              bool strict, std::size_t streams)
-      : driver_(driver),
-        pool_(pool),
-        table_(table),
-        counters_(counters),
-        strict_(strict),
-        in_(streams) {}
+              std::size_t streams)
+      : driver_(driver), pool_(pool), table_(table), counters_(counters), in_(streams) {}
   ~ResidentSet();
   ResidentSet(const ResidentSet&) = delete;
   ResidentSet& operator=(const ResidentSet&) = delete;
@@ -72,25 +68,31 @@ class ResidentSet {
 
   Status synchronize_page(PageId id);  // the host waits for all that touches it
   Status write_back(PageId id);        // enqueue; clears dirty
-  // Strict: unmap evicted pages whose last use is over.
-  Status unmap_stale();
+  // Whether evicted pages are to be unmapped by unmap_stale(), those of before included.
+  void unmap_evicted(bool yes);
+  [[nodiscard]] bool unmaps_evicted() const { return unmaps_; }
+  // Unmap those of them whose last use is over; all of them, if the host may wait for that.
+  Status unmap_stale(bool wait = false);
 
  private:
   Status map_run(PageId first, std::span<const SlotId> into);
   Status copy_in(PageId first, std::size_t count, driver::Stream stream);
   Status unmap_page(PageId id);
+  // The slot's chunk at this address; evicted pages give up theirs to it if they must.
+  Status map_to(Slot& target, Addr address);
+  static Result<bool> is_over(const Page& page);  // nothing on the device reaches it any more
   void forget_mapping(PageId id);
 
   driver::Driver& driver_;
   ChunkPool& pool_;
   PageTable& table_;
   Counters& counters_;
-  bool strict_;
+  bool unmaps_ = false;
   std::vector<std::unique_ptr<Timeline>> in_;
   std::size_t next_in_ = 0;
   std::unique_ptr<Timeline> out_;
   std::vector<Slot> slots_;
-  std::vector<PageId> stale_;
+  std::vector<PageId> stale_;  // evicted, and to be unmapped
 };
 
 }  // namespace penstock::engine

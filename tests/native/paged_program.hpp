@@ -21,11 +21,12 @@ struct ProgramOptions {
   Bytes layer_bytes = 3 * kGranule + 512;  // layers share pages at their borders
   Bytes budget = 20 * kGranule;
   bool writes = false;
-  bool strict = false;
+  engine::Evicted evicted = engine::Evicted::kMapped;
   std::uint64_t seed = 0;
   std::uint32_t max_delay_us = 0;
   std::int64_t fail_at_call = 0;
   Bytes capacity = 64 * kMiB;
+  std::int32_t most_mappings = 0;
 };
 
 class PagedProgram {
@@ -37,6 +38,7 @@ class PagedProgram {
     host.seed = options.seed;
     host.max_delay_us = options.max_delay_us;
     host.fail_at_call = options.fail_at_call;
+    host.most_mappings = options.most_mappings;
     auto opened = driver::open_host_driver(host);
     if (opened.ok()) device_ = std::move(opened).value();
   }
@@ -52,7 +54,7 @@ class PagedProgram {
     options.chunk_bytes = kGranule;
     options.look_ahead_bytes = 2 * kGranule;
     options.max_copy_bytes = 2 * kGranule;
-    options.strict = options_.strict;
+    options.evicted = options_.evicted;
     options.profile_every = 3;
     PENSTOCK_ASSIGN(pager_, engine::Pager::create(*device_, options));
     const Bytes bytes = options_.layer_bytes * static_cast<Bytes>(options_.layers);

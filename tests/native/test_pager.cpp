@@ -30,6 +30,10 @@ void check_nothing_left(driver::HostDriver& device) {
   CHECK(live.events == 0);
 }
 
+engine::Evicted evicted(bool unmapped) {
+  return unmapped ? engine::Evicted::kUnmapped : engine::Evicted::kMapped;
+}
+
 std::int64_t settled_wrong(PagedProgram& program) {
   REQUIRE_OK(program.device().synchronize(program.stream()));
   return program.wrong();
@@ -38,7 +42,7 @@ std::int64_t settled_wrong(PagedProgram& program) {
 TEST_CASE("pager: a sweep larger than the budget, with delays in every stream") {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     CAPTURE(seed);
-    PagedProgram program({.strict = seed % 3 == 0, .seed = seed, .max_delay_us = 300});
+    PagedProgram program({.evicted = evicted(seed % 3 == 0), .seed = seed, .max_delay_us = 300});
     REQUIRE_OK(program.open());
     for (int round = 0; round < 5; ++round) REQUIRE_OK(program.sweep());
     CHECK(settled_wrong(program) == 0);
@@ -84,7 +88,7 @@ TEST_CASE("pager: what kernels write is written back, and comes in again") {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     CAPTURE(seed);
     PagedProgram program(
-        {.writes = true, .strict = seed % 2 == 0, .seed = seed, .max_delay_us = 200});
+        {.writes = true, .evicted = evicted(seed % 2 == 0), .seed = seed, .max_delay_us = 200});
     REQUIRE_OK(program.open());
     for (int round = 0; round < 6; ++round) REQUIRE_OK(program.sweep());
     auto wrong = program.wrong_on_host();
@@ -281,12 +285,24 @@ TEST_CASE("pager: a failure at any driver call is a clean error and leaves nothi
 }
 
 #if !defined(__SANITIZE_THREAD__)
+TEST_CASE("pager: a chunk that the driver maps no more gives up the addresses of evicted pages") {
+  for (const int most : {1, 2, 3}) {
+    CAPTURE(most);
+    PagedProgram program(
+        {.budget = 9 * kGranule, .seed = 3, .max_delay_us = 100, .most_mappings = most});
+    REQUIRE_OK(program.open());
+    for (int round = 0; round < 6; ++round) REQUIRE_OK(program.sweep());
+    CHECK(settled_wrong(program) == 0);
+    CHECK(program.pager().stats().counters.unmap_calls > 0);
+  }
+}
+
 TEST_CASE("pager: strict safety unmaps, so that a stray access is fatal") {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     std::signal(SIGSEGV, SIG_DFL);
-    PagedProgram program({.budget = 9 * kGranule, .strict = true});
+    PagedProgram program({.budget = 9 * kGranule, .evicted = engine::Evicted::kUnmapped});
     if (!program.open().ok() || !program.sweep().ok()) _exit(3);
     (void)program.device().synchronize(program.stream());
     (void)program.layer(11);  // looks after what was evicted before

@@ -27,6 +27,7 @@ class Period {
   [[nodiscard]] const std::vector<std::size_t>& holding() const { return holding_; }
   [[nodiscard]] std::vector<Use> last(std::size_t count) const;
   [[nodiscard]] std::size_t fed() const { return dropped_ + history_.size(); }
+  [[nodiscard]] std::size_t size() const { return history_.size(); }  // that last() can give
   void clear();
 
  private:

@@ -15,7 +15,9 @@ from .folder import PRELOAD, Prepared
 SITE = Path(__file__).parent / "site"
 # What makes frameworks allocate by buffer where there is a switch for it: a pointer says where a
 # buffer begins, not how far it reaches.
-BY_BUFFER = {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+BY_BUFFER = {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+# XLA makes graphs of a compiled function's kernels, and what a graph reaches stays on the device.
+WITHOUT_GRAPHS = "--xla_gpu_enable_command_buffer="
 
 
 def program_environment(
@@ -34,6 +36,9 @@ def program_environment(
     found["PYTHONPATH"] = _first(str(SITE), found.get("PYTHONPATH", ""), os.pathsep)
     for name, value in BY_BUFFER.items():
         found.setdefault(name, value)
+    flags = found.get("XLA_FLAGS", "")
+    if WITHOUT_GRAPHS not in flags:
+        found["XLA_FLAGS"] = f"{flags} {WITHOUT_GRAPHS}".lstrip()
     for name, value in settings.items():
         found.pop(name, None)
         if value:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CuPy arrays that are swept again and again: its own kernels, and cuBLAS. Plain CuPy.
+
+python benchmarks/programs/cupy_sweep.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import cupy as cp
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--arrays", type=int, default=40)
+    parser.add_argument("--side", type=int, default=4096)
+    parser.add_argument("--steps", type=int, default=8)
+    args = parser.parse_args()
+    random = cp.random.default_rng(0)
+    side = args.side
+    scale = side**-0.5
+    weights = [random.standard_normal((side, side), dtype=cp.float32) for _ in range(args.arrays)]
+    for weight in weights:
+        weight *= scale
+    start = random.standard_normal((256, side), dtype=cp.float32)
+    result = {"need_bytes": args.arrays * side * side * 4, "step_ms": [], "digests": []}
+    for _ in range(args.steps):
+        cp.cuda.Device().synchronize()
+        begin = time.perf_counter()
+        x = start
+        for weight in weights:
+            x = cp.tanh(x @ weight)
+        cp.cuda.Device().synchronize()
+        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        result["digests"].append(int(x.view(cp.int32).astype(cp.int64).sum()))
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A JAX network, jitted as a whole, called again and again. Plain JAX.
+
+python benchmarks/programs/jax_layers.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import jax
+import jax.numpy as jnp
+
+
+@jax.jit
+def forward(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+    for weight in weights:
+        x = jnp.tanh(x @ weight)
+    return x
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--layers", type=int, default=40)
+    parser.add_argument("--side", type=int, default=4096)
+    parser.add_argument("--steps", type=int, default=8)
+    args = parser.parse_args()
+    side = args.side
+    keys = jax.random.split(jax.random.key(0), args.layers + 1)
+    make = jax.jit(lambda key: jax.random.normal(key, (side, side)) * side**-0.5)
+    weights = [make(key) for key in keys[1:]]
+    start = jax.random.normal(keys[0], (256, side))
+    result = {"need_bytes": args.layers * side * side * 4, "step_ms": [], "digests": []}
+    for _ in range(args.steps):
+        begin = time.perf_counter()
+        x = forward(weights, start).block_until_ready()
+        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
+        result["digests"].append(int(bits.sum(dtype=jnp.uint32)))
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of several frameworks under `penstock run`, at half of what they need.
+
+    python benchmarks/run_frameworks.py --output benchmarks/results/run/frameworks.json
+
+Each runs plainly, plainly again, and under half of the bytes that it says it needs; what it prints
+as digests has to be the same, if it is so in the plain runs; losses that are not are
+compared as numbers. The operators of PyTorch's own tests run under a budget that is always full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from measure import provenance, write_result
+from run_programs import run
+
+PROGRAMS = Path(__file__).parent / "programs"
+MIB = 1 << 20
+# name: (file, its options, bytes to add to half of its need: what the framework takes besides)
+CASES: dict[str, tuple[str, list[str], int]] = {
+    "triton": ("triton_scale.py", [], 0),
+    "cupy": ("cupy_sweep.py", [], 64 * MIB),
+    "jax": ("jax_layers.py", [], 64 * MIB),
+    "compile": ("hf_lm.py", ["--model", "short", "--compile", "--steps", "14"], 0),
+    "training": ("hf_train.py", ["--model", "gpt2-xl", "--steps", "10"], 0),
+}
+# XLA picks among its kernels by timing them, which two runs need not do alike.
+ENVIRONMENT = {"jax": {"XLA_FLAGS": "--xla_gpu_autotune_level=0"}}
+OPERATORS = ("torch_ops.py", 768 * MIB)
+
+
+def under(budget: int, safety: str) -> list[str]:
+    command = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget)]
+    return [*command, "--safety", safety, "--summary", "--"]
+
+
+def apart(one: list[Any], other: list[Any]) -> float | None:
+    """The largest relative difference of two lists of losses; None for other digests."""
+    if not str(one[0]).startswith("0x"):
+        return None
+    pairs = [(float.fromhex(a), float.fromhex(b)) for a, b in zip(one, other, strict=True)]
+    return max(abs(a - b) / abs(a) for a, b in pairs)
+
+
+def case(name: str, safety: str) -> dict[str, Any]:
+    """One program, plain and at half of its need."""
+    file, options, more = CASES[name]
+    program = [sys.executable, str(PROGRAMS / file), *options]
+    more = ENVIRONMENT.get(name)
+    plain, again = run(program, 120, more), run(program, 120, more)
+    row: dict[str, Any] = {"program": name, "plain": plain, "again": again}
+    if "error" in plain or "error" in again:
+        return row
+    need = plain.get("need_bytes") or plain["peak_allocated_bytes"]
+    row["budget_bytes"] = need // 2 + more
+    row["run"] = found = run([*under(row["budget_bytes"], safety), *program], 150, more)
+    if "error" in found:
+        return row
+    row["repeats_itself"] = again["digests"] == plain["digests"]
+    row["same"] = found["digests"] == plain["digests"]
+    if not row["same"] and not row["repeats_itself"]:
+        row["same"] = None
+        for key in ("again", "run"):
+            row[f"{key}_loss_differs_by"] = apart(plain["digests"], row[key]["digests"])
+        row["digests_shared_with_again"] = found["digests"] == again["digests"]
+    for key in ("plain", "again", "run"):
+        row[f"{key}_ms"] = round(statistics.median(row[key]["step_ms"][-4:]), 3)
+    return row
+
+
+def operators(safety: str, seconds: float) -> dict[str, Any]:
+    """PyTorch's samples of its operators, plain twice and under a tight budget."""
+    file, ballast = OPERATORS
+    program = [sys.executable, str(PROGRAMS / file), "--seconds", str(seconds)]
+    plain = run(program, 3 * seconds)
+    row: dict[str, Any] = {"program": "operators", "budget_bytes": ballast // 3 * 2}
+    if "error" in plain:
+        return row | {"plain": plain}
+    count = ["--operators", str(plain["operators"])]
+    again = run([*program, *count, "--seconds", "600"], 3 * seconds)
+    paged = run(
+        [*under(row["budget_bytes"], safety), *program, *count, "--seconds", "600"], 4 * seconds
+    )
+    for key, found in (("again", again), ("run", paged)):
+        if "error" in found:
+            return row | {key: found}
+    repeats = {k for k, v in plain["outcomes"].items() if again["outcomes"].get(k) == v}
+    others = {k: v for k, v in paged["outcomes"].items() if k in repeats}
+    row["operators"] = plain["operators"]
+    row["that_repeat_themselves"] = len(repeats)
+    row["different"] = {
+        k: [plain["outcomes"][k], v] for k, v in others.items() if plain["outcomes"][k] != v
+    }
+    # Those that do not repeat themselves must at least fail in the run no more than plainly.
+    row["new_failures"] = sorted(
+        k
+        for k, v in paged["outcomes"].items()
+        if any(": " in each for each in v)
+        and not any(": " in each for each in plain["outcomes"].get(k, []))
+    )
+    row["wrong_ballast"] = paged["wrong_ballast"]
+    row["said"] = paged["said"]
+    row["same"] = not row["different"] and not row["new_failures"] and not row["wrong_ballast"]
+    return row
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--cases", nargs="+", default=[*CASES, "operators"])
+    parser.add_argument("--safety", default="normal")
+    parser.add_argument("--seconds", type=float, default=40.0, help="for the operators")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds; no case begins after")
+    args = parser.parse_args()
+    begin = time.monotonic()
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "8")
+    document: dict[str, Any] = {
+        "title": "Frameworks under penstock run, at half of what their programs need",
+        "where": provenance(),
+        "safety": args.safety,
+        "rows": [],
+    }
+    for name in args.cases:
+        if time.monotonic() - begin > args.limit:
+            print(f"{name}: left out, time is up", flush=True)
+            continue
+        if name == "operators":
+            row = operators(args.safety, args.seconds)
+        else:
+            row = case(name, args.safety)
+        document["rows"].append(row)
+        write_result(args.output, document)
+        found = {k: v for k, v in row.items() if k not in ("plain", "again", "run", "different")}
+        for key in ("plain", "run"):
+            if "error" in row.get(key, {}):
+                found[key] = row[key]["error"]
+        said = row.get("said") or row.get("run", {}).get("said")
+        print(name, found, said, list(row.get("different", {}).items())[:6], flush=True)
+    return 0 if all(row.get("same") is not False for row in document["rows"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Orders of uses that were learned before, so that a program that comes back to one of its phases
+// (prefill after generation, evaluation after training) is known again after a few uses and not
+// after two more rounds.  Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace penstock::policy::learning {
+
+class KnownOrders {
+ public:
+  using Use = std::int32_t;
+
+  // So many uses in a row tell an order.
+  static constexpr std::size_t kTelling = 12;
+
+  // One round of an order, begun anywhere.  The least recently followed goes when there are many.
+  void add(std::vector<Use> order);
+  // The order that the last uses (the oldest first) are a part of, as it goes on from there.
+  // Nothing if there are fewer than kTelling of them, or no order has them.
+  std::optional<std::vector<Use>> followed(std::span<const Use> last);
+  [[nodiscard]] std::size_t size() const { return orders_.size(); }
+
+ private:
+  static constexpr std::size_t kMost = 8;
+  std::vector<std::vector<Use>> orders_;  // the most recently followed last
+};
+
+}  // namespace penstock::policy::learning
