@@ -148,8 +148,14 @@ def test_evaluation_in_between():
         return losses
 
     want = run(plain, first)
-    with page(paged, second):
+    with page(paged, second) as attached:
+        with torch.no_grad():
+            loss_of(paged, batches(1)[0])
+        # The first training step is still to be watched, and nothing else until then.
+        assert attached.hooks.watching
+        assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
         assert run(paged, second) == want
+        assert not attached.hooks.watching
 
 
 class Moody(Tower):

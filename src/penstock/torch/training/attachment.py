@@ -303,6 +303,7 @@ class TrainingAttachment(Attachment):
         self.hooks.pass_ends()
         self.passes += 1
         if not torch.is_grad_enabled():
+            self.hooks.evaluation_ends()
             self.pager.iteration()
             return
 

@@ -255,8 +255,13 @@ class TrainingUses:
             self.end(self._running.pop()[1])
         self._stack.clear()
 
+    def evaluation_ends(self) -> None:
+        """A forward pass that no backward will follow is over."""
+        self.abandon()
+        self._pause_watch()
+
     def iteration_ends(self) -> None:
-        """The optimizer has stepped, or an evaluation is over."""
+        """The optimizer has stepped."""
         self.abandon()
         for unit in self._units:
             unit.calls = 0
