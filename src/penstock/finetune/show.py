@@ -16,6 +16,7 @@ REPLAYED = (
     "Without a GPU: memory is that of the recorded allocations, replayed on the allocator; times "
     "say nothing."
 )
+OFFLOADED = "What FSDP2 and DeepSpeed offload counts too: host and device are one memory there."
 
 
 def print_result(result: Mapping[str, Any]) -> None:
@@ -36,6 +37,8 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     if result["memory_figures"] == "replayed":
         yield ""
         yield REPLAYED
+        if "O" in result["strategy"] and result["engine"] != "single":
+            yield OFFLOADED
 
 
 def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
