@@ -97,6 +97,8 @@ class Pager {
   Status iteration();
   Status fetch(Addr address, Bytes bytes);
   Status flush(Addr address, Bytes bytes);
+  // What lies there is not needed until a use writes it.
+  Status forget(Addr address, Bytes bytes);
   Status resize(Bytes budget);
   Bytes smallest();
   PagerStats stats();
@@ -141,6 +143,7 @@ class Pager {
   [[nodiscard]] bool is_free(SlotId slot);
   Status wait_for(const std::vector<Mark>& arrivals, UseId use, driver::Stream stream);
   Status issue_loads();
+  [[nodiscard]] bool in_the_way(const PlanCursor::Next& load);
   Status make_plan();
   Status adopt(policy::Plan plan);
   void relabel(policy::Plan& plan);
