@@ -297,8 +297,7 @@ Status announce(Device& device, const penstock_work& work) {
       PENSTOCK_TRY(other->program->pin(touch.address, 1));
     }
   }
-  return device.program->announce(driver::Stream{work.stream}, touched, work.function,
-                                  work.opaque != 0);
+  return device.program->announce(driver::Stream{work.stream}, touched, work.opaque != 0);
 }
 
 // Work that comes here before there is paging (a copy, or another device pages) is kept account of

@@ -111,14 +111,12 @@ std::pair<Addr, Addr> Program::window() const {
 }
 
 Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> touched,
-                         std::uint64_t function, bool opaque) {
+                         bool opaque) {
   thread_local std::vector<Touch> touches;
   touches.clear();
-  bool unproven = opaque;
   {
     const std::lock_guard lock(blocks_mutex_);
     ++announced_;
-    if (function != 0) unproven = functions_.insert(function).second || unproven;
     for (const TouchedAddress& each : touched) {
       Block* block = blocks_.find(each.address);
       if (block == nullptr) continue;  // a number that looks like an address
@@ -132,7 +130,7 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
       }
     }
   }
-  return pager_->announce(stream, touches, unproven);
+  return pager_->announce(stream, touches, opaque);
 }
 
 Status Program::give_back(Bytes bytes) {
