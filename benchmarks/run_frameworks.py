@@ -51,7 +51,7 @@ def apart(one: list[Any], other: list[Any]) -> float | None:
 
 def case(name: str, safety: str) -> dict[str, Any]:
     """One program, plain and at half of its need."""
-    file, options, more = CASES[name]
+    file, options, beside = CASES[name]
     program = [sys.executable, str(PROGRAMS / file), *options]
     more = ENVIRONMENT.get(name)
     plain, again = run(program, 120, more), run(program, 120, more)
@@ -59,7 +59,7 @@ def case(name: str, safety: str) -> dict[str, Any]:
     if "error" in plain or "error" in again:
         return row
     need = plain.get("need_bytes") or plain["peak_allocated_bytes"]
-    row["budget_bytes"] = need // 2 + more
+    row["budget_bytes"] = need // 2 + beside
     row["run"] = found = run([*under(row["budget_bytes"], safety), *program], 150, more)
     if "error" in found:
         return row

@@ -64,11 +64,23 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
         "torch",
         "fusion",
     },
+    "finetune": {
+        "_version",
+        "errors",
+        "units",
+        "config",
+        "host",
+        "native",
+        "report",
+        "trace",
+        "torch",
+        "runner",
+    },
     "cli": None,
     "__init__": None,
     "__main__": None,
 }
-HEAVY = {"torch", "triton", "numpy", "safetensors", "tokenizers", "transformers", "rich"}
+HEAVY = {"torch", "triton", "numpy", "safetensors", "tokenizers", "transformers", "peft", "rich"}
 HEAVY_OK = {"torch", "trace", "models", "fusion", "runner", "finetune"}
 
 

@@ -341,8 +341,8 @@ Status announce(Device& device, const penstock_work& work) {
       PENSTOCK_TRY(other->program->pin(touch.address, 1));
     }
   }
-  return device.program->announce(driver::Stream{work.stream}, touched, work.function,
-                                  work.opaque != 0, static_cast<engine::WorkKind>(work.kind));
+  return device.program->announce(driver::Stream{work.stream}, touched, work.opaque != 0,
+                                  work.function, static_cast<engine::WorkKind>(work.kind));
 }
 
 // Work that comes here before there is paging (a copy, or another device pages) is kept account of

@@ -151,6 +151,13 @@ penstock_status penstock_flush(penstock_pager* pager, uint64_t address, uint64_t
   });
 }
 
+penstock_status penstock_forget(penstock_pager* pager, uint64_t address, uint64_t bytes) {
+  return guard([&]() -> Status {
+    if (pager == nullptr) return missing();
+    return pager->pager->forget(address, bytes);
+  });
+}
+
 penstock_status penstock_pager_resize(penstock_pager* pager, uint64_t budget) {
   return guard([&]() -> Status {
     if (pager == nullptr) return missing();

@@ -97,6 +97,8 @@ class Pager {
   Status iteration();
   Status fetch(Addr address, Bytes bytes);
   Status flush(Addr address, Bytes bytes);
+  // What lies there is not needed until a use writes it.
+  Status forget(Addr address, Bytes bytes);
   Status resize(Bytes budget);
   Bytes smallest();
   PagerStats stats();
@@ -114,9 +116,9 @@ class Pager {
   // A block is made there (+1) or freed (-1).
   void occupy(Addr address, Bytes bytes, int delta);
   // All of it is resident for work given to `stream` from here on.  After success the work is given
-  // to the stream, and given() called; a later announcement may end its stay.  unproven: it is of a
-  // kind that was not seen before, or not seen whole.
-  Status announce(driver::Stream stream, std::span<const Touch> touches, bool unproven = false);
+  // to the stream, and given() called; a later announcement may end its stay.  opaque: it may touch
+  // more than is named.
+  Status announce(driver::Stream stream, std::span<const Touch> touches, bool opaque = false);
   void given(driver::Stream stream);
   Status close_stream(driver::Stream stream);
   // Resident, and not to leave while pinned.
@@ -141,6 +143,7 @@ class Pager {
   [[nodiscard]] bool is_free(SlotId slot);
   Status wait_for(const std::vector<Mark>& arrivals, UseId use, driver::Stream stream);
   Status issue_loads();
+  [[nodiscard]] bool in_the_way(const PlanCursor::Next& load);
   Status make_plan();
   Status adopt(policy::Plan plan);
   void relabel(policy::Plan& plan);
@@ -198,6 +201,7 @@ class Pager {
   std::int64_t strayed_ = 0;  // how far the program has left the plan
   SlotId reserve_ = 0;        // slots that the plan leaves to pages it does not know
   SlotId stolen_ = 0;         // how many it should have left beyond that
+  SlotId missed_ = 0;         // such pages that had left when they were needed again
   SlotId hot_ = 0;            // pages that join group after group
   bool followed_ = false;     // this iteration went by the plan so far
   int proven_ = 0;            // how many before it did, one after the other

@@ -10,8 +10,8 @@ namespace penstock::engine {
 
 namespace {
 
-// So many iterations by the plan, one after the other, with nothing in them that is new, and
-// evicted pages are left mapped: what reached one unseen would have faulted in those.
+// So many iterations by the plan, one after the other and seen whole, and evicted pages are left
+// mapped: what reaches one unseen would have faulted in those.
 constexpr int kProof = 4;
 // A page that joins group after group, kNear uses apart at most, says nothing of where the program
 // stands (a workspace, biases), until it has stayed away for kFar.  Pages of so few uses in turn
@@ -38,7 +38,7 @@ void Pager::drop_plan() {
   cursor_.drop();
   recorder_.clear();
   strayed_ = 0;
-  stolen_ = 0;
+  stolen_ = missed_ = 0;
   reserve_ = 0;
   followed_ = false;
   proven_ = 0;
@@ -66,8 +66,9 @@ Status Pager::use_begins(UseId use) {
     ++counters_.iterations;
     before_ = at_boundary_;
     at_boundary_ = counters_;
-    if (stolen_ > 0) {
-      reserve_ += std::exchange(stolen_, 0);
+    const SlotId lacking = std::exchange(stolen_, 0) + std::exchange(missed_, 0);
+    if (lacking > 0) {
+      reserve_ += lacking;
       PENSTOCK_TRY(plan_or_drop());
     }
     disturbed_ = false;
@@ -82,7 +83,7 @@ void Pager::iteration_ends() {
   if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(proven_ < kProof);
 }
 
-// The work to come is no part of what was proven.  It is not given before nothing is left that it
+// The work to come may reach what was not named.  It is not given before nothing is left that it
 // could read by mistake.
 Status Pager::doubt() {
   followed_ = false;
@@ -171,7 +172,7 @@ Status Pager::adopt_order(std::vector<UseId> order) {
   }
   reserve_ = others_within(order.size()) + 1;
   strayed_ = 0;
-  stolen_ = 0;
+  stolen_ = missed_ = 0;
   sequence_ = std::move(sequence);
   known_.add(order);
   cursor_.adopt({}, std::move(order), sequence_);

@@ -24,17 +24,26 @@ void Pager::relabel(policy::Plan& plan) {
   const auto count = static_cast<std::size_t>(residents_.slots());
   std::vector<SlotId> actual(count, kNoSlot);
   std::vector<bool> taken(count, false);
-  const auto claim = [&](SlotId name, PageId page) {
-    const Page& here = table_.page(page);
-    for (const SlotId slot : {here.slot, here.mapped}) {
-      if (slot == kNoSlot || taken[static_cast<std::size_t>(slot)]) continue;
-      if (actual[static_cast<std::size_t>(name)] != kNoSlot) return;
-      actual[static_cast<std::size_t>(name)] = slot;
-      taken[static_cast<std::size_t>(slot)] = true;
+  const auto claim = [&](SlotId name, SlotId slot) {
+    if (slot == kNoSlot || taken[static_cast<std::size_t>(slot)]) return;
+    if (actual[static_cast<std::size_t>(name)] != kNoSlot) return;
+    actual[static_cast<std::size_t>(name)] = slot;
+    taken[static_cast<std::size_t>(slot)] = true;
+  };
+  // What the iteration begins with has the best claim, and of it what is there already: else a page
+  // would stay where another is to come.
+  const auto claim_all = [&](bool beginning, SlotId Page::*where) {
+    if (beginning) {
+      for (const policy::Kept& kept : plan.kept) claim(kept.slot, table_.page(kept.page).*where);
+    }
+    for (const policy::Load& load : plan.loads) {
+      if ((load.last < load.first) == beginning) claim(load.slot, table_.page(load.page).*where);
     }
   };
-  for (const policy::Kept& kept : plan.kept) claim(kept.slot, kept.page);
-  for (const policy::Load& load : plan.loads) claim(load.slot, load.page);
+  claim_all(true, &Page::slot);
+  claim_all(true, &Page::mapped);
+  claim_all(false, &Page::slot);
+  claim_all(false, &Page::mapped);
   // The rest where least is lost: empty ones first, those in use last.
   std::vector<SlotId> spare;
   for (SlotId slot = 0; slot < residents_.slots(); ++slot) {
@@ -63,25 +72,37 @@ Status Pager::adopt(policy::Plan plan) {
   for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).release = -1;
   std::vector<UseId> order = cursor_.order();
   cursor_.adopt(std::move(plan), std::move(order), sequence_);
-  // Bring in what is to stay, unless something in use is in its place: then its next use will.
-  std::vector<policy::Kept> kept = cursor_.plan().kept;
-  std::sort(kept.begin(), kept.end(),
-            [](const policy::Kept& a, const policy::Kept& b) { return a.page < b.page; });
+  // Bring in what is to stay, and what the end of an iteration would have brought in for this one,
+  // unless something in use is in its place: then its next use will.
+  struct Stay {
+    PageId page;
+    SlotId slot;
+    std::int64_t release;
+  };
+  std::vector<Stay> stays;
+  for (const policy::Kept& kept : cursor_.plan().kept) {
+    stays.push_back({kept.page, kept.slot, kForEver});
+  }
+  for (const policy::Load& load : cursor_.plan().loads) {
+    if (load.last < load.first) stays.push_back({load.page, load.slot, load.last});
+  }
+  std::sort(stays.begin(), stays.end(),
+            [](const Stay& a, const Stay& b) { return a.page < b.page; });
   std::vector<SlotId> run;
-  for (std::size_t i = 0; i < kept.size();) {
-    const PageId first = kept[i].page;
+  for (std::size_t i = 0; i < stays.size();) {
+    const PageId first = stays[i].page;
     run.clear();
     Bytes bytes = 0;
-    while (i < kept.size() && kept[i].page == first + static_cast<PageId>(run.size())) {
-      const Page& page = table_.page(kept[i].page);
-      const Slot& slot = residents_.slot(kept[i].slot);
+    while (i < stays.size() && stays[i].page == first + static_cast<PageId>(run.size())) {
+      const Page& page = table_.page(stays[i].page);
+      const Slot& slot = residents_.slot(stays[i].slot);
       const bool occupied = slot.page != kNoPage && table_.page(slot.page).active > 0;
       if (page.slot != kNoSlot || occupied || page.range != table_.page(first).range ||
           bytes + page.bytes > options_.max_copy_bytes) {
         break;
       }
       bytes += page.bytes;
-      run.push_back(kept[i++].slot);
+      run.push_back(stays[i++].slot);
     }
     if (run.empty()) {
       ++i;
@@ -90,11 +111,23 @@ Status Pager::adopt(policy::Plan plan) {
     PENSTOCK_TRY(residents_.place(first, run));
     counters_.prefetched_pages += run.size();
   }
-  for (const policy::Kept& stay : cursor_.plan().kept) {
+  for (const Stay& stay : stays) {
     const SlotId slot = table_.page(stay.page).slot;
-    if (slot != kNoSlot) residents_.slot(slot).release = kForEver;
+    if (slot != kNoSlot) residents_.slot(slot).release = stay.release;
   }
   return {};
+}
+
+// A page that is to be loaded has not left its former slot yet.  It may stay there, which saves a
+// copy, unless another page is to come into that slot before its new span is over.
+bool Pager::in_the_way(const PlanCursor::Next& load) {
+  const SlotId here = table_.page(load.page).slot;
+  if (here == load.slot || load.first < cursor_.begun() || !is_free(here)) return false;
+  for (std::int64_t skip = 1;; ++skip) {
+    const auto other = cursor_.peek_after(skip);
+    if (!other || other->first > load.last) return false;
+    if (other->slot == here && other->page != load.page) return true;
+  }
 }
 
 // Issue the plan's next loads for as long as their slots are free, neighbours in one copy.
@@ -106,6 +139,10 @@ Status Pager::issue_loads() {
     if (next->last < cursor_.begun() && page.active == 0) {
       cursor_.pop();  // its time has passed: the program skipped it, or demanded it already
       continue;
+    }
+    if (page.slot != kNoSlot && in_the_way(*next)) {
+      if (!is_free(next->slot)) return {};
+      PENSTOCK_TRY(residents_.evict(page.slot));
     }
     if (page.slot != kNoSlot) {
       Slot& slot = residents_.slot(page.slot);

@@ -166,10 +166,10 @@ std::size_t Pager::group_of(driver::Stream stream) {
   return groups_.size() - 1;
 }
 
-Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bool unproven) {
+Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bool opaque) {
   const std::lock_guard lock(mutex_);
   ++announced_;
-  if (unproven) PENSTOCK_TRY(doubt());
+  if (opaque) PENSTOCK_TRY(doubt());
   pages_touched(touches, touched_);
   const std::size_t index = group_of(stream);
   groups_[index].last = announced_;
@@ -335,7 +335,9 @@ Status Pager::demand_other(PageId page) {
   }
   PENSTOCK_TRY(residents_.place(page, std::span(&slot, 1)));
   residents_.slot(slot).release = -1;
-  if (!table_.page(page).blank) ++counters_.demanded_pages;
+  if (table_.page(page).blank) return {};
+  ++counters_.demanded_pages;
+  if (cursor_.planned()) ++missed_;
   return {};
 }
 

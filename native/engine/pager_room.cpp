@@ -105,6 +105,21 @@ Status Pager::flush(Addr address, Bytes bytes) {
   return {};
 }
 
+Status Pager::forget(Addr address, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  const Range* range = table_.find(address, bytes);
+  if (range == nullptr) return Status(Code::kInvalidArgument, "forget outside every range");
+  if (range->kind != RangeKind::kPaged) return {};
+  const auto [first, last] = table_.pages_of(*range, address, bytes);
+  for (PageId id = first; id <= last; ++id) {
+    Page& page = table_.page(id);
+    if (page.address < address || page.address + page.bytes > address + bytes) continue;
+    page.dirty = false;
+    page.blank = true;
+  }
+  return {};
+}
+
 Status Pager::resize(Bytes budget) {
   const std::lock_guard lock(mutex_);
   if (slots_for(budget) < std::min<SlotId>(largest_use(), table_.pages())) {

@@ -113,16 +113,14 @@ std::pair<Addr, Addr> Program::window() const {
 }
 
 Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> touched,
-                         std::uint64_t function, bool opaque, WorkKind kind) {
+                         bool opaque, std::uint64_t function, WorkKind kind) {
   thread_local std::vector<Touch> touches;
   thread_local std::vector<RecordedTouch> recorded;
   touches.clear();
   recorded.clear();
-  bool unproven = opaque;
   {
     const std::lock_guard lock(blocks_mutex_);
     ++announced_;
-    if (function != 0) unproven = functions_.insert(function).second || unproven;
     for (const TouchedAddress& each : touched) {
       Block* block = blocks_.find(each.address);
       if (block == nullptr) continue;  // a number that looks like an address
@@ -143,7 +141,7 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
                               recorded);
     }
   }
-  return pager_->announce(stream, touches, unproven);
+  return pager_->announce(stream, touches, opaque);
 }
 
 Status Program::give_back(Bytes bytes) {

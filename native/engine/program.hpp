@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <unordered_set>
 
 #include "base/interval_map.hpp"
 #include "engine/allocator.hpp"
@@ -66,10 +65,10 @@ class Program : private BlockObserver {
   [[nodiscard]] std::pair<Addr, Addr> window() const;
 
   // Everything the work touches is resident for `stream`.  After success the work is given to the
-  // stream, and given() called.  function: the code that runs, or 0 where that touches nothing but
-  // what is named; opaque: it may touch more.
+  // stream, and given() called.  opaque: it may touch more than is named; function
+  // (a handle, or 0) and kind: what it is, for the recorder.
   Status announce(driver::Stream stream, std::span<const TouchedAddress> touched,
-                  std::uint64_t function = 0, bool opaque = false,
+                  bool opaque = false, std::uint64_t function = 0,
                   WorkKind kind = WorkKind::kKernel);
   void given(driver::Stream stream) { pager_->given(stream); }
   Status pin(Addr address, int delta);
@@ -92,7 +91,6 @@ class Program : private BlockObserver {
   IntervalMap<Block> blocks_;
   std::uint64_t next_block_ = 0;
   std::uint64_t announced_ = 0;
-  std::unordered_set<std::uint64_t> functions_;  // that were announced
   std::atomic<Bytes> held_{0};
   std::atomic<Addr> lowest_{~Addr{0}};
   std::atomic<Addr> highest_{0};

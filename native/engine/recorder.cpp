@@ -36,10 +36,14 @@ policy::Sequence Recorder::sequence(const std::vector<Use>& uses,
     policy::Step step;
     for (const UseId use : active) {
       const auto& pages = uses[static_cast<std::size_t>(use)].pages;
+      const auto& written = uses[static_cast<std::size_t>(use)].written;
       step.pages.insert(step.pages.end(), pages.begin(), pages.end());
+      step.written.insert(step.written.end(), written.begin(), written.end());
     }
-    std::sort(step.pages.begin(), step.pages.end());
-    step.pages.erase(std::unique(step.pages.begin(), step.pages.end()), step.pages.end());
+    for (auto* list : {&step.pages, &step.written}) {
+      std::sort(list->begin(), list->end());
+      list->erase(std::unique(list->begin(), list->end()), list->end());
+    }
     sequence.steps.push_back(std::move(step));
   }
   return sequence;

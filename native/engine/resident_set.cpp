@@ -49,6 +49,7 @@ void ResidentSet::mark_used(PageId id, Mark mark, bool written) {
   Page& page = table_.page(id);
   add_mark(page.last_use, mark);
   page.dirty = page.dirty || written;
+  page.blank = page.blank && !written;
 }
 
 Status ResidentSet::synchronize_page(PageId id) {

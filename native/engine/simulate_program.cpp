@@ -49,7 +49,7 @@ class ProgramSubject final : public SimulateSubject {
       if (changes(recorded_, piece, touch, kernels_write_)) device_.changed(address, touch.bytes);
     }
     if (announced) {
-      PENSTOCK_TRY(program_->announce(stream, touched_, piece.function, piece.opaque, piece.kind));
+      PENSTOCK_TRY(program_->announce(stream, touched_, piece.opaque, piece.function, piece.kind));
     }
     device_.launch(stream, piece.device_ns);
     if (announced) program_->given(stream);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "policy/slots.hpp"
+#include "policy/stay_put.hpp"
 
 namespace penstock::policy {
 
@@ -65,6 +66,7 @@ Plan Drafts::like_lru(bool may_turn) const {
 
 Plan Drafts::with_fixed_slots(Spans spans) const {
   assign_slots(index_, stream_slots(spans), spans.loads);
+  stay_put(index_.steps(), spans.loads);
   return finish(std::move(spans), {});
 }
 

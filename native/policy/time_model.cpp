@@ -24,10 +24,17 @@ double copy_ms(const Sequence& sequence, PageId page, const Link& link) {
 class PlanClock {
  public:
   PlanClock(const Sequence& sequence, const Plan& plan, const Link& link)
-      : sequence_(sequence), plan_(plan), link_(link), page_free_(sequence.page_bytes.size(), 0) {
+      : sequence_(sequence),
+        plan_(plan),
+        link_(link),
+        out_link_{link.out_bytes_per_ms > 0 ? link.out_bytes_per_ms : link.bytes_per_ms,
+                  link.latency_ms},
+        page_free_(sequence.page_bytes.size(), 0),
+        dirty_(sequence.page_bytes.size(), false) {
     SlotId slots = static_cast<SlotId>(plan.turn.size());
     for (const Load& load : plan.loads) slots = std::max(slots, load.slot + 1);
     slot_free_.resize(static_cast<std::size_t>(slots), 0);
+    occupant_.resize(static_cast<std::size_t>(slots), kNoPage);
     by_last_.resize(sequence.steps.size());
     for (std::size_t i = 0; i < plan.loads.size(); ++i) {
       by_last_[static_cast<std::size_t>(plan.loads[i].last)].push_back(i);
@@ -47,6 +54,9 @@ class PlanClock {
       }
       stall_ += ready - now_;
       now_ = ready + sequence_.steps[step].compute_ms;
+      for (const PageId page : sequence_.steps[step].written) {
+        dirty_[static_cast<std::size_t>(page)] = true;
+      }
       for (const std::size_t load : by_last_[step]) release(load);
     }
     turn();
@@ -55,18 +65,33 @@ class PlanClock {
   [[nodiscard]] double now() const { return now_; }
   [[nodiscard]] double stall() const { return stall_; }
   [[nodiscard]] double busy() const { return busy_; }
+  [[nodiscard]] double bytes_out() const { return bytes_out_; }
 
  private:
+  static constexpr PageId kNoPage = -1;
+
   double issue(std::size_t i) {
     const Load& load = plan_.loads[i];
     const std::size_t chunk = chunk_of_slot_[static_cast<std::size_t>(load.slot)];
+    write_back(chunk);
     const double start =
         std::max({link_free_, slot_free_[chunk], page_free_[static_cast<std::size_t>(load.page)]});
+    occupant_[chunk] = load.page;
     const double duration = copy_ms(sequence_, load.page, link_);
     link_free_ = start + duration;
     busy_ += duration;
     chunk_of_load_[i] = chunk;
     return link_free_;
+  }
+
+  // What leaves the chunk goes out first if it has been written.
+  void write_back(std::size_t chunk) {
+    const PageId page = occupant_[chunk];
+    if (page == kNoPage || !dirty_[static_cast<std::size_t>(page)]) return;
+    dirty_[static_cast<std::size_t>(page)] = false;
+    out_free_ = std::max(out_free_, slot_free_[chunk]) + copy_ms(sequence_, page, out_link_);
+    bytes_out_ += static_cast<double>(sequence_.page_bytes[static_cast<std::size_t>(page)]);
+    slot_free_[chunk] = page_free_[static_cast<std::size_t>(page)] = out_free_;
   }
 
   // The span that load i began is over.
@@ -89,8 +114,11 @@ class PlanClock {
   const Sequence& sequence_;
   const Plan& plan_;
   const Link& link_;
+  const Link out_link_;
   std::vector<double> page_free_;
+  std::vector<bool> dirty_;        // by page
   std::vector<double> slot_free_;  // by chunk
+  std::vector<PageId> occupant_;   // by chunk
   std::vector<std::vector<std::size_t>> by_last_;
   std::vector<std::size_t> chunk_of_slot_;
   std::vector<std::size_t> chunk_of_load_;
@@ -98,6 +126,8 @@ class PlanClock {
   double stall_ = 0;
   double busy_ = 0;
   double link_free_ = 0;
+  double out_free_ = 0;
+  double bytes_out_ = 0;
 };
 
 }  // namespace
@@ -108,11 +138,13 @@ Timing simulate_plan(const Sequence& sequence, const Plan& plan, const Link& lin
   const double start = clock.now();
   const double stall = clock.stall();
   const double busy = clock.busy();
+  const double out = clock.bytes_out();
   for (int i = 0; i < kMeasured; ++i) clock.iterate();
   Timing timing;
   timing.step_ms = (clock.now() - start) / kMeasured;
   timing.stall_ms = (clock.stall() - stall) / kMeasured;
   timing.bytes_in = static_cast<double>(plan.bytes_in);
+  timing.bytes_out = (clock.bytes_out() - out) / kMeasured;
   timing.link_busy = timing.step_ms > 0 ? (clock.busy() - busy) / kMeasured / timing.step_ms : 0;
   return timing;
 }

@@ -14,13 +14,23 @@ from ._version import __version__
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
-    from .torch import Attachment, attach, attachments, memory_summary, stats
+    from .torch import (
+        Attachment,
+        TrainingAttachment,
+        attach,
+        attach_training,
+        attachments,
+        memory_summary,
+        stats,
+    )
     from .torch.allocator import enable, mem_pool
 
 # Public name -> the module that defines it.
 _PUBLIC = {
     "Attachment": "penstock.torch",
+    "TrainingAttachment": "penstock.torch",
     "attach": "penstock.torch",
+    "attach_training": "penstock.torch",
     "attachments": "penstock.torch",
     "enable": "penstock.torch.allocator",
     "mem_pool": "penstock.torch.allocator",
@@ -39,9 +49,11 @@ __all__ = [
     "FailedError",
     "OutOfMemory",
     "PenstockError",
+    "TrainingAttachment",
     "UsageError",
     "__version__",
     "attach",
+    "attach_training",
     "attachments",
     "enable",
     "mem_pool",

@@ -170,6 +170,61 @@ TEST_CASE("pager: uses that nest keep both resident") {
   CHECK(settled_wrong(program) == 0);
 }
 
+TEST_CASE("pager: there and back, what stays over the end is no reason to plan anew") {
+  std::vector<int> order(12);
+  std::iota(order.begin(), order.end(), 0);
+  order.insert(order.end(), order.rbegin(), order.rend());
+  for (const bool writes : {false, true}) {
+    CAPTURE(writes);
+    PagedProgram program({.writes = writes, .seed = 3, .max_delay_us = 50});
+    REQUIRE_OK(program.open());
+    for (int round = 0; round < 4; ++round) REQUIRE_OK(program.sweep(order));
+    REQUIRE_OK(program.pager().iteration());
+    const engine::PagerStats before = program.pager().stats();
+    for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep(order));
+    REQUIRE_OK(program.pager().iteration());
+    const engine::PagerStats after = program.pager().stats();
+    CHECK(settled_wrong(program) == 0);
+    CHECK(after.counters.plans == before.counters.plans);
+    CHECK(after.counters.demanded_pages == before.counters.demanded_pages);
+    CHECK(after.iteration_bytes_in == after.planned_bytes_in);
+    CHECK(after.planned_bytes_in > 0);
+  }
+}
+
+TEST_CASE("pager: what is forgotten is copied neither out nor in, until it is written") {
+  const Bytes layer = 2 * kGranule;
+  PagedProgram program({.layer_bytes = layer, .budget = 8 * kGranule, .writes = true});
+  REQUIRE_OK(program.open());
+  engine::Pager& pager = program.pager();
+  const Addr address = program.range().address;
+  const auto use = [&] {
+    REQUIRE_OK(pager.begin(program.use(0), program.stream()));
+    REQUIRE_OK(pager.end(program.use(0), program.stream()));
+  };
+  const auto moved = [&] {
+    const engine::Counters counters = pager.stats().counters;
+    return std::pair(counters.bytes_in, counters.bytes_out);
+  };
+  use();
+  CHECK(moved() == std::pair(layer, Bytes{0}));
+  // All but a byte: the last page is not in it whole.
+  REQUIRE_OK(pager.forget(address, layer - 1));
+  REQUIRE_OK(pager.flush(address, layer));
+  CHECK(moved() == std::pair(layer, kGranule));
+  for (int other = 1; other < 6; ++other) REQUIRE_OK(program.layer(other));
+  const auto before = moved();
+  use();
+  CHECK(moved().first == before.first + kGranule);
+  REQUIRE_OK(pager.forget(address, layer));
+  REQUIRE_OK(pager.flush(address, layer));
+  const Bytes out = moved().second;
+  use();  // written again
+  REQUIRE_OK(pager.flush(address, layer));
+  CHECK(moved().second == out + layer);
+  CHECK(pager.forget(address + program.range().bytes, 1).code() == Code::kInvalidArgument);
+}
+
 TEST_CASE("pager: the budget changes between sweeps") {
   std::mt19937 random(11);
   PagedProgram program({.writes = true, .seed = 2, .max_delay_us = 50});

@@ -91,7 +91,7 @@ TEST_CASE("work recorder: a program's allocations, work and pins, in their order
   const Addr b = program->allocator().allocate(3 * kGranule, stream).value();
   const auto announce = [&](std::vector<engine::TouchedAddress> touched, std::uint64_t function,
                             bool opaque, WorkKind kind) {
-    REQUIRE(program->announce(stream, touched, function, opaque, kind).ok());
+    REQUIRE(program->announce(stream, touched, opaque, function, kind).ok());
     program->given(stream);
   };
   // The same block in two parameters, a number that is no address, a piece of a block.

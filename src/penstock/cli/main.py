@@ -23,6 +23,8 @@ from .invocation import CONTEXT, Invocation
 VERBS = {
     "run": ("penstock.cli.run", "Run any CUDA program within a budget, unchanged."),
     "gpt": ("penstock.cli.gpt", "Run a GPT within a budget of device memory."),
+    "finetune": ("penstock.cli.finetune", "Fine-tune a causal LM; report its memory and speed."),
+    "compare": ("penstock.cli.compare", "Compare work under several allocators or budgets."),
     "replay": ("penstock.cli.replay", "Say what each allocator would reserve for recorded work."),
     "simulate": ("penstock.cli.simulate", "Say how recorded work would run within a budget."),
     "estimate": ("penstock.cli.estimate", "Say what a model needs and how fast it can be."),

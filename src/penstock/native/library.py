@@ -65,6 +65,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "penstock_iteration": (c_int32, [c_void_p]),
     "penstock_fetch": (c_int32, [c_void_p, c_uint64, c_uint64]),
     "penstock_flush": (c_int32, [c_void_p, c_uint64, c_uint64]),
+    "penstock_forget": (c_int32, [c_void_p, c_uint64, c_uint64]),
     "penstock_pager_resize": (c_int32, [c_void_p, c_uint64]),
     "penstock_pager_smallest": (c_uint64, [c_void_p]),
     "penstock_pager_get_stats": (c_int32, [c_void_p, POINTER(PagerStats)]),

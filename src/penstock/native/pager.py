@@ -106,6 +106,10 @@ class Pager:
         """Copy what was written in a piece back to the host and wait."""
         check(self._lib.penstock_flush(self.handle, address, size))
 
+    def forget(self, address: int, size: int) -> None:
+        """The content of a piece is not needed any more: it is not copied out, nor in."""
+        check(self._lib.penstock_forget(self.handle, address, size))
+
     def resize(self, budget: int) -> None:
         """Change the budget (bytes)."""
         check(self._lib.penstock_pager_resize(self.handle, budget))

@@ -145,6 +145,10 @@ class MemoryWatch:
         if free is not None and self._lowest is not None:
             self._lowest = min(self._lowest, free)
 
+    def restart(self) -> None:
+        """Forget the worst moment so far; what is held now still counts."""
+        self._lowest = self._device.free_bytes()
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Ask all the time."""

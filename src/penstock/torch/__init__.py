@@ -10,8 +10,17 @@ from penstock.errors import UsageError
 from . import summary as _summary
 from .attached import Attached, attachments
 from .attachment import Attachment, attach
+from .training import TrainingAttachment, attach_training
 
-__all__ = ["Attachment", "attach", "attachments", "memory_summary", "stats"]
+__all__ = [
+    "Attachment",
+    "TrainingAttachment",
+    "attach",
+    "attach_training",
+    "attachments",
+    "memory_summary",
+    "stats",
+]
 
 
 def _the(attachment: Attached[Any] | None) -> Attached[Any]:
@@ -25,7 +34,7 @@ def _the(attachment: Attached[Any] | None) -> Attached[Any]:
 
 def stats(attachment: Attached[Any] | None = None) -> dict[str, Any]:
     """Counters of the one attached model, or of the attachment given."""
-    return _summary.summarize(_the(attachment))
+    return _the(attachment).stats()
 
 
 def memory_summary(attachment: Attached[Any] | None = None) -> str:

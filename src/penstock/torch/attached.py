@@ -93,6 +93,8 @@ class Attached(ABC, Generic[MemoryT]):
     _look_ahead: int
     # Whether the driver's free memory tells what the blocks hold.
     _driver_tells = True
+    # Share of what PyTorch's allocator has reserved that it may grow by once things have settled.
+    _slack = 0.0
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class Attached(ABC, Generic[MemoryT]):
             leave_tables_on_host(blocks)
         self._check_budget(free)
         self._check_host(blocks, host_memory)
-        self._room = Room(device, torch_device, self.budget)
+        self._room = Room(device, torch_device, self.budget, slack=self._slack)
         self._handles: list[Any] = []
         self._largest_input = 0
         self._settled = False
@@ -297,7 +299,7 @@ class Attached(ABC, Generic[MemoryT]):
             raise UsageError(
                 "an attached model does inference only: backward would read blocks that have "
                 "left the device",
-                remedy="run it under torch.no_grad() or torch.inference_mode()",
+                remedy="run it under torch.no_grad(), or train it with penstock.attach_training()",
             )
 
     # ---- The rest of an ordinary module's life ---------------------------------------------
@@ -320,7 +322,7 @@ class Attached(ABC, Generic[MemoryT]):
 
     def explain(self) -> str:
         """One line: why the last passes were as fast or slow as they were."""
-        return explain(summarize(self))
+        return explain(self.stats())
 
     def link(self) -> tuple[float, float]:
         """Page-locked copy speed in and out, decimal GB/s, measured once in this process."""

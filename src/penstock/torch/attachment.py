@@ -22,6 +22,7 @@ from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
 from .attached import Attached, open_device, refuse_attached, unless_auto
+from .contracts import Hooks
 from .layout import Block
 from .store import BlockStore, Loader
 from .uses import UseHooks
@@ -131,8 +132,9 @@ class Attachment(Attached[Pager]):
         granularity = self.device.info()["granularity"]
         chunk = parse_size(chunk_size) if chunk_size is not None else self._chunk_size()
         self._grain = -(-chunk // granularity) * granularity
-        ahead = LOOK_AHEAD_CHUNKS * self._grain
-        self._look_ahead = ahead if look_ahead is None else parse_size(look_ahead)
+        self._look_ahead = (
+            self._default_look_ahead() if look_ahead is None else parse_size(look_ahead)
+        )
         pager = Pager(
             self.device,
             budget=self.budget,
@@ -143,7 +145,10 @@ class Attachment(Attached[Pager]):
         )
         return pager, BlockStore(blocks, pager, self.torch_device)
 
-    def _make_hooks(self, blocks: list[Block]) -> UseHooks:
+    def _default_look_ahead(self) -> int:
+        return LOOK_AHEAD_CHUNKS * self._grain
+
+    def _make_hooks(self, blocks: list[Block]) -> Hooks:
         strict = self._safety == "strict"
         return UseHooks(self.model, blocks, self.pager, self._stream, always_watch=strict)
 
@@ -151,7 +156,12 @@ class Attachment(Attached[Pager]):
         return int(stats["pinned_bytes"] + stats["pages"] * self._grain)
 
     def _chunk_size(self) -> int:
-        size = MIN_CHUNK
-        while size < MAX_CHUNK and size * 2 * PAGES_WANTED <= self.weight_bytes:
-            size *= 2
-        return size if self.weight_bytes >= 8 * MIN_CHUNK else 1
+        return chunk_size_for(self.weight_bytes)
+
+
+def chunk_size_for(paged: int) -> int:
+    """The unit of paging for so many bytes: some hundreds of pages, where that is reasonable."""
+    size = MIN_CHUNK
+    while size < MAX_CHUNK and size * 2 * PAGES_WANTED <= paged:
+        size *= 2
+    return size if paged >= 8 * MIN_CHUNK else 1

@@ -19,13 +19,27 @@ from penstock.units import MIB
 MARGIN = 8 * MIB
 # Kernels and library handles, where they cannot be measured: 70 MiB on an H200.
 MODULES = 96 * MIB
+# What PyTorch's allocator may reserve for every byte that is allocated at the peak; beyond it,
+# trim() takes memory back.
+FRAGMENTED = 1.1
 
 
 class Room:
-    """Follows a device's memory from the moment it is made."""
+    """Follows a device's memory from the moment it is made.
 
-    def __init__(self, device: Device, torch_device: torch.device, budget: int) -> None:
+    Args:
+        device: Penstock's view of the device.
+        torch_device: PyTorch's.
+        budget: Bytes for everything.
+        slack: Share of what PyTorch's allocator has reserved that it may grow by later.
+    """
+
+    def __init__(
+        self, device: Device, torch_device: torch.device, budget: int, *, slack: float = 0.0
+    ) -> None:
         self.budget = budget
+        self._slack = slack
+        self._needed = 0  # by PyTorch's allocator, at the peak
         self.cuda = torch_device.type == "cuda"
         self._device = device
         self._torch_device = torch_device
@@ -40,7 +54,9 @@ class Room:
         if not self.cuda:
             total, free = self._device.memory()[1], self._device.memory()[0]
             return total - free
-        return max(0, self._free_at_start - self._device.memory()[0]) + self._reserved_at_start
+        # A model that lay on the device may have left since: more is free than at the start.
+        before = self._free_at_start + self._reserved_at_start
+        return max(0, before - self._device.memory()[0])
 
     def reserved(self) -> int:
         """Bytes that PyTorch's allocator holds."""
@@ -57,9 +73,33 @@ class Room:
         """
         if not self.cuda:
             return self.budget
+        reserved = self.reserved()
+        margin = MARGIN + int(self._slack * max(reserved, self._needed))
+        margin += max(0, self._needed - reserved)
         if not by_driver:
-            return self.budget - self.reserved() - MODULES - MARGIN
-        return self.budget - (self.used() - held) - MARGIN
+            return self.budget - reserved - MODULES - margin
+        return self.budget - (self.used() - held) - margin
+
+    def forget_peak(self) -> None:
+        """What has been allocated so far says nothing about what comes."""
+        if self.cuda:
+            torch.cuda.synchronize(self._torch_device)
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self._torch_device)
+
+    def trim(self) -> None:
+        """Take cached memory back where the cache grew far beyond what was allocated at the peak.
+
+        With room to spare the allocator takes new segments rather than reuse old ones; with less it
+        gives cached ones back by itself.
+        """
+        if not self.cuda:
+            return
+        most = int(FRAGMENTED * torch.cuda.max_memory_allocated(self._torch_device))
+        if self.reserved() > most:
+            torch.cuda.empty_cache()
+        peak = torch.cuda.max_memory_reserved(self._torch_device)
+        self._needed = max(self._needed, min(peak, most))
 
     def limit_torch(self, blocks: int) -> None:
         """Let PyTorch's allocator raise its own error rather than exceed the budget.

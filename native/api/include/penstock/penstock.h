@@ -162,6 +162,11 @@ PENSTOCK_API penstock_status penstock_fetch(penstock_pager* pager, uint64_t addr
                                             uint64_t bytes);
 PENSTOCK_API penstock_status penstock_flush(penstock_pager* pager, uint64_t address,
                                             uint64_t bytes);
+/* The content of a piece is not needed any more, until a use writes it: of its pages, those that
+ * lie in it whole are neither copied out when they leave nor in when they come.  Waits for nothing.
+ */
+PENSTOCK_API penstock_status penstock_forget(penstock_pager* pager, uint64_t address,
+                                             uint64_t bytes);
 /* Change the budget; waits for work in flight when it shrinks.  kOutOfMemory, and no change, when
  * the largest use does not fit. */
 PENSTOCK_API penstock_status penstock_pager_resize(penstock_pager* pager, uint64_t budget);

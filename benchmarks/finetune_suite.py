@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock finetune` measured: GMLake's strategies under three allocators, and budgets.
+
+    python benchmarks/finetune_suite.py --output benchmarks/results/finetune/h200.json --limit 900
+    python benchmarks/finetune_suite.py --output ... --parts zero3 fsdp --gpus 4
+
+Every row is the verb itself, in a process of its own; rows come in the order of their worth. The
+file is written after every row, so that what was measured stays when time runs out: no row is begun
+that its estimate says would end after --limit. With --tiny the same rows run with the tiny model
+on the emulated GPU, as the tests do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ALLOCATORS = ("native", "expandable", "stitch")
+PARTS = ("budgets", "strategies", "6.7b", "13b", "find")
+# What needs several GPUs, and DeepSpeed for the first: GMLake's tutorial case on four, FSDP2.
+SEVERAL = ("zero3", "fsdp")
+# The work of the peers' figures: full fine-tune, fp32 masters, bf16 autocast, recomputation.
+XL = ("--model", "gpt2_xl", "--strategy", "R", "--batch", "8", "--seq-len", "1024")
+OPT = ("--model", "opt-1.3b", "--seq-len", "1024", "--lengths", "varied")
+# Batches that take 15 to 60 GiB under each strategy.
+BATCHES = {"N": 8, "R": 32, "LR": 32, "RO": 16, "LRO": 16}
+# Below what they need resident, so that something has to be offloaded.
+BUDGETS = {"RO": "20GiB", "LRO": "12GiB"}
+TINY = {"--model": "tiny", "--seq-len": "16", "--batch": "2", "--steps": "3"}
+TINY_BUDGET = "4MiB"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run of the verb: a label, its flags, and how long it may take on an H200."""
+
+    label: str
+    flags: tuple[str, ...]
+    seconds: float
+    compared_with: str = field(default="")  # the label of the row that its losses should equal
+
+
+def plans(args: argparse.Namespace) -> list[Plan]:
+    """The rows of the parts that are asked for, worth first."""
+    made: dict[str, list[Plan]] = {name: [] for name in (*PARTS, *SEVERAL)}
+    steps = ("--steps", str(args.steps))
+    made["budgets"] = [
+        Plan("xl resident", (*XL, *steps, "--memory", "resident"), 40),
+        Plan("xl resident again", (*XL, *steps, "--memory", "resident"), 40, "xl resident"),
+    ]
+    made["budgets"] += [
+        Plan(f"xl {budget}", (*XL, *steps, "--gpu-memory", budget), 60, "xl resident")
+        for budget in ("16GiB", "9GiB", "12GiB")
+    ]
+    other = ("--gpu-memory", "9GiB", "--allocator", "expandable")
+    made["budgets"].append(Plan("xl 9GiB expandable", (*XL, *steps, *other), 60, "xl resident"))
+    for strategy in ("LR", "N", "R", "LRO", "RO"):
+        for allocator in ALLOCATORS:
+            flags = (*OPT, "--strategy", strategy, "--batch", str(BATCHES[strategy]), *steps)
+            if strategy in BUDGETS:
+                flags = (*flags, "--gpu-memory", BUDGETS[strategy])
+            label = f"opt {strategy} {allocator}"
+            first = f"opt {strategy} {ALLOCATORS[0]}"
+            made["strategies"].append(
+                Plan(label, (*flags, "--allocator", allocator), 40, first if label != first else "")
+            )
+    large = ("--model", "gpt3_6.7b", "--strategy", "R", "--batch", "8", "--seq-len", "1024")
+    made["6.7b"] = [Plan("6.7b 40GiB", (*large, *steps, "--gpu-memory", "40GiB"), 200)]
+    vicuna = ("--model", "vicuna-13b", "--strategy", "LR", "--batch", "16", "--seq-len", "1024")
+    made["13b"] = [
+        Plan(f"13b LR {name}", (*vicuna, *steps, "--lengths", "varied", "--allocator", name), 90)
+        for name in ("native", "stitch", "expandable")
+    ]
+    search = ("--seq-len", "256", "--find-batch", "--gpu-memory", "24GiB", "--steps", "4")
+    made["find"] = [
+        Plan(
+            f"find opt LR {name}",
+            ("--model", "opt-1.3b", "--strategy", "LR", *search, "--allocator", name),
+            60,
+        )
+        for name in ("native", "stitch", "expandable")
+    ]
+    tutorial = ("--model", "opt-1.3b", "--strategy", "LR", "--batch", "160", "--seq-len", "512")
+    tutorial = (*tutorial, "--lengths", "varied", "--gpus", str(args.gpus))
+    for part, engine in (("zero3", ("--zero", "3")), ("fsdp", ("--fsdp",))):
+        made[part] = [
+            Plan(f"{part} opt LR {name}", (*tutorial, *engine, *steps, "--allocator", name), 90)
+            for name in ("native", "stitch", "expandable")
+        ]
+    return [plan for part in args.parts for plan in made[part]]
+
+
+def tiny(flags: tuple[str, ...]) -> list[str]:
+    """The same flags for a model and a device that a CPU runs in seconds."""
+    small = list(flags)
+    for at, flag in enumerate(small):
+        if flag in TINY:
+            small[at + 1] = TINY[flag]
+        if flag == "--gpu-memory":
+            small[at + 1] = TINY_BUDGET
+    return [*small, "--device", "emulated"]
+
+
+class Suite:
+    """Runs plans one after another; rows keep what the verb said, without its lists of memory."""
+
+    def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
+        self.args, self.scratch = args, scratch
+        self.begin = time.monotonic()
+        self.rows: list[dict[str, Any]] = []
+
+    def left(self) -> float:
+        return float(self.args.limit) - (time.monotonic() - self.begin)
+
+    def run(self, todo: list[Plan], done: Any) -> None:
+        for number, plan in enumerate(todo):
+            if self.left() < plan.seconds and not self.args.tiny:
+                self.rows.append({"label": plan.label, "skipped": f"{self.left():.0f} s left"})
+            else:
+                self.rows.append(self.one(plan, self.scratch / f"{number}.json"))
+            print(f"{plan.label:<22} {summary(self.rows[-1])}", flush=True)
+            done(self.rows)
+
+    def one(self, plan: Plan, target: Path) -> dict[str, Any]:
+        flags = tiny(plan.flags) if self.args.tiny else list(plan.flags)
+        command = [sys.executable, "-m", "penstock", "finetune", *flags, "--json", str(target)]
+        row: dict[str, Any] = {"label": plan.label, "command": " ".join(command[2:-2])}
+        begin = time.monotonic()
+        # Three times the estimate, and never far into the time after the limit.
+        limit = max(10.0, min(3 * plan.seconds, self.left() + 30))
+        log = target.with_suffix(".log")
+        environment = {**os.environ, "PENSTOCK_EMULATED_GRANULARITY": "16KiB"}
+        with log.open("w") as stream:
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=stream,
+                start_new_session=True,
+                env=environment if self.args.tiny else None,
+            )
+            try:
+                process.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                row["error"] = f"stopped after {limit:.0f} s"
+        row["wall_s"] = round(time.monotonic() - begin, 2)
+        row["exit"] = process.returncode
+        if process.returncode == 0:
+            row["result"] = json.loads(target.read_text())
+            row["loss_difference"] = self.difference(plan, row["result"])
+        else:
+            said = log.read_text()
+            errors = [line for line in said.splitlines() if "rror: " in line]
+            row.setdefault("error", (errors or ["no error was printed"])[-1][:400])
+            print(said[-3000:], file=sys.stderr)
+        return row
+
+    def difference(self, plan: Plan, result: dict[str, Any]) -> float | None:
+        """How far the losses are from those of the row that they should equal."""
+        for row in self.rows:
+            if row["label"] == plan.compared_with and "result" in row:
+                pairs = zip(row["result"]["loss"], result["loss"], strict=False)
+                return max(abs(one - other) for one, other in pairs)
+        return None
+
+
+def summary(row: dict[str, Any]) -> str:
+    """One line of what a row found."""
+    if "skipped" in row:
+        return f"skipped: {row['skipped']}"
+    head = f"{row['wall_s']:6.1f} s  "
+    if "error" in row:
+        return head + f"FAILED ({row['exit']}): {row['error']}"
+    result = row["result"]
+    gib = 2**30
+    line = f"{result['median_step_ms'] or 0:9.1f} ms  loss {result['loss'][-1]:.5f}"
+    line += f"  active {result['peak_active_bytes'] / gib:6.2f}"
+    line += f"  reserved {result['peak_reserved_bytes'] / gib:6.2f} GiB"
+    line += f"  utilisation {result['utilisation']:.4f}"
+    if result["largest_batch"]:
+        line += f"  batch {result['largest_batch']}"
+    if result["memory"] == "paged":
+        moved = (result["bytes_in"][-1] / gib, result["bytes_out"][-1] / gib)
+        line += f"  in {moved[0]:.2f} out {moved[1]:.2f} GiB"
+    if row["loss_difference"] is not None:
+        line += f"  loss differs by {row['loss_difference']:.2g}"
+    return head + line
+
+
+def where(small: bool) -> dict[str, Any]:
+    """Card, driver, torch, commit; on a CPU there is no card."""
+    from measure import provenance
+
+    try:
+        return provenance()
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        if not small:
+            raise
+        import torch
+
+        return {"card": "no GPU", "torch": torch.__version__, "commit": "unknown", "date": ""}
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--parts", nargs="+", choices=(*PARTS, *SEVERAL), default=list(PARTS))
+    parser.add_argument("--gpus", type=int, default=4, help="of the parts zero3 and fsdp")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds for everything")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--tiny", action="store_true")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = arguments(argv)
+    document = {
+        "title": "penstock finetune: strategies, allocators, budgets",
+        "command": "python benchmarks/finetune_suite.py " + " ".join(argv or sys.argv[1:]),
+        "where": where(args.tiny),
+    }
+
+    def save(rows: list[dict[str, Any]]) -> None:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps({**document, "rows": rows}, indent=1) + "\n")
+
+    with tempfile.TemporaryDirectory() as scratch:
+        suite = Suite(args, Path(scratch))
+        suite.run(plans(args), save)
+    print(f"{args.limit - suite.left():.0f} s in all")
+    return 1 if any(row.get("exit") for row in suite.rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

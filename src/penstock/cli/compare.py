@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``penstock compare``: the same work under several allocators or budgets, side by side.
+
+The work is run by `penstock.finetune.compare`; this file turns flags into settings, and rows into a
+table, a page and JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.config import Settings
+from penstock.errors import (
+    EnvironmentProblem,
+    FailedError,
+    OutOfMemory,
+    PenstockError,
+    UsageError,
+)
+from penstock.finetune.compare import document, run_all, settings_of
+from penstock.finetune.page import HEADINGS, cells, page
+from penstock.finetune.request import ALLOCATORS
+from penstock.report.table import Column, print_table
+from penstock.units import parse_size
+
+from .common import Output, verb
+from .finetune import command as finetune
+
+_KINDS = {kind.exit_code: kind for kind in (UsageError, EnvironmentProblem, OutOfMemory)}
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--allocators", metavar="LIST", help="Of native, expandable, stitch.")
+@click.option("--budgets", metavar="LIST", help="Sizes for --gpu-memory, such as 16GiB,12GiB.")
+@click.option("--report", metavar="FILE", help="Write an HTML page that needs nothing else.")
+@click.argument("work", nargs=-1, type=click.UNPROCESSED)
+@verb()
+def command(
+    settings: Settings,
+    output: Output,
+    allocators: str | None,
+    budgets: str | None,
+    report: str | None,
+    work: tuple[str, ...],
+) -> None:
+    """Compare work under several allocators or budgets.
+
+    WORK is `finetune` and its flags. Each setting runs in a process of its own.
+    Without --allocators and --budgets it is run under all three allocators.
+
+    \b
+    Example:
+      penstock compare finetune --model opt-1.3b --strategy LR --report page.html
+    """  # noqa: D301
+    flags = _flags(work)
+    names, sizes = _listed(allocators), _listed(budgets)
+    if not names and not sizes:
+        names = ["native", "expandable", "stitch"]
+    _check(flags, names, sizes)
+    if report is not None:
+        _check_place(report)
+    stream = sys.stderr
+    rows = run_all(flags, settings_of(names, sizes), stream=stream)
+    result = document(flags, rows)
+    if report is not None:
+        Path(report).write_text(page(result), encoding="utf-8")
+    output.emit(result, lambda: _print(result, report))
+    if all(row.exit_code for row in rows):
+        kind: type[PenstockError] = _KINDS.get(rows[0].exit_code, FailedError)
+        raise kind(f"no setting succeeded; {rows[0].name}: {rows[0].error}")
+
+
+def _flags(work: tuple[str, ...]) -> list[str]:
+    """What follows the verb.
+
+    Raises:
+        UsageError: If it is another verb, or none.
+    """
+    if not work or work[0] != "finetune":
+        given = f"'{work[0]}'" if work else "nothing"
+        raise UsageError(
+            f"{given} cannot be compared", remedy="penstock compare finetune --model tiny"
+        )
+    return list(work[1:])
+
+
+def _listed(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _check(flags: list[str], allocators: list[str], budgets: list[str]) -> None:
+    """Refuse before the first process starts what all of them would refuse."""
+    for name in allocators:
+        if name not in ALLOCATORS:
+            raise UsageError(f"--allocators: '{name}' is unknown", remedy=", ".join(ALLOCATORS))
+    for size in budgets:
+        if not size.endswith("%"):
+            parse_size(size, name="--budgets")
+    for flag, values in (("--allocator", allocators), ("--gpu-memory", budgets)):
+        if values and any(each.partition("=")[0] == flag for each in flags):
+            raise UsageError(f"{flag} in the work is what is compared", remedy=f"without {flag}")
+    finetune.make_context("finetune", list(flags), parent=click.get_current_context().parent)
+
+
+def _check_place(report: str) -> None:
+    path = Path(report)
+    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise FailedError(
+            f"--report: {report} cannot be written", remedy="a file in a folder that exists"
+        )
+
+
+def _print(result: Mapping[str, Any], report: str | None) -> None:
+    columns = [Column(title, right=number > 0) for number, title in enumerate(HEADINGS)]
+    lines = []
+    for row in result["rows"]:
+        found = cells(row)
+        if row["result"] is None:
+            found = [found[0], *[""] * (len(HEADINGS) - 2), f"exit {row['exit_code']}"]
+        lines.append(found)
+    print_table(columns, lines)
+    for row in result["rows"]:
+        if row["error"]:
+            click.echo(f"\n{row['name']}: {row['error']}")
+    if report is not None:
+        click.echo(f"\nreport: {report}")

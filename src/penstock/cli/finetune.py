@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``penstock finetune``: a fine-tune, its memory and its speed, as flags and as a result.
+
+The work is in `penstock.finetune`; this file turns flags into its request and its result into text.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from penstock.config import Settings
+from penstock.finetune.request import Request, checked
+from penstock.finetune.show import print_result
+from penstock.report.progress import Progress
+
+from .common import Output, need_extra, verb
+
+MORE = (
+    "Also: --memory auto|paged|resident, --lengths fixed|varied, --data-field NAME, "
+    "--eval-every N, --eval-data FILE, --lr X, --lora-rank N, --dtype mixed|float32|bfloat16, "
+    "--seed N (docs/finetune.md)."
+)
+
+
+def _count(flag: str, about: str, default: int | None = None, **more: Any) -> Callable[..., Any]:
+    """A flag that takes a whole number; `checked` knows which make sense."""
+    shown = default is not None
+    return click.option(
+        flag, type=int, metavar="N", default=default, show_default=shown, help=about, **more
+    )
+
+
+def _word(
+    flag: str, metavar: str, about: str, default: str | None = None, **more: Any
+) -> Callable[..., Any]:
+    shown = default is not None
+    return click.option(
+        flag, metavar=metavar, default=default, show_default=shown, help=about, **more
+    )
+
+
+@click.command(epilog=MORE)
+@_word("--model", "NAME", "A folder, opt-1.3b, gpt2_xl, ...", "tiny")
+@_word("--strategy", "S", "N, or of LoRA, Recompute, Offload.", "N")
+@_count("--batch", "Sequences a step on each GPU.", 8)
+@_count("--seq-len", "Most tokens a sequence.  [default: 512]")
+@_count("--steps", "Steps in all.", 10)
+@_count("--gpus", "Processes, one a GPU.", 1)
+@_count("--zero", "Shard by DeepSpeed's ZeRO, stage 0 to 3.")
+@click.option("--fsdp", is_flag=True, help="Shard by PyTorch's FSDP2.")
+@_word("--allocator", "NAME", "stitch, native or expandable.", "stitch")
+@_word("--data", "FILE", "Text or JSON lines, or synthetic.", "synthetic")
+@_word("--checkpoint", "FOLDER", "Save there; --resume goes on from it.")
+@_count("--save-every", "Steps between checkpoints.  [default: at the end]")
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, if any.")
+@click.option("--find-batch", is_flag=True, help="Find the largest batch, train with it.")
+@click.option("--lr", type=float, metavar="X", hidden=True)
+@_count("--seed", "", 0, hidden=True)
+@_count("--eval-every", "", hidden=True)
+@_word("--memory", "HOW", "", "auto", hidden=True)
+@_word("--lengths", "HOW", "", "fixed", hidden=True)
+@_word("--data-field", "NAME", "", "text", hidden=True)
+@_word("--eval-data", "FILE", "", hidden=True)
+@_count("--lora-rank", "", 64, hidden=True)
+@_word("--dtype", "D", "", "mixed", hidden=True)
+@verb("device", "gpu_memory")
+def command(settings: Settings, output: Output, **flags: Any) -> None:
+    """Fine-tune a causal LM; report its memory and speed.
+
+    \b
+    Example:
+      penstock finetune --model opt-1.3b --strategy LR --gpu-memory 8GiB
+    """  # noqa: D301
+    request = checked(Request(settings=settings, **flags))
+    need_extra("torch", "torch")
+    need_extra("transformers", "finetune")
+    if request.ways.lora:
+        need_extra("peft", "finetune")
+    if request.zero is not None:
+        need_extra("deepspeed", "deepspeed")
+    from penstock.finetune import allocators
+
+    allocators.apply(request)
+    if request.engine == "single":
+        from penstock.finetune.session import train
+
+        result = train(request, progress=Progress(sys.stderr))
+    else:
+        from penstock.finetune.launch import launch
+
+        result = launch(request, stream=sys.stderr, verbose=settings.verbose)
+    output.emit(result, lambda: print_result(result))

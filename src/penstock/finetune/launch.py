@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting the processes of a run with torchrun, and reading what came of them.
+
+Invariant: whatever ends this process ends those too: they hold the other end of their standard
+input, and leave when it closes. Pure Python; torch is imported by the processes alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from penstock import errors
+from penstock.errors import EnvironmentProblem, FailedError, PenstockError
+
+from .request import Request
+from .worker import MARK, REQUEST, RESULT
+
+# Lines of what processes print that are kept for an error.
+KEPT = 60
+END_S = 30.0
+
+
+def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]:
+    """Run a request in `gpus` processes.
+
+    Args:
+        request: A checked request of an engine that needs a process group.
+        stream: Where progress goes.
+        verbose: Whether everything that processes print goes there too.
+
+    Returns:
+        The result of the first process.
+
+    Raises:
+        PenstockError: The one that a process raised, or that one died.
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-finetune-") as name:
+        folder = Path(name)
+        (folder / REQUEST).write_text(json.dumps(request.to_json()))
+        kept = _run(_command(request, folder), _environment(os.environ), stream, verbose)
+        if (folder / RESULT).exists():
+            result: dict[str, Any] = json.loads((folder / RESULT).read_text())
+            return result
+        raise _failure(folder, kept)
+
+
+def _command(request: Request, folder: Path) -> list[str]:
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc-per-node", str(request.gpus), "-m", "penstock.finetune.worker", str(folder)),
+    ]
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without it torchrun says at length that it sets the number of threads."""
+    return {"OMP_NUM_THREADS": "1", **environ}
+
+
+def _run(
+    command: list[str], environment: dict[str, str], stream: TextIO, verbose: bool
+) -> list[str]:
+    """Run to the end; the last lines that were not progress."""
+    kept: deque[str] = deque(maxlen=KEPT)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith(MARK):
+                stream.write(line.removeprefix(MARK))
+                stream.flush()
+                continue
+            kept.append(line.rstrip())
+            if verbose:
+                stream.write(line)
+        process.wait()
+    except BaseException:
+        process.send_signal(signal.SIGTERM)  # torchrun ends its processes
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        raise
+    return list(kept)
+
+
+def _failure(folder: Path, kept: list[str]) -> PenstockError:
+    """The first error that a process wrote down; where none could, what it printed last."""
+    for path in sorted(folder.glob("error-*.json")):
+        document = json.loads(path.read_text())
+        kind: type[PenstockError] = getattr(errors, document["kind"], FailedError)
+        return kind(document["what"], remedy=document["remedy"])
+    cause = next((line for line in reversed(kept) if "Error" in line), "")
+    if "ModuleNotFoundError: No module named 'torch" in cause:
+        return EnvironmentProblem("torch is not installed", remedy="pip install 'penstock[torch]'")
+    return FailedError(
+        f"a process of the run died{f': {cause.strip()}' if cause else ''}",
+        remedy="the same with -v, which prints what the processes print",
+    )

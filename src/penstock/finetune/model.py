@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model of a fine-tune: a shape with random weights or a checkpoint, prepared as asked.
+
+Invariant: nothing is downloaded; random weights are made where they are to live, and the same seed
+gives the same weights on the same kind of device. Architectures, checkpoints and recomputation are
+transformers' own, adapters are peft's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from penstock.errors import FailedError, UsageError
+
+from .request import Request
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A model that could be built.
+
+    Attributes:
+        name: What it is called in results.
+        config: Its configuration, of transformers.
+        folder: Of the checkpoint; None for random weights.
+        positions: Longest sequence, in tokens.
+        vocabulary: Ids of tokens are below this.
+    """
+
+    name: str
+    config: Any
+    folder: Path | None
+    positions: int
+    vocabulary: int
+
+
+def plan_model(request: Request) -> Plan:
+    """Find the model's configuration.
+
+    Raises:
+        FailedError: If the folder holds no configuration of a model.
+        UsageError: If the sequences are longer than the model's positions.
+    """
+    from transformers import AutoConfig
+
+    shape = request.shape
+    if shape is not None:
+        config = AutoConfig.for_model(shape.model_type, **shape.fields)
+        name, folder = shape.name, None
+    else:
+        folder = Path(request.model)
+        try:
+            config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise FailedError(f"{folder}: {error}", remedy="a checkpoint of a causal LM") from error
+        name = folder.resolve().name
+    positions = int(getattr(config, "max_position_embeddings", 0) or 2**31)
+    request.longest(positions)
+    return Plan(name, config, folder, positions, int(config.vocab_size))
+
+
+def weight_dtype(request: Request) -> torch.dtype:
+    """The dtype that the model's own weights are kept in."""
+    if request.dtype == "float32":
+        return torch.float32
+    if request.zero is not None:  # DeepSpeed keeps fp32 masters of its own
+        return torch.bfloat16
+    # Weights that nobody trains are only ever read in bf16 under autocast.
+    if request.dtype == "mixed" and not request.ways.lora:
+        return torch.float32
+    return torch.bfloat16
+
+
+def build_model(request: Request, plan: Plan, device: torch.device) -> nn.Module:
+    """Build or load the model on a device, in training mode, with adapters and recomputation.
+
+    Raises:
+        FailedError: If the checkpoint cannot be read as this model.
+    """
+    try:
+        model = _build(request, plan, device)
+    except torch.OutOfMemoryError:
+        if not request.paged:
+            raise
+        torch.cuda.empty_cache()
+        model = _build(request, plan, torch.device("cpu"))  # the pager moves it to the device
+    return model
+
+
+def _build(request: Request, plan: Plan, device: torch.device) -> nn.Module:
+    torch.manual_seed(request.seed)
+    model = _load(request, plan, device)
+    model.config.use_cache = False
+    ways = request.ways
+    if ways.recompute:
+        # DeepSpeed swaps parameters out of saved tensors, which the other way of recomputing
+        # takes for a change of shape.
+        reentrant = request.zero == 3
+        options = {"use_reentrant": reentrant}
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+        if reentrant:
+            model.enable_input_require_grads()
+    if ways.lora:
+        model = _with_adapters(model, request.lora_rank, device)
+    trained: nn.Module = model.train()
+    return trained
+
+
+def _load(request: Request, plan: Plan, device: torch.device) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    dtype = weight_dtype(request)
+    if plan.folder is None:
+        with torch.device(device):
+            return AutoModelForCausalLM.from_config(plan.config, dtype=dtype)
+    model: Any
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            plan.folder, dtype=dtype, local_files_only=True, use_safetensors=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        raise FailedError(
+            f"{plan.folder} cannot be loaded: {str(error).splitlines()[0]}",
+            remedy="a checkpoint of a causal LM with safetensors",
+        ) from error
+    return model.to(device)
+
+
+def _with_adapters(model: Any, rank: int, device: torch.device) -> Any:
+    """Adapters beside every matrix of the layers, in fp32 beside frozen weights."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
+    with warnings.catch_warnings(), torch.device(device):
+        # GPT-2's matrices are stored transposed; peft sees it, and says so.
+        warnings.filterwarnings("ignore", message="fan_in_fan_out")
+        try:
+            return get_peft_model(model, config)
+        except ValueError as error:
+            raise UsageError(f"L: {error}", remedy="--strategy without L") from error
+
+
+def make_optimizer(model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """AdamW over what is trained, in fused kernels."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(trained, lr=lr, fused=True)
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The decoder layers: the members of the longest list of modules."""
+    lists = [list(each) for each in model.modules() if isinstance(each, nn.ModuleList)]
+    return max(lists, key=len, default=[])

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of one GPU with Penstock's pager: weights and optimizer state beyond the budget.
+
+The loop is the ordinary one; parameters are updated within backward, as soon as their gradients are
+whole, which changes no result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from penstock.runner.device import RunDevice
+from penstock.torch.training import TrainingAttachment, attach_training
+
+from .engine import Engine
+from .request import Request
+
+
+class Paged(Engine):
+    """Everything of a step but where weights and optimizer state are."""
+
+    def __init__(self, request: Request, model: nn.Module, device: RunDevice) -> None:
+        super().__init__(request, model, device)
+        self._attachment: TrainingAttachment | None = None
+
+    def start(self) -> None:
+        """Move weights, and state that was loaded, into the pager's blocks."""
+        settings = self.request.settings
+        self._attachment = attach_training(
+            self.model,
+            self.optimizer,
+            gpu_memory=settings.gpu_memory,
+            device=self.device.name,
+            emulated=self.device.emulated or None,
+        )
+
+    def alive(self) -> list[Tensor]:
+        """What the pager serves is not torch's: buffers alone, and what stays outside."""
+        return list(self.model.buffers())
+
+    def stats(self) -> dict[str, Any]:
+        """The pager's counters."""
+        return self._attachment.stats() if self._attachment is not None else {}
+
+    def recover(self) -> None:
+        """After a step that ran out of memory: let go of what it had made."""
+        super().recover()
+        if self._attachment is not None:
+            self._attachment.drop_gradients()
+
+    def close(self) -> None:
+        """Give the device back; the model is not wanted any more."""
+        if self._attachment is not None:
+            self._attachment.detach(keep=False)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of a fine-tune, as JSON gives it: the keys that scripts rely on, then what helps.
+
+The first ten keys keep their names and meanings; `SCHEMA_VERSION` counts changes to the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from penstock._version import __version__
+
+from .loop import Loop
+from .memory import MemoryFigures
+from .model import Plan
+from .request import Request
+from .search import Found
+
+SCHEMA_VERSION = 1
+
+
+def document(
+    request: Request,
+    plan: Plan,
+    loop: Loop,
+    ranks: list[MemoryFigures],
+    found: Found | None = None,
+) -> dict[str, Any]:
+    """Put the result together.
+
+    Returns:
+        Sizes in bytes, times in ms; lists have one entry a step, those before a resume included.
+        Of several processes memory is that of the one that reserved most; `ranks` has them all.
+    """
+    history = loop.history
+    counters = loop.engine.stats()
+    # Of the pager's own profile: compute without stalls, and the least that has to be copied.
+    ideal = counters.get("ideal_ms")
+    memory = max(ranks, key=lambda each: each.reserved)
+    return {
+        "model": plan.name,
+        "strategy": request.strategy,
+        "allocator": request.allocator,
+        "loss": history.loss,
+        "step_ms": history.step_ms,
+        "peak_requested_bytes": memory.requested,
+        "peak_active_bytes": memory.active,
+        "peak_reserved_bytes": memory.reserved,
+        "utilisation": memory.utilisation,
+        "tokens_per_second": history.tokens_per_second,
+        **_work(request, plan, loop, found),
+        "memory_figures": memory.source,
+        "memory": "paged" if request.paged else "resident",
+        "peak_device_bytes": memory.device,
+        "bytes_in": history.bytes_in,
+        "bytes_out": history.bytes_out,
+        "ranks": [_peaks(each) for each in ranks],
+        "budget_bytes": counters.get("gpu_memory_bytes"),
+        "ideal_ms": ideal,
+        "ratio_to_ideal": history.median_ms / ideal if ideal and history.median_ms else None,
+        "memory_over_time": asdict(memory.curve),
+        "counters": counters,
+    }
+
+
+def _work(request: Request, plan: Plan, loop: Loop, found: Found | None) -> dict[str, Any]:
+    """What ran, on what, and how far it came."""
+    history, device = loop.history, loop.engine.device
+    parameters = list(loop.engine.model.parameters())
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "version": __version__,
+        "torch": torch.__version__,
+        "device": device.name,
+        "device_name": device.label,
+        "engine": request.engine,
+        "gpus": request.gpus,
+        "batch": loop.batch,
+        "seq_len": request.longest(plan.positions),
+        "largest_batch": found.batch if found else None,
+        "tries": found.tries if found else [],
+        "lengths": request.lengths,
+        "data": request.data,
+        "dtype": request.dtype,
+        "lr": request.learning_rate,
+        "seed": request.seed,
+        "steps": history.done,
+        "timed_from": history.timed_from,
+        "resumed_at": history.resumed_at,
+        "median_step_ms": history.median_ms,
+        "step_tokens": history.tokens,
+        "step_shapes": [list(shape) for shape in history.shape],
+        "evaluations": [{"step": step, "loss": loss} for step, loss in history.evaluations],
+        "gpu_memory": request.settings.gpu_memory,
+        "parameters": sum(map(_count, parameters)),
+        "trained_parameters": sum(_count(each) for each in parameters if each.requires_grad),
+    }
+
+
+def _count(parameter: torch.Tensor) -> int:
+    """Elements of a parameter, also of one that ZeRO has taken apart."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def _peaks(memory: MemoryFigures) -> dict[str, Any]:
+    return {
+        "peak_requested_bytes": memory.requested,
+        "peak_active_bytes": memory.active,
+        "peak_reserved_bytes": memory.reserved,
+        "utilisation": memory.utilisation,
+        "peak_device_bytes": memory.device,
+    }

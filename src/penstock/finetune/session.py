@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process of a fine-tune, from request to result.
+
+Invariant: what can be refused is refused before a model is built; whatever ends a run, the engine
+is closed before `train` is left; a result exists only of a whole run.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from penstock.config import allocator_options
+from penstock.errors import OutOfMemory, UsageError
+from penstock.report.progress import Progress
+from penstock.runner.device import RunDevice, choose_device
+from penstock.units import parse_size
+
+from . import allocators
+from .checkpoint import Store
+from .data import Source
+from .engine import Engine
+from .engines import make_engine
+from .group import Group
+from .history import PAGED_WARM_UP, WARM_UP, History
+from .loop import Loop
+from .memory import Budget, CudaMeter, Meter, ReplayMeter, largest_layer_bytes, out_of_memory
+from .model import Plan, build_model, plan_model
+from .recorder import AllocationRecorder
+from .request import Request
+from .result import document
+from .search import Fit, Found, follow, largest
+from .sources import open_source
+
+# On the emulated GPU a budget is held against the recording after these steps, the second of which
+# has everything in it that a step of that size has, and after the last.
+CHECKED_STEPS = (1, 2)
+
+
+def train(request: Request, *, progress: Progress, group: Group | None = None) -> dict[str, Any]:
+    """Do what is asked, in this process.
+
+    Args:
+        request: A checked request.
+        progress: Shows how far it is.
+        group: The processes; None is this one alone.
+
+    Returns:
+        The result, as JSON gives it; see `result.document`.
+
+    Raises:
+        PenstockError: If it cannot be done; its class says why.
+    """
+    return _Session(request, progress, group or Group()).run()
+
+
+class _DoesNotFitError(RuntimeError):
+    """On the emulated GPU: what a GPU would have said by an error."""
+
+
+class _Session:
+    """The parts of one run."""
+
+    def __init__(self, request: Request, progress: Progress, group: Group) -> None:
+        _quiet()
+        self.request, self.progress, self.group = request, progress, group
+        self.plan: Plan = plan_model(request)
+        self.source: Source = open_source(request, self.plan)
+        self.store = Store(request, group) if request.checkpoint is not None else None
+        if self.store is not None:
+            self.store.prepare()
+        allocators.install(request)
+        self.device: RunDevice = choose_device(request.settings)
+        if request.find_batch and not self.device.is_cuda and not request.has_budget:
+            raise UsageError(
+                "--find-batch on the emulated GPU, which has no end", remedy="--gpu-memory 64MiB"
+            )
+        self.found: Found | None = None
+
+    def run(self) -> dict[str, Any]:
+        meter: Meter = CudaMeter(self.device) if self.device.is_cuda else self._recording()
+        if self.request.find_batch:
+            self._find_batch()
+        with self._engine(self.store) as (engine, history):
+            loop = Loop(
+                *(self.request, engine, self.source, meter, self.group, self.progress),
+                batch=self.request.batch,
+                history=history,
+                save=lambda: self._save(loop),
+            )
+            history.warm_up = PAGED_WARM_UP if self.request.paged else WARM_UP
+            self._watch(engine, meter, loop)
+            try:
+                loop.run()
+            except (RuntimeError, OutOfMemory) as error:
+                if not (isinstance(error, _DoesNotFitError) or out_of_memory(error)):
+                    raise
+                self._too_large(engine, error)
+            ranks = self.group.gather(meter.figures())
+            return document(self.request, self.plan, loop, ranks, self.found)
+
+    @contextmanager
+    def _engine(self, store: Store | None = None) -> Iterator[tuple[Engine, History]]:
+        """A new engine, the same for the same seed, or as a checkpoint left it."""
+        with self.progress.stage(f"building {self.plan.name}", 1) as advance:
+            model = build_model(self.request, self.plan, self.device.torch_device)
+            engine = make_engine(self.request, model, self.device, self.group)
+            advance(1)
+        del model
+        torch.manual_seed(self.request.seed + 1 + self.group.rank)
+        try:
+            history = store.load(engine) if store is not None else History()
+            engine.start()
+            yield engine, history
+        finally:
+            engine.close()
+
+    def _watch(self, engine: Engine, meter: Meter, loop: Loop) -> None:
+        """Begin to count, with what is there now."""
+        meter.restart()
+        if not isinstance(meter, ReplayMeter):
+            return
+        follow(meter, engine)
+        budget = self._budget(engine)
+        if budget is None:
+            return
+        first = loop.history.done
+
+        def check(done: int) -> None:
+            due = done - first in CHECKED_STEPS or done == self.request.steps
+            if due and not budget.holds(meter):
+                raise _DoesNotFitError
+
+        loop.after_step = check
+
+    def _recording(self) -> ReplayMeter:
+        packing = allocator_options(self.request.settings)
+        return ReplayMeter(AllocationRecorder(), self.request.allocator, packing)
+
+    def _budget(self, engine: Engine) -> Budget | None:
+        """What a replay is held to; None where there is a GPU, or no budget."""
+        if self.device.is_cuda or not self.request.has_budget:
+            return None
+        total = self.device.emulated.get("capacity")
+        size = parse_size(self.request.settings.gpu_memory, total=total, name="--gpu-memory")
+        pager = largest_layer_bytes(engine.model) if self.request.paged else 0
+        return Budget(size, pager, self._recording)
+
+    def _search(self, engine: Engine, below: int | None = None) -> Found:
+        with self.progress.stage("looking for the largest batch", 100) as advance:
+            fit = Fit(engine, self.source, self._budget(engine), advance)
+            batch = largest(fit, below=below)
+        return Found(batch, fit.tries)
+
+    def _find_batch(self) -> None:
+        """Search on an engine that is thrown away, and go on with what was found."""
+        with self._engine() as (engine, _):
+            self.found = self._search(engine)
+        del engine
+        gc.collect()
+        if self.found.batch == 0:
+            self._refuse(1, 0)
+        self.request = replace(self.request, batch=self.found.batch)
+        if self.store is not None:
+            self.store = Store(self.request, self.group)
+
+    def _too_large(self, engine: Engine, error: Exception) -> NoReturn:
+        """Say which batch would have fitted.
+
+        Raises:
+            OutOfMemory: Always.
+        """
+        if self.group.world > 1:
+            raise OutOfMemory(
+                f"a process ran out of memory: {str(error).split('. ')[0]}",
+                remedy="a smaller --batch or --seq-len, R, L or O, or more --gpus",
+            ) from error
+        engine.recover()
+        error.__traceback__ = None  # its frames hold what the step had made
+        batch = self.request.batch
+        fits = self._search(engine, below=batch).batch if batch > 1 else 0
+        if not fits and isinstance(error, OutOfMemory):
+            raise error  # the pager knows better what is missing
+        self._refuse(batch, fits)
+
+    def _refuse(self, batch: int, fits: int) -> NoReturn:
+        work = f"{batch} x {self.request.longest(self.plan.positions):,} tokens"
+        budget = self.request.settings.gpu_memory
+        room = f"a budget of {budget}" if self.request.has_budget else "the device's memory"
+        if fits:
+            raise OutOfMemory(
+                f"a step of {work} does not fit into {room}; the largest batch that does is {fits}",
+                remedy=f"--batch {fits}",
+            )
+        more = "" if self.request.ways.recompute else "--strategy with R, "
+        raise OutOfMemory(
+            f"a step of {work} does not fit into {room}, and no smaller batch does",
+            remedy=f"{more}a smaller --seq-len, or a larger --gpu-memory",
+        )
+
+    def _save(self, loop: Loop) -> None:
+        assert self.store is not None
+        self.store.save(loop.engine, loop.history)
+
+
+def _quiet() -> None:
+    """What transformers says of its own future is not about this run."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program whose work is announced piece by piece, on the emulated GPU: every word that a kernel
+// reads is checked, streams are delayed at random, and memory is a fraction of what lives.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "driver/host_driver.hpp"
+#include "engine/program.hpp"
+
+namespace penstock::testing {
+
+#define REQUIRE_OK(expression)           \
+  do {                                   \
+    const Status status_ = (expression); \
+    INFO(status_.message());             \
+    REQUIRE(status_.ok());               \
+  } while (false)
+
+using engine::Evicted;
+
+inline constexpr Bytes kProgramGranule = 64 * kKiB;
+
+struct Tensor {
+  Addr address = 0;
+  Bytes bytes = 0;
+  driver::Stream stream{};
+  std::uint64_t value = 0;  // that each of its words holds after the work given so far
+};
+
+struct BenchOptions {
+  Bytes budget = 20 * kProgramGranule;
+  int streams = 1;
+  engine::Evicted evicted = engine::Evicted::kProven;
+  std::uint64_t seed = 0;
+  std::uint32_t max_delay_us = 0;
+  Bytes host_bytes = 0;
+};
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options) {
+    driver::HostDriverOptions host{.capacity = 64 * kMiB, .granularity = kProgramGranule};
+    host.seed = options.seed;
+    host.max_delay_us = options.max_delay_us;
+    device_ = std::move(driver::open_host_driver(host)).value();
+    auto made = engine::Program::create(*device_, {.budget = options.budget,
+                                                   .page_bytes = kProgramGranule,
+                                                   .host_bytes = options.host_bytes,
+                                                   .evicted = options.evicted,
+                                                   .start_paging = [this] { ++started_; },
+                                                   .widened = {}});
+    REQUIRE_OK(made.status());
+    program_ = std::move(made).value();
+    for (int i = 0; i < options.streams; ++i) {
+      streams_.push_back(std::move(device_->create_stream()).value());
+    }
+  }
+  ~Bench() { close(); }
+
+  void close() {
+    if (!device_) return;
+    for (const driver::Stream stream : streams_) REQUIRE_OK(device_->synchronize(stream));
+    program_.reset();
+    for (const driver::Stream stream : streams_) REQUIRE_OK(device_->destroy_stream(stream));
+    const driver::LiveCounts live = device_->live();
+    CHECK(live.ranges == 0);
+    CHECK(live.chunks == 0);
+    CHECK(live.mappings == 0);
+    CHECK(live.host_allocations == 0);
+    CHECK(live.streams == 0);
+    CHECK(live.events == 0);
+    device_.reset();
+  }
+
+  driver::HostDriver& device() { return *device_; }
+  engine::Program& program() { return *program_; }
+  driver::Stream stream(std::size_t i) { return streams_[i % streams_.size()]; }
+  [[nodiscard]] int started() const { return started_; }
+  [[nodiscard]] std::int64_t wrong() const { return *wrong_; }
+
+  Tensor make(Bytes bytes, driver::Stream stream, std::uint64_t value) {
+    auto got = program_->allocator().allocate(bytes, stream);
+    REQUIRE_OK(got.status());
+    Tensor tensor{got.value(), bytes / 8 * 8, stream, value};
+    work(stream, {}, {&tensor}, value);
+    return tensor;
+  }
+
+  // A kernel that reads some tensors and fills others with `value`.
+  void work(driver::Stream stream, const std::vector<const Tensor*>& reads,
+            const std::vector<Tensor*>& writes, std::uint64_t value) {
+    const bool announced = program_->pager().paging();
+    if (announced) {
+      std::vector<engine::TouchedAddress> touched;
+      // Somewhere inside, as kernels' parameters may be.
+      for (const Tensor* tensor : reads) touched.push_back({tensor->address + 4, 0, true});
+      for (const Tensor* tensor : writes) touched.push_back({tensor->address, 0, true});
+      touched.push_back({12345, 0, true});  // a number that is no address
+      REQUIRE_OK(program_->announce(stream, touched));
+    }
+    std::vector<Tensor> in;
+    std::vector<Tensor> out;
+    for (const Tensor* tensor : reads) in.push_back(*tensor);
+    for (Tensor* tensor : writes) {
+      tensor->value = value;
+      out.push_back(*tensor);
+    }
+    REQUIRE_OK(device_->launch(stream, [in, out, value, wrong = wrong_] {
+      for (const Tensor& tensor : in) {
+        const auto* words = reinterpret_cast<const std::uint64_t*>(tensor.address);
+        for (Bytes i = 0; i < tensor.bytes / 8; ++i) {
+          if (words[i] != tensor.value) ++*wrong;
+        }
+      }
+      for (const Tensor& tensor : out) {
+        auto* words = reinterpret_cast<std::uint64_t*>(tensor.address);
+        for (Bytes i = 0; i < tensor.bytes / 8; ++i) words[i] = value;
+      }
+    }));
+    if (announced) program_->given(stream);
+  }
+
+  void drop(const Tensor& tensor) { REQUIRE_OK(program_->allocator().free(tensor.address)); }
+
+  // `after` on another stream than `before`.
+  void order(driver::Stream before, driver::Stream after) {
+    if (before == after) return;
+    const driver::Event event = std::move(device_->create_event(false)).value();
+    REQUIRE_OK(device_->record(event, before));
+    REQUIRE_OK(device_->wait(after, event));
+    REQUIRE_OK(device_->destroy_event(event));
+  }
+
+ private:
+  std::unique_ptr<driver::HostDriver> device_;
+  std::unique_ptr<engine::Program> program_;
+  std::vector<driver::Stream> streams_;
+  int started_ = 0;
+  std::shared_ptr<std::atomic<std::int64_t>> wrong_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);
+};
+
+// A network of layers whose weights stay and whose activations come and go.
+struct Network {
+  std::vector<Tensor> weights;
+
+  Network(Bench& bench, int layers, Bytes bytes) {
+    for (int i = 0; i < layers; ++i) {
+      weights.push_back(bench.make(bytes, bench.stream(0), 1000 + static_cast<std::uint64_t>(i)));
+    }
+  }
+
+  void forward(Bench& bench, Bytes activation) {
+    Tensor hidden = bench.make(activation, bench.stream(0), 1);
+    for (const Tensor& weight : weights) {
+      Tensor next = bench.make(activation, bench.stream(0), 2);
+      bench.work(bench.stream(0), {&hidden, &weight}, {&next}, 3);
+      for (int i = 0; i < 6; ++i) bench.work(bench.stream(0), {&next}, {&next}, 4);
+      bench.drop(hidden);
+      hidden = next;
+    }
+    bench.drop(hidden);
+  }
+};
+
+}  // namespace penstock::testing

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs whose work is announced: the order of uses is learned, planned, proven and known again.
+#include <algorithm>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "program_bench.hpp"
+
+namespace penstock::testing {
+namespace {
+
+constexpr Bytes kGranule = kProgramGranule;
+
+// A language model as it generates: weights of several sizes and small ones beside them, and a
+// cache of keys and values a layer that is copied to a longer place for every token.
+struct Generator {
+  struct Layer {
+    std::vector<Tensor> weights, small;
+    Tensor keys, values;
+  };
+  Tensor table;
+  std::vector<Layer> layers;
+
+  Generator(Bench& bench, int count) {
+    const auto make = [&](Bytes bytes) { return bench.make(bytes, bench.stream(0), ++next); };
+    table = make(10 * kGranule);
+    for (int i = 0; i < count; ++i) {
+      Layer layer;
+      for (const Bytes bytes : {60 * kKiB, 20 * kKiB, 80 * kKiB, 80 * kKiB}) {
+        layer.small.push_back(make(64));
+        layer.weights.push_back(make(bytes));
+        layer.small.push_back(make(32));
+      }
+      layers.push_back(layer);
+    }
+  }
+
+  // One pass that adds `tokens` to what the caches hold.
+  void pass(Bench& bench, Bytes cached, Bytes tokens) {
+    const driver::Stream stream = bench.stream(0);
+    const auto temporary = [&](Bytes bytes) { return bench.make(bytes, stream, ++next); };
+    const Bytes row = 16 * tokens;
+    Tensor x = temporary(row);
+    bench.work(stream, {&table}, {&x}, ++next);
+    for (Layer& layer : layers) {
+      for (std::size_t k = 0; k < layer.weights.size(); ++k) {
+        Tensor y = temporary(row * (k == 2 ? 4 : 1));
+        bench.work(stream, {&x, &layer.small[2 * k]}, {&y}, ++next);
+        bench.work(stream, {&y, &layer.weights[k], &layer.small[2 * k + 1]}, {&y}, ++next);
+        if (k == 0) {
+          for (Tensor* cache : {&layer.keys, &layer.values}) {
+            Tensor longer = temporary(16 * (cached + tokens));
+            if (cached > 0) {
+              bench.work(stream, {&y, cache}, {&longer}, ++next);
+              bench.drop(*cache);
+            } else {
+              bench.work(stream, {&y}, {&longer}, ++next);
+            }
+            *cache = longer;
+          }
+          bench.work(stream, {&y, &layer.keys, &layer.values}, {&y}, ++next);
+        }
+        if (k == 2) {
+          for (int i = 0; i < 7; ++i) {
+            Tensor z = temporary(row * 4);
+            bench.work(stream, {&y}, {&z}, ++next);
+            bench.drop(y);
+            y = z;
+          }
+        }
+        bench.work(stream, {&y}, {&x}, ++next);
+        bench.drop(y);
+      }
+    }
+    Tensor logits = temporary(4096);
+    bench.work(stream, {&x, &table}, {&logits}, ++next);
+    bench.drop(logits);
+    bench.drop(x);
+    REQUIRE_OK(bench.device().synchronize(stream));
+  }
+
+  void forget(Bench& bench) {
+    for (Layer& layer : layers) {
+      bench.drop(layer.keys);
+      bench.drop(layer.values);
+    }
+  }
+
+  std::uint64_t next = 1;
+};
+
+TEST_CASE("program: generation is planned, round after round") {
+  Bench bench({.budget = 110 * kGranule});
+  Generator model(bench, 32);
+  const auto counters = [&] { return bench.program().pager().stats().counters; };
+  auto before = counters();
+  for (int round = 0; round < 3; ++round) {
+    for (int token = 0; token < 16; ++token) {
+      model.pass(bench, token == 0 ? 0 : 128 + static_cast<Bytes>(token) - 1, token == 0 ? 128 : 1);
+      if (round == 0 && token == 3) before = counters();
+    }
+    model.forget(bench);
+  }
+  const auto after = counters();
+  CHECK(before.plans > 0);
+  CHECK(after.mismatches - before.mismatches <= 8);
+  CHECK(after.demanded_pages - before.demanded_pages <= 16);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: a phase that was planned before is planned again when it comes back") {
+  Bench bench({});
+  Network network(bench, 20, 2 * kGranule + 8192);
+  const std::vector<Tensor> all = network.weights;
+  const auto phase = [&](int stride, int rounds) {
+    network.weights.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      network.weights.push_back(all[i * static_cast<std::size_t>(stride) % all.size()]);
+    }
+    for (int i = 0; i < rounds; ++i) network.forward(bench, kGranule / 2);
+  };
+  const auto demanded = [&] { return bench.program().pager().stats().counters.demanded_pages; };
+  phase(1, 8);
+  auto before = demanded();
+  phase(3, 8);
+  const auto learning = demanded() - before;
+  phase(1, 8);
+  before = demanded();
+  phase(3, 8);  // a round is 40 pages: learned anew it costs two rounds of them
+  CHECK(demanded() - before < learning / 2);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: a sweep beyond the budget is learned, and then moves what the plan says") {
+  for (const Evicted evicted : {Evicted::kProven, Evicted::kUnmapped, Evicted::kMapped}) {
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+      CAPTURE(static_cast<int>(evicted));
+      CAPTURE(seed);
+      Bench bench({.evicted = evicted, .seed = seed, .max_delay_us = seed % 2 == 0 ? 200u : 0u});
+      Network network(bench, 16, 2 * kGranule + 8192);
+      for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
+      CHECK(bench.started() == 1);
+      const engine::PagerStats before = bench.program().pager().stats();
+      CHECK(before.counters.plans >= 1);
+      CHECK(before.kept_pages > 0);
+      for (int i = 0; i < 4; ++i) network.forward(bench, kGranule / 2);
+      const engine::PagerStats after = bench.program().pager().stats();
+      CHECK(after.counters.mismatches == before.counters.mismatches);
+      CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 2);
+      CHECK(after.counters.bytes_in - before.counters.bytes_in <=
+            4 * after.planned_bytes_in + 4 * kGranule);
+      CHECK(after.peak_device_bytes <= 20 * kGranule);
+      // Weights are read, which nobody says; they are copied out once and no more.
+      CHECK(after.counters.bytes_out == before.counters.bytes_out);
+      bench.close();
+      CHECK(bench.wrong() == 0);
+    }
+  }
+}
+
+TEST_CASE(
+    "program: evicted pages stay mapped once the program is known, until it does what is new") {
+  for (const Evicted evicted : {Evicted::kProven, Evicted::kUnmapped}) {
+    CAPTURE(static_cast<int>(evicted));
+    Bench bench({.evicted = evicted});
+    Network network(bench, 16, 2 * kGranule + 8192);
+    const auto counters = [&] { return bench.program().pager().stats().counters; };
+    const auto forward = [&] {
+      network.forward(bench, kGranule / 2);
+      // A page is unmapped when its last use is over, if it has not come back by then.
+      REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    };
+    for (int i = 0; i < 14; ++i) forward();
+    const auto known = counters();
+    for (int i = 0; i < 4; ++i) forward();
+    const auto later = counters();
+    if (evicted == Evicted::kUnmapped) {
+      CHECK(later.unmap_calls - known.unmap_calls >= 20);
+      bench.close();
+      continue;
+    }
+    CHECK(known.unmap_calls > 0);
+    CHECK(later.unmap_calls == known.unmap_calls);
+    CHECK(later.bytes_in > known.bytes_in);
+    const auto slots = static_cast<std::int64_t>(bench.program().pager().stats().slots);
+    CHECK(bench.device().live().mappings > slots);
+
+    SUBCASE("work that was not seen whole") {
+      REQUIRE_OK(bench.program().announce(bench.stream(0), {}, true));
+      bench.program().given(bench.stream(0));
+      CHECK(bench.device().live().mappings <= slots);
+    }
+    SUBCASE("another order") {
+      std::reverse(network.weights.begin(), network.weights.end());
+      forward();
+      forward();
+      CHECK(counters().unmap_calls > later.unmap_calls);
+    }
+    bench.close();
+    CHECK(bench.wrong() == 0);
+  }
+}
+
+TEST_CASE("program: caches that grow and move at every step do not hide the order of the weights") {
+  Bench bench({.budget = 32 * kGranule});
+  Network network(bench, 16, 2 * kGranule + 8192);
+  std::vector<Tensor> caches;
+  for (int i = 0; i < 16; ++i) caches.push_back(bench.make(2048, bench.stream(0), 7));
+  engine::PagerStats before;
+  for (int step = 0; step < 24; ++step) {
+    if (step == 16) before = bench.program().pager().stats();
+    for (std::size_t i = 0; i < network.weights.size(); ++i) {
+      Tensor larger = bench.make(2048 + 512 * static_cast<Bytes>(step), bench.stream(0), 8);
+      bench.work(bench.stream(0), {&caches[i]}, {&larger}, 9);
+      bench.drop(caches[i]);
+      caches[i] = larger;
+      for (int k = 0; k < 10; ++k) bench.work(bench.stream(0), {&network.weights[i]}, {&larger}, 9);
+      caches[i] = larger;
+    }
+  }
+  const engine::PagerStats after = bench.program().pager().stats();
+  CHECK(before.counters.plans > 0);
+  CHECK(after.counters.mismatches - before.counters.mismatches <= 4);
+  CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 40);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: another order of the same weights is learned in turn") {
+  Bench bench({});
+  Network network(bench, 16, 2 * kGranule + 8192);
+  for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
+  const auto plans = bench.program().pager().stats().counters.plans;
+  std::reverse(network.weights.begin(), network.weights.end());
+  for (int i = 0; i < 10; ++i) network.forward(bench, kGranule / 2);
+  const engine::PagerStats before = bench.program().pager().stats();
+  CHECK(before.counters.plans > plans);
+  for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
+  const engine::PagerStats after = bench.program().pager().stats();
+  CHECK(after.counters.mismatches == before.counters.mismatches);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+}  // namespace
+}  // namespace penstock::testing

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a CUDA budget is shared with PyTorch's allocator, by the figures of an imagined device."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from penstock.torch.room import MARGIN, Room  # noqa: E402
+from penstock.units import GIB  # noqa: E402
+
+
+class Card:
+    """A device with 140 GiB, its caching allocator, and kernels' modules."""
+
+    def __init__(self, monkeypatch):
+        self.reserved = self.live = self.peak = self.peak_reserved = 0
+        self.modules = self.blocks = 0
+        self.fraction = 1.0
+        for name, function in {
+            "synchronize": lambda *_: None,
+            "empty_cache": self.empty_cache,
+            "memory_reserved": lambda *_: self.reserved,
+            "max_memory_allocated": lambda *_: self.peak,
+            "max_memory_reserved": lambda *_: max(self.reserved, self.peak_reserved),
+            "reset_peak_memory_stats": self.reset_peak,
+            "set_per_process_memory_fraction": self.set_fraction,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, function)
+
+    def memory(self):
+        return 140 * GIB - self.reserved - self.modules - self.blocks, 140 * GIB
+
+    def empty_cache(self):
+        self.peak_reserved = max(self.reserved, self.peak_reserved)
+        self.reserved = self.live
+
+    def reset_peak(self, *_):
+        self.peak = self.live
+        self.peak_reserved = self.reserved
+
+    def set_fraction(self, fraction, *_):
+        self.fraction = fraction
+
+
+def test_blocks_get_what_the_peak_leaves(monkeypatch):
+    card = Card(monkeypatch)
+    room = Room(card, torch.device("cuda", 0), 9 * GIB, slack=0.02)
+    room.forget_peak()
+    card.blocks, card.modules = GIB, GIB // 10
+    card.live, card.peak, card.reserved = 0, 6 * GIB, int(6.3 * GIB)
+    room.trim()
+    left = room.for_blocks(GIB)
+    assert left == pytest.approx(9 * GIB - 6.3 * GIB * 1.02 - GIB / 10 - MARGIN, abs=16)
+    room.limit_torch(left)
+    # The peak fits beside the blocks again, with 2 % to spare.
+    assert card.fraction * 140 * GIB >= 6.3 * GIB * 1.02
+
+
+def test_a_cache_that_grew_far_beyond_the_peak_is_trimmed(monkeypatch):
+    card = Card(monkeypatch)
+    room = Room(card, torch.device("cuda", 0), 9 * GIB)
+    card.blocks = GIB
+    card.live, card.peak, card.reserved = GIB // 4, 6 * GIB, 8 * GIB
+    assert room.for_blocks(GIB) == GIB - MARGIN
+    room.trim()
+    assert card.reserved == GIB // 4
+    # What the peak needs is kept for it, though the cache is empty now.
+    assert room.for_blocks(GIB) == pytest.approx((9 - 6.6) * GIB - MARGIN, abs=16)
+    card.reserved = int(6.5 * GIB)
+    room.trim()
+    assert room.for_blocks(GIB) == pytest.approx((9 - 6.6) * GIB - MARGIN, abs=16)
+
+
+def test_a_model_on_the_device_leaves_no_peak_behind(monkeypatch):
+    card = Card(monkeypatch)
+    card.live = card.peak = card.reserved = 20 * GIB
+    room = Room(card, torch.device("cuda", 0), 9 * GIB)
+    card.live = 0  # it has moved to the host
+    room.forget_peak()
+    assert (card.reserved, card.peak) == (0, 0)
+    room.trim()
+    assert room.for_blocks(0) == 9 * GIB - MARGIN

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What training loops do beside stepping: schedules, accumulation, clipping, errors, resuming."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from training_tower import (  # noqa: E402
+    GRANULE,
+    Tower,
+    adamw,
+    batches,
+    loss_of,
+    page,
+    pair,
+    same_state,
+    same_weights,
+    train,
+)
+
+from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
+
+
+def test_schedulers_and_groups():
+    plain, paged = pair()
+
+    def make(model):
+        decayed = [p for p in model.parameters() if p.dim() > 1]
+        others = [p for p in model.parameters() if p.dim() <= 1]
+        groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0, "lr": 0.01}]
+        optimizer = torch.optim.AdamW(groups, lr=3e-3)
+        return optimizer, torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=4)
+
+    first, schedule = make(plain)
+    want = train(plain, first, batches(), scheduler=schedule)
+    second, schedule = make(paged)
+    with page(paged, second):
+        assert train(paged, second, batches(), scheduler=schedule) == want
+    assert same_weights(plain, paged)
+
+
+@pytest.mark.parametrize("in_backward", [True, False])
+def test_accumulation(in_backward):
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    data = batches(8)
+    want = []
+    for start in range(0, 8, 4):
+        for ids in data[start : start + 4]:
+            loss = loss_of(plain, ids) / 4
+            loss.backward()
+            want.append(loss.item())
+        first.step()
+        first.zero_grad()
+    got = []
+    with page(paged, second, chunks=40, step_in_backward=in_backward) as attached:
+        for start in range(0, 8, 4):
+            for ids in data[start : start + 3]:
+                with attached.accumulate():
+                    loss = loss_of(paged, ids) / 4
+                    loss.backward()
+                    got.append(loss.item())
+            loss = loss_of(paged, data[start + 3]) / 4
+            loss.backward()
+            got.append(loss.item())
+            second.step()
+            second.zero_grad()
+    assert got == want
+    assert same_weights(plain, paged)
+    assert same_state(first, second)
+
+
+def test_clipping_by_the_norm_of_all():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    norms, want = [], []
+    for ids in batches():
+        loss = loss_of(plain, ids)
+        loss.backward()
+        norms.append(nn.utils.clip_grad_norm_(plain.parameters(), 0.05).item())
+        first.step()
+        first.zero_grad()
+        want.append(loss.item())
+    with page(paged, second, clip_norm=0.05, chunks=40) as attached:
+        got = []
+        for ids, norm in zip(batches(), norms, strict=True):
+            got += train(paged, second, [ids])
+            assert attached.grad_norm.item() == norm
+    assert min(norms) > 0.05
+    assert got == want
+    assert same_weights(plain, paged)
+
+
+def test_accumulated_gradients_can_be_dropped():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    want = train(plain, first, batches(3))
+    with page(paged, second, chunks=40) as attached:
+        with attached.accumulate():
+            loss_of(paged, batches(9)[8]).backward()
+        attached.drop_gradients()
+        assert train(paged, second, batches(3)) == want
+
+
+def test_checkpoints_go_both_ways():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    train(plain, first, batches(3))
+    with page(paged, second):
+        train(paged, second, batches(3))
+        saved = copy.deepcopy(second.state_dict())
+        weights = paged.state_dict()
+    want = train(plain, first, batches(3))
+    # Into an optimizer that is attached already, and into one that will be.
+    for before in (False, True):
+        torch.manual_seed(5)
+        model = Tower()
+        model.load_state_dict(weights)
+        optimizer = adamw(model)
+        if before:
+            optimizer.load_state_dict(copy.deepcopy(saved))
+        with page(model, optimizer):
+            if not before:
+                train(model, optimizer, [])
+                optimizer.load_state_dict(copy.deepcopy(saved))
+            assert train(model, optimizer, batches(3)) == want
+            assert same_state(first, optimizer)
+        assert same_weights(plain, model)
+
+
+def test_evaluation_in_between():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+
+    def run(model, optimizer):
+        losses = []
+        for ids in batches():
+            losses += train(model, optimizer, [ids])
+            model.eval()
+            with torch.no_grad():
+                losses.append(loss_of(model, ids).item())
+            model.train()
+        return losses
+
+    want = run(plain, first)
+    with page(paged, second) as attached:
+        with torch.no_grad():
+            loss_of(paged, batches(1)[0])
+        # The first training step is still to be watched, and nothing else until then.
+        assert attached.hooks.watching
+        assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+        assert run(paged, second) == want
+        assert not attached.hooks.watching
+
+
+class Moody(Tower):
+    """Fails when told to, in forward or in backward."""
+
+    fail: str | None = None
+
+    def forward(self, ids):
+        logits = super().forward(ids)
+        if self.fail == "forward":
+            raise RuntimeError("forward")
+        if self.fail == "backward":
+            middle = self.layers[2].up.weight
+            logits = logits + Fails.apply(middle).sum() * 0
+        return logits
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.ones(1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("backward")
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_an_error_leaves_the_next_step_whole(where):
+    plain, paged = pair(Moody)
+    first, second = adamw(plain), adamw(paged)
+    data = batches(4)
+    want = train(plain, first, data[:2]) + train(plain, first, data[2:])
+    with page(paged, second, chunks=40):
+        got = train(paged, second, data[:2])
+        paged.fail = where
+        with pytest.raises(RuntimeError, match=where):
+            train(paged, second, data[2:])
+        paged.fail = None
+        second.zero_grad()
+        # Nothing had been updated when it failed: the first node of backward was the one.
+        assert got + train(paged, second, data[2:]) == want
+
+
+def test_what_cannot_be_is_refused():
+    model = Tower()
+    with pytest.raises(UsageError, match="all parameters and gradients"):
+        page(model, torch.optim.LBFGS(model.parameters()))
+    with pytest.raises(UsageError, match=r"not a torch\.optim\.Optimizer"):
+        page(model, object())
+    with pytest.raises(UsageError, match="updates no parameter"):
+        page(model, adamw(Tower()))
+    with pytest.raises(UsageError, match="clip_norm"):
+        page(model, adamw(model), clip_norm=-1.0)
+    with pytest.raises(OutOfMemory, match="smallest that works"):
+        page(model, adamw(model), chunks=1)
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=40):
+        with pytest.raises(UsageError, match="attached already"):
+            page(model, optimizer)
+        loss_of(model, batches(1)[0]).backward()
+        with pytest.raises(UsageError, match="accumulate"):
+            loss_of(model, batches(1)[0]).backward()
+        optimizer.grad_scale = torch.ones(())
+        with pytest.raises(UsageError, match="bfloat16"):
+            optimizer.step()
+        optimizer.grad_scale = None
+
+
+def test_host_memory_for_the_state_is_checked():
+    model, _ = pair()
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    optimizer = adamw(model)
+    with (
+        page(model, optimizer, host_memory=int(1.5 * weights), chunks=40),
+        pytest.raises(OutOfMemory, match="page-locked"),
+    ):
+        train(model, optimizer, batches(1))
+
+
+def test_a_failing_driver_call_is_clean(monkeypatch):
+    """Attach, two steps, detach, with some driver call failing: an error, and nothing left."""
+    from penstock.native import Device
+
+    left = []
+    close = Device.close
+
+    def watched(self):
+        if self._handle is not None:
+            left.append(self.live())
+        close(self)
+
+    monkeypatch.setattr(Device, "close", watched)
+
+    def run(fail_at_call):
+        torch.manual_seed(0)
+        model = Tower(layers=2)
+        optimizer = adamw(model)
+        emulated = {"granularity": GRANULE, "fail_at_call": fail_at_call}
+        attached = page(model, optimizer, chunks=16, emulated=emulated)
+        try:
+            train(model, optimizer, batches(2))
+            return attached.device.driver_calls()
+        finally:
+            try:
+                attached.detach()
+            except PenstockError:  # the failing call was one of its own: then without the content
+                attached.detach(keep=False)
+
+    calls = run(0)
+    assert calls > 300
+    failed = 0
+    for call in range(1, calls, calls // 40):
+        try:
+            run(call)
+        except PenstockError as error:
+            failed += 1
+            assert str(error)
+    assert failed > 30
+    assert all(not any(counts.values()) for counts in left)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small model, the loop that trains it, and how it is attached: for the tests of training."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from penstock import attach_training  # noqa: E402
+from penstock.units import KIB, MIB  # noqa: E402
+
+GRANULE = 64 * KIB
+WIDTH = 96
+
+
+def page(model, optimizer, *, chunks=26, seed=1, **more):
+    """Attach with a budget of `chunks` chunks of 64 KiB, on an emulated GPU that dawdles."""
+    dawdling = {"granularity": GRANULE, "capacity": 256 * MIB, "seed": seed, "max_delay_us": 100}
+    emulated = more.pop("emulated", dawdling)
+    more = {
+        "gpu_memory": chunks * GRANULE,
+        "chunk_size": GRANULE,
+        "look_ahead": 2 * GRANULE,
+        **more,
+    }
+    return attach_training(model, optimizer, device="emulated", emulated=emulated, **more)
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 3 * WIDTH)
+        self.down = nn.Linear(3 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.relu(self.up(self.norm(x)), inplace=True))
+
+
+class Tower(nn.Module):
+    """Layers between an embedding and a head that share their weight; 1.4 MiB of weights."""
+
+    def __init__(self, layers=5, recompute=None):
+        super().__init__()
+        self.recompute = recompute
+        self.table = nn.Embedding(300, WIDTH)
+        self.layers = nn.ModuleList(Layer() for _ in range(layers))
+        self.head = nn.Linear(WIDTH, 300, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids):
+        x = self.table(ids)
+        if self.recompute == "reentrant":
+            x.requires_grad_()
+        for layer in self.layers:
+            if self.recompute is None:
+                x = layer(x)
+            else:
+                x = checkpoint(layer, x, use_reentrant=self.recompute == "reentrant")
+        return self.head(x)
+
+
+def batches(count=5, size=4):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randint(0, 300, (size, 12), generator=generator) for _ in range(count)]
+
+
+def loss_of(model, ids):
+    logits = model(ids)
+    return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+def train(model, optimizer, data, *, autocast=False, scheduler=None):
+    """The loop that users write."""
+    losses = []
+    for ids in data:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = loss_of(model, ids)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if scheduler is not None:
+            scheduler.step()
+        losses.append(loss.item())
+    return losses
+
+
+def pair(make=Tower, **more):
+    torch.manual_seed(0)
+    model = make(**more)
+    return model, copy.deepcopy(model)
+
+
+def adamw(model, **more):
+    return torch.optim.AdamW(model.parameters(), lr=3e-3, **more)
+
+
+def same_weights(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def same_state(a, b):
+    """Of two optimizers over equal parameters."""
+    left, right = a.state_dict()["state"], b.state_dict()["state"]
+    assert left.keys() == right.keys()
+    for number, values in left.items():
+        assert values.keys() == right[number].keys()
+        for key, value in values.items():
+            other = right[number][key]
+            if not (torch.equal(value, other) if torch.is_tensor(value) else value == other):
+                return False
+    return True
