@@ -230,7 +230,7 @@ def test_frameworks_are_told_at_import(run, tmp_path):
         "import inspect; print(len(inspect.getsource(cupy)))"
     )
     done = run(*python(code))
-    assert done.stdout == f"allocator None\nplatform cupy\nFalse\n{len(CUPY)}\n", done.stderr
+    assert done.stdout == f"allocator None\ncuda_async cupy\nFalse\n{len(CUPY)}\n", done.stderr
 
 
 def test_a_failure_is_said_and_the_program_goes_on(run, tmp_path):
