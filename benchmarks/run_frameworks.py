@@ -31,6 +31,12 @@ CASES: dict[str, tuple[str, list[str], int]] = {
     "compile": ("hf_lm.py", ["--model", "short", "--compile", "--steps", "14"], 0),
     "training": ("hf_train.py", ["--model", "gpt2-xl", "--steps", "10"], 0),
 }
+# What needs two GPUs; left out unless it is named. fsdp_train.py runs under torchrun.
+SEVERAL: dict[str, tuple[str, list[str], int]] = {
+    "two gpus": ("two_gpus.py", [], 256 * MIB),
+    "fsdp": ("fsdp_train.py", [], 512 * MIB),
+}
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29577"]
 # XLA picks among its kernels by timing them, which two runs need not do alike.
 ENVIRONMENT = {"jax": {"XLA_FLAGS": "--xla_gpu_autotune_level=0"}}
 OPERATORS = ("torch_ops.py", 768 * MIB)
@@ -51,8 +57,9 @@ def apart(one: list[Any], other: list[Any]) -> float | None:
 
 def case(name: str, safety: str) -> dict[str, Any]:
     """One program, plain and at half of its need."""
-    file, options, beside = CASES[name]
-    program = [sys.executable, str(PROGRAMS / file), *options]
+    file, options, beside = (CASES | SEVERAL)[name]
+    launcher = TORCHRUN if name == "fsdp" else []
+    program = [sys.executable, *launcher, str(PROGRAMS / file), *options]
     more = ENVIRONMENT.get(name)
     plain, again = run(program, 120, more), run(program, 120, more)
     row: dict[str, Any] = {"program": name, "plain": plain, "again": again}

@@ -158,7 +158,7 @@ class Pager {
   UseId intern(const std::vector<PageId>& pages);
   Status use_begins(UseId use);
   Status learn(UseId use);
-  Status adopt_order(std::vector<UseId> order);
+  Status adopt_order(std::vector<UseId> order, SlotId reserve = 0);
   Status plan_or_drop();
   void drop_plan();
   void iteration_ends();

@@ -69,6 +69,7 @@ Status Pager::use_begins(UseId use) {
     const SlotId lacking = std::exchange(stolen_, 0) + std::exchange(missed_, 0);
     if (lacking > 0) {
       reserve_ += lacking;
+      known_.remember(reserve_, false);
       PENSTOCK_TRY(plan_or_drop());
     }
     disturbed_ = false;
@@ -80,6 +81,7 @@ Status Pager::use_begins(UseId use) {
 void Pager::iteration_ends() {
   proven_ = followed_ ? proven_ + 1 : 0;
   followed_ = true;
+  if (proven_ == kProof) known_.remember(reserve_, true);
   if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(proven_ < kProof);
 }
 
@@ -122,9 +124,12 @@ Status Pager::recognise() {
   if (known_.size() == 0 || (cursor_.planned() && strayed_ < kLost)) return {};
   const std::size_t most = policy::learning::KnownOrders::kTelling;
   if (period_.size() < most) return {};
-  std::optional<std::vector<UseId>> order = known_.followed(period_.last(most));
-  if (!order) return {};
-  return adopt_order(std::move(*order));
+  auto known = known_.followed(period_.last(most));
+  if (!known) return {};
+  PENSTOCK_TRY(adopt_order(std::move(known->order), known->reserve));
+  if (cursor_.planned() && known->proven) proven_ = kProof - 1;  // one more round will do
+  followed_ = true;
+  return {};
 }
 
 Status Pager::learn(UseId use) {
@@ -161,7 +166,7 @@ SlotId Pager::others_within(std::size_t uses) const {
   return count;
 }
 
-Status Pager::adopt_order(std::vector<UseId> order) {
+Status Pager::adopt_order(std::vector<UseId> order, SlotId reserve) {
   policy::Sequence sequence;
   sequence.page_bytes.reserve(static_cast<std::size_t>(table_.pages()));
   for (PageId id = 0; id < table_.pages(); ++id) {
@@ -170,7 +175,7 @@ Status Pager::adopt_order(std::vector<UseId> order) {
   for (const UseId use : order) {
     sequence.steps.push_back({uses_[static_cast<std::size_t>(use)].pages, 0});
   }
-  reserve_ = others_within(order.size()) + 1;
+  reserve_ = std::max(others_within(order.size()) + 1, reserve);
   strayed_ = 0;
   stolen_ = missed_ = 0;
   sequence_ = std::move(sequence);

@@ -38,12 +38,12 @@ TEST_CASE("known orders: the one that the last uses follow goes on from there") 
     CAPTURE(end);
     auto next = known.followed(before(one, end, KnownOrders::kTelling));
     REQUIRE(next.has_value());
-    CHECK(next->front() == one[end]);
-    CHECK(next->size() == one.size());
+    CHECK(next->order.front() == one[end]);
+    CHECK(next->order.size() == one.size());
   }
   auto next = known.followed(before(other, 3, KnownOrders::kTelling + 5));
   REQUIRE(next.has_value());
-  CHECK(next->front() == other[3]);
+  CHECK(next->order.front() == other[3]);
 }
 
 TEST_CASE("known orders: too few uses, or others, tell nothing") {
@@ -65,6 +65,13 @@ TEST_CASE("known orders: the same cycle is kept once, and the least recently fol
   known.add(order);
   known.add(turned);
   CHECK(known.size() == 1);
+  known.remember(5, true);
+  known.remember(3, false);
+  known.add(order);  // what is known of it stays
+  const auto again = known.followed(before(order, 20, KnownOrders::kTelling));
+  REQUIRE(again.has_value());
+  CHECK(again->reserve == 5);
+  CHECK(again->proven);
   known.add({});
   CHECK(known.size() == 1);
   for (int i = 1; i <= 7; ++i) known.add(count(1000 * i, 30));

@@ -21,23 +21,27 @@ bool ends_at(const std::vector<Use>& order, std::size_t end, std::span<const Use
 
 void KnownOrders::add(std::vector<Use> order) {
   if (order.empty()) return;
-  // The same cycle, begun elsewhere.
-  std::erase_if(orders_, [&](const std::vector<Use>& known) {
-    if (known.size() != order.size()) return false;
-    for (std::size_t end = 0; end < known.size(); ++end) {
-      if (known[end] == order.back() && ends_at(known, end, order)) return true;
+  // The same cycle, begun elsewhere, or here: what is known of it stays.
+  Known added;
+  std::erase_if(orders_, [&](const Known& known) {
+    if (known.order.size() != order.size()) return false;
+    for (std::size_t end = 0; end < order.size(); ++end) {
+      if (known.order[end] != order.back() || !ends_at(known.order, end, order)) continue;
+      added = known;
+      return true;
     }
     return false;
   });
   if (orders_.size() == kMost) orders_.erase(orders_.begin());
-  orders_.push_back(std::move(order));
+  added.order = std::move(order);
+  orders_.push_back(std::move(added));
 }
 
-std::optional<std::vector<Use>> KnownOrders::followed(std::span<const Use> last) {
+std::optional<KnownOrders::Known> KnownOrders::followed(std::span<const Use> last) {
   if (last.size() < kTelling) return std::nullopt;
   last = last.last(kTelling);
   for (std::size_t i = orders_.size(); i-- > 0;) {
-    std::vector<Use>& order = orders_[i];
+    std::vector<Use>& order = orders_[i].order;
     for (std::size_t end = 0; end < order.size(); ++end) {
       if (order[end] != last.back() || !ends_at(order, end, last)) continue;
       std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(end + 1), order.end());
@@ -47,6 +51,13 @@ std::optional<std::vector<Use>> KnownOrders::followed(std::span<const Use> last)
     }
   }
   return std::nullopt;
+}
+
+void KnownOrders::remember(std::int32_t reserve, bool proven) {
+  if (orders_.empty()) return;
+  Known& known = orders_.back();
+  known.reserve = std::max(known.reserve, reserve);
+  known.proven = known.proven || proven;
 }
 
 }  // namespace penstock::policy::learning

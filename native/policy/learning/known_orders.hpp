@@ -18,16 +18,24 @@ class KnownOrders {
   // So many uses in a row tell an order.
   static constexpr std::size_t kTelling = 12;
 
+  struct Known {
+    std::vector<Use> order;
+    std::int32_t reserve = 0;  // slots that it took beside those of its plan
+    bool proven = false;       // it was followed for long enough to be trusted
+  };
+
   // One round of an order, begun anywhere.  The least recently followed goes when there are many.
   void add(std::vector<Use> order);
   // The order that the last uses (the oldest first) are a part of, as it goes on from there.
   // Nothing if there are fewer than kTelling of them, or no order has them.
-  std::optional<std::vector<Use>> followed(std::span<const Use> last);
+  std::optional<Known> followed(std::span<const Use> last);
+  // Of the order that was added or followed last: kept for when it comes back.
+  void remember(std::int32_t reserve, bool proven);
   [[nodiscard]] std::size_t size() const { return orders_.size(); }
 
  private:
   static constexpr std::size_t kMost = 8;
-  std::vector<std::vector<Use>> orders_;  // the most recently followed last
+  std::vector<Known> orders_;  // the most recently followed last
 };
 
 }  // namespace penstock::policy::learning

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP2 training of a Hugging Face GPT-2 of random weights. Plain PyTorch, under torchrun.
+
+torchrun --nproc-per-node 2 benchmarks/programs/fsdp_train.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from hf_lm import SHAPES
+from torch.distributed.fsdp import fully_shard
+from transformers import GPT2Config, GPT2LMHeadModel
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", choices=SHAPES, default="short")
+    parser.add_argument("--steps", type=int, default=8)
+    args = parser.parse_args()
+    rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl")
+    torch.manual_seed(0)
+    dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    with torch.device("cuda"):
+        model = GPT2LMHeadModel(GPT2Config(**SHAPES[args.model], **dropout)).train()
+    for block in model.transformer.h:
+        fully_shard(block)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    result = {"step_ms": [], "digests": []}
+    for step in range(args.steps):
+        torch.manual_seed(100 + 10 * (step % 4) + rank)
+        tokens = torch.randint(0, 50257, (1, 512)).cuda()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        total = loss.detach().clone()
+        dist.all_reduce(total)
+        torch.cuda.synchronize()
+        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        result["digests"].append(float(total).hex())
+    result["need_bytes"] = torch.cuda.max_memory_allocated()
+    if rank == 0:
+        print(json.dumps(result), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
