@@ -123,7 +123,7 @@ def _links(figures: Any) -> list[str]:
     found = []
     for what, group in figures.groups("budget", "model", "divisor"):
         rows = [row for row in group if row["fusion"] == "ffn_layernorm"]
-        if rows:
+        if rows and group[0]["fusion"] == "baseline":
             less = (group[0]["bytes_in"] - rows[0]["bytes_in"]) / 2**20
             found.append((less, f"{what['model']} / {what['divisor']:g}: {-less:+.0f} MiB"))
     if not found:

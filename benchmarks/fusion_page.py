@@ -200,7 +200,7 @@ def decode(figures: Figures) -> str:
 def budgets(figures: Figures) -> str:
     rows = []
     for what, group in figures.groups("budget", "model", "divisor"):
-        base = group[0]
+        base = group[0] if group[0]["fusion"] == "baseline" else None
         for row in group:
             others = row["used_by_driver_bytes"] - row["device_bytes"]
             rows.append(
@@ -209,7 +209,7 @@ def budgets(figures: Figures) -> str:
                     named(row),
                     f"{row['median_ms']:.1f}",
                     f"{row['bytes_in'] / 1e9:.3f}",
-                    f"{(row['bytes_in'] - base['bytes_in']) / MIB:+.0f}",
+                    f"{(row['bytes_in'] - base['bytes_in']) / MIB:+.0f}" if base else "",
                     f"{others / MIB:.0f}",
                 ]
             )

@@ -185,7 +185,11 @@ Result<Device*> make_device(int ordinal) {
     Device& other = *session.made[static_cast<std::size_t>(i)].load();
     for (const Status& status :
          {other.driver->share_with(ordinal), device->driver->share_with(other.ordinal)}) {
-      if (status.code() != Code::kUnsupported) PENSTOCK_TRY(status);
+      if (status.ok() || status.code() == Code::kUnsupported) continue;
+      if (session.options.log_level >= PENSTOCK_LOG_WARNING) {
+        std::fprintf(stderr, "penstock: GPUs %d and %d do not reach each other's memory: %s\n",
+                     other.ordinal, ordinal, status.message().c_str());
+      }
     }
   }
   return device.release();

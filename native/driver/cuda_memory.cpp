@@ -122,7 +122,11 @@ Status CudaMemory::share_with(Device peer) {
     const Status status = set_access(address, size);
     if (status.ok()) continue;
     const std::lock_guard lock(mutex_);
-    if (ledger_.check_mapped("share_with", address, size).ok()) return status;
+    if (!ledger_.check_mapped("share_with", address, size).ok()) continue;
+    // What is mapped from here on must not fail by it: this device's own access is what counts.
+    std::erase_if(access_,
+                  [peer](const AccessDescriptor& known) { return known.location.id == peer; });
+    return status;
   }
   return {};
 }

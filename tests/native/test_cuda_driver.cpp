@@ -148,14 +148,19 @@ TEST_CASE("CUDA: sharing gives another device access to what is mapped and to wh
   bench.write(bench.backed({2 * kMiB}), conformance::pattern(2 * kMiB, 1));
   CHECK(cuda->shared.load() == 0);
   cuda->reachable = 1;
+  cuda->not_ready = 1000000;
+  PENSTOCK_CHECK_CODE(driver->share_with(1), Code::kDriver);
+  cuda->not_ready = 0;
+  bench.write(bench.backed({2 * kMiB}), conformance::pattern(2 * kMiB, 3));  // for itself alone
+  CHECK(cuda->shared.load() == 0);
   cuda->not_ready = 3;
   PENSTOCK_CHECK_OK(driver->share_with(1));
-  CHECK(cuda->shared.load() == 8 * kMiB);
+  CHECK(cuda->shared.load() == 10 * kMiB);
   PENSTOCK_CHECK_OK(driver->share_with(1));  // nothing new
   PENSTOCK_CHECK_OK(driver->share_with(0));  // with itself: it has
-  CHECK(cuda->shared.load() == 8 * kMiB);
+  CHECK(cuda->shared.load() == 10 * kMiB);
   bench.backed({16 * kMiB});
-  CHECK(cuda->shared.load() == 24 * kMiB);
+  CHECK(cuda->shared.load() == 26 * kMiB);
   bench.write(before, conformance::pattern(6 * kMiB, 2));
   cuda->devices = 1;
   cuda->shared = 0;

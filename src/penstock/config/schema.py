@@ -199,8 +199,9 @@ class Settings:
         "What becomes of an evicted page's address.",
         details="normal leaves it mapped until that must change, which makes a steady iteration "
         "free of mapping calls. strict unmaps it as soon as its last use is over, so that a "
-        "kernel that reads a block it did not declare faults instead of reading other data. fast "
-        "is normal, but under penstock run, where normal unmaps as strict does.",
+        "kernel that reads a block it did not declare faults instead of reading other data. Under "
+        "penstock run normal unmaps as strict does until the program has gone by its plan for "
+        "four iterations; fast never does.",
     )
     record: str = _option(
         "",
