@@ -335,15 +335,24 @@ void pin(std::uint64_t address, std::int32_t delta, std::int32_t) {
 // What lies on another device than the work is pinned there: its stream cannot be waited for.
 Status announce(Device& device, const penstock_work& work) {
   thread_local std::vector<engine::TouchedAddress> touched;
+  thread_local std::vector<Addr> held;
   touched.clear();
+  held.clear();
   const auto [begin, end] = device.program->window();
   for (std::uint32_t i = 0; i < work.count; ++i) {
     const penstock_touch& touch = work.touches[i];
     if (touch.address >= begin && touch.address < end) {
+      if (touch.access == PENSTOCK_ACCESS_HELD) {
+        held.push_back(touch.address);
+        continue;
+      }
       touched.push_back({touch.address, touch.bytes, (touch.access & PENSTOCK_ACCESS_WRITE) != 0});
     } else if (Device* const other = device_at(touch.address)) {
       PENSTOCK_TRY(other->program->pin(touch.address, 1));
     }
+  }
+  if (work.kind == PENSTOCK_WORK_COPY && touched.size() == 1 && touched.front().written) {
+    device.program->hold(touched.front().address, touched.front().bytes, held);
   }
   return device.program->announce(driver::Stream{work.stream}, touched, work.opaque != 0,
                                   work.function, static_cast<engine::WorkKind>(work.kind));

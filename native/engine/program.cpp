@@ -94,6 +94,7 @@ void Program::freed(Addr address) {
     if (found == nullptr) return;
     block = *found;
     if (options_.recorder != nullptr) options_.recorder->freed(block.id);
+    if (block.table) tables_.erase(block.id);
     blocks_.erase(address);
     if (pager_->paging()) pager_->occupy(block.address, block.bytes, -1);
   }
@@ -112,36 +113,66 @@ std::pair<Addr, Addr> Program::window() const {
   return begin < end ? std::pair{begin, end} : std::pair{Addr{0}, Addr{0}};
 }
 
+void Program::touch(Block& block, const TouchedAddress& how, std::vector<Touch>& touches) {
+  if (block.touched + kPause < announced_) ++block.returns;
+  block.touched = announced_;
+  const bool settled = block.returns >= kSettled;
+  if (how.bytes == 0) {
+    touches.push_back({block.address, block.bytes, how.written, settled});
+  } else {  // a copy may reach over several blocks of one range
+    touches.push_back({how.address, how.bytes, how.written, settled});
+  }
+}
+
 Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> touched,
                          bool opaque, std::uint64_t function, WorkKind kind) {
   thread_local std::vector<Touch> touches;
   thread_local std::vector<RecordedTouch> recorded;
+  thread_local std::vector<std::uint64_t> ids;
   touches.clear();
   recorded.clear();
+  ids.clear();
   {
     const std::lock_guard lock(blocks_mutex_);
     ++announced_;
     for (const TouchedAddress& each : touched) {
       Block* block = blocks_.find(each.address);
       if (block == nullptr) continue;  // a number that looks like an address
-      if (block->touched + kPause < announced_) ++block->returns;
-      block->touched = announced_;
-      const bool settled = block->returns >= kSettled;
-      if (each.bytes == 0) {
-        touches.push_back({block->address, block->bytes, each.written, settled});
-      } else {  // a copy may reach over several blocks of one range
-        touches.push_back({each.address, each.bytes, each.written, settled});
+      touch(*block, each, touches);
+      ids.push_back(block->id);
+      if (!block->table || (kind != WorkKind::kKernel && kind != WorkKind::kGraph)) continue;
+      for (const Table& table : tables_[block->id]) {
+        for (const Addr address : table.addresses) {
+          Block* reached = blocks_.find(address);
+          if (reached == nullptr || reached->touched == announced_) continue;
+          touch(*reached, {address, 0, true}, touches);
+          ids.push_back(reached->id);
+        }
       }
-      if (options_.recorder == nullptr) continue;
-      const Touch& touch = touches.back();
-      recorded.push_back({block->id, touch.address - block->address, touch.bytes, touch.written});
     }
     if (options_.recorder != nullptr) {
+      for (std::size_t i = 0; i < touches.size(); ++i) {
+        const Block* block = blocks_.find(touches[i].address);
+        recorded.push_back(
+            {ids[i], touches[i].address - block->address, touches[i].bytes, touches[i].written});
+      }
       options_.recorder->work({static_cast<std::uint64_t>(stream), function, kind, opaque},
                               recorded);
     }
   }
   return pager_->announce(stream, touches, opaque);
+}
+
+void Program::hold(Addr at, Bytes bytes, std::span<const Addr> addresses) {
+  const std::lock_guard lock(blocks_mutex_);
+  Block* block = blocks_.find(at);
+  if (block == nullptr || (addresses.empty() && !block->table)) return;
+  std::vector<Table>& tables = tables_[block->id];
+  // What is written over in part stays: too many addresses cost time, too few are wrong.
+  std::erase_if(tables, [&](const Table& old) { return at <= old.begin && old.end <= at + bytes; });
+  if (!addresses.empty()) tables.push_back({at, at + bytes, {addresses.begin(), addresses.end()}});
+  block->table = !tables.empty();
+  if (!block->table) tables_.erase(block->id);
 }
 
 Status Program::give_back(Bytes bytes) {

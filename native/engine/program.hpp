@@ -11,6 +11,8 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <unordered_map>
+#include <vector>
 
 #include "base/interval_map.hpp"
 #include "engine/allocator.hpp"
@@ -58,6 +60,7 @@ class Program : private BlockObserver {
     std::uint64_t id = 0;       // never used again
     std::uint64_t touched = 0;  // the piece of work that last did
     std::uint32_t returns = 0;  // how often that came after a pause
+    bool table = false;         // it holds addresses
   };
   // The block around an address; bytes 0: there is none.
   Block block_of(Addr address);
@@ -71,6 +74,9 @@ class Program : private BlockObserver {
                   bool opaque = false, std::uint64_t function = 0,
                   WorkKind kind = WorkKind::kKernel);
   void given(driver::Stream stream) { pager_->given(stream); }
+  // [at, at + bytes) of a block is about to hold these addresses, and no others: kernels that touch
+  // the block may reach what lies there.
+  void hold(Addr at, Bytes bytes, std::span<const Addr> addresses);
   Status pin(Addr address, int delta);
   // Others need device memory: so much less is held from here on, if that can be.
   Status give_back(Bytes bytes);
@@ -87,8 +93,16 @@ class Program : private BlockObserver {
   std::unique_ptr<Pager> pager_;
   std::unique_ptr<PagedMemory> memory_;
   std::unique_ptr<Allocator> allocator_;
+  struct Table {
+    Addr begin = 0;
+    Addr end = 0;
+    std::vector<Addr> addresses;
+  };
+  void touch(Block& block, const TouchedAddress& how, std::vector<Touch>& touches);
+
   std::mutex blocks_mutex_;
   IntervalMap<Block> blocks_;
+  std::unordered_map<std::uint64_t, std::vector<Table>> tables_;  // by the id of their block
   std::uint64_t next_block_ = 0;
   std::uint64_t announced_ = 0;
   std::atomic<Bytes> held_{0};

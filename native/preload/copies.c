@@ -5,6 +5,8 @@
  */
 #include "preload/copies.h"
 
+#include "preload/parameters.h"
+
 enum { kRead = PENSTOCK_ACCESS_READ, kWrite = PENSTOCK_ACCESS_WRITE };
 
 /* Rows of `width` bytes at a distance of `pitch`, in layers of `rows_per_layer` such rows. */
@@ -97,6 +99,19 @@ static void touch_packed(penstock_call* call, const CUmemDecompressParams* piece
   }
 }
 
+/* Tables of pointers (of grouped products, of kernels over lists of tensors) come from the host.
+ * What is larger is data; 256 KiB are looked through in 20 us. */
+enum { kLargestTable = 256 << 10, kWord = sizeof(uint64_t) };
+
+static void touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes) {
+  penstock_touch_bytes(call, dst, bytes, kWrite);
+  const size_t skipped = (kWord - dst % kWord) % kWord;
+  if (call->touches.count == 0 || src == NULL || bytes < skipped || bytes > kLargestTable) return;
+  uint32_t i = call->touches.count;
+  penstock_scan(&call->touches, call->engine, (const char*)src + skipped, bytes - skipped);
+  for (; i < call->touches.count; ++i) call->touches.list[i].access = PENSTOCK_ACCESS_HELD;
+}
+
 CUresult penstock_on_cuMemcpy(penstock_hook* self, CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
   PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, touch_pair(&call, dst, src, bytes),
                    PENSTOCK_REAL(cuMemcpy)(dst, src, bytes));
@@ -110,7 +125,7 @@ CUresult penstock_on_cuMemcpyPeer(penstock_hook* self, CUdeviceptr dst, CUcontex
 
 CUresult penstock_on_cuMemcpyHtoD(penstock_hook* self, CUdeviceptr dst, const void* src,
                                   size_t bytes) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, penstock_touch_bytes(&call, dst, bytes, kWrite),
+  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, touch_from_host(&call, dst, src, bytes),
                    PENSTOCK_REAL(cuMemcpyHtoD_v2)(dst, src, bytes));
 }
 
@@ -156,7 +171,7 @@ CUresult penstock_on_cuMemcpyPeerAsync(penstock_hook* self, CUdeviceptr dst, CUc
 
 CUresult penstock_on_cuMemcpyHtoDAsync(penstock_hook* self, CUdeviceptr dst, const void* src,
                                        size_t bytes, CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, penstock_touch_bytes(&call, dst, bytes, kWrite),
+  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_from_host(&call, dst, src, bytes),
                    PENSTOCK_REAL(cuMemcpyHtoDAsync_v2)(dst, src, bytes, stream));
 }
 

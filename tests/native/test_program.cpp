@@ -183,6 +183,54 @@ TEST_CASE("program: what a captured graph writes to stays, freed in its pool or 
   CHECK(bench.wrong() == 0);
 }
 
+TEST_CASE("program: what a table of addresses holds is there for kernels that touch the table") {
+  Bench bench({.evicted = Evicted::kUnmapped});
+  const driver::Stream stream = bench.stream(0);
+  Tensor table = bench.make(512, stream, 1);
+  Tensor far = bench.make(2 * kGranule, stream, 7);
+  std::vector<Tensor> others;
+  const auto push_out = [&] {
+    for (Tensor& other : others) bench.work(stream, {&other}, {&other}, 3);
+    REQUIRE_OK(bench.device().synchronize(stream));
+  };
+  for (int i = 0; i < 12; ++i) others.push_back(bench.make(2 * kGranule, stream, 2));
+  push_out();
+  const auto touch_table = [&](engine::WorkKind kind) {
+    const auto before = bench.program().pager().stats().counters.page_uses;
+    const engine::TouchedAddress touched{table.address, 0, true};
+    REQUIRE_OK(bench.program().announce(stream, std::span(&touched, 1), false, 0, kind));
+    return bench.program().pager().stats().counters.page_uses - before;
+  };
+  const Addr held = far.address + 16;
+  bench.program().hold(table.address + 8, 64, std::span(&held, 1));
+  CHECK(touch_table(engine::WorkKind::kKernel) >= 3);
+  std::atomic<std::uint64_t> seen{0};
+  REQUIRE_OK(bench.device().launch(
+      stream, [&] { seen = *reinterpret_cast<const std::uint64_t*>(far.address + 16); }));
+  bench.program().given(stream);
+  REQUIRE_OK(bench.device().synchronize(stream));
+  CHECK(seen == 7);
+  SUBCASE("a copy reaches nothing but the table") {
+    push_out();
+    CHECK(touch_table(engine::WorkKind::kCopy) <= 1);
+    bench.program().given(stream);
+  }
+  SUBCASE("until something else is written there") {
+    bench.program().hold(table.address, 128, {});
+    push_out();
+    CHECK(touch_table(engine::WorkKind::kKernel) <= 1);
+    bench.program().given(stream);
+  }
+  SUBCASE("or the block is freed") {
+    bench.drop(far);
+    push_out();
+    CHECK(touch_table(engine::WorkKind::kKernel) <= 1);
+    bench.program().given(stream);
+  }
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: pinned blocks stay where they are") {
   Bench bench({});
   Tensor pinned = bench.make(3 * kGranule, bench.stream(0), 77);

@@ -32,6 +32,25 @@ static void check_copy(session* with, uint64_t address, uint64_t bytes, uint32_t
   CHECK(count_events(with, DOUBLE_BEGIN) == count_events(with, DOUBLE_END));
 }
 
+/* Addresses among what comes from the host, wherever it goes to. */
+static void tables(const pair* p) {
+  driver_api* const cu = &p->with->cu;
+  const uint64_t table[4] = {1, p->b + 24, 7, p->a};
+  char shifted[sizeof(table) + 4] = {0};
+  memcpy(shifted + 4, table, sizeof(table));
+  for (int i = 0; i < 2; ++i) {
+    if (i == 0) CHECK(cu->cuMemcpyHtoDAsync_v2(p->a, table, sizeof(table), p->with->stream) == 0);
+    if (i == 1) CHECK(cu->cuMemcpyHtoD_v2(p->a + 4, shifted, sizeof(shifted)) == 0);
+    const double_event* const event = last_event(p->with, DOUBLE_BEGIN);
+    CHECK(event->count == 3);
+    CHECK(event->touches[0].access == PENSTOCK_ACCESS_WRITE);
+    for (int k = 1; k < 3; ++k) CHECK(event->touches[k].access == PENSTOCK_ACCESS_HELD);
+    CHECK(event->touches[1].address == p->b + 24 && event->touches[2].address == p->a);
+  }
+  CHECK(cu->cuMemcpyHtoD_v2(p->a, pattern, BYTES) == 0);
+  CHECK(last_event(p->with, DOUBLE_BEGIN)->count == 1);
+}
+
 static void linear(const pair* p) {
   driver_api* const cu = &p->with->cu;
   const CUstream s = p->with->stream;
@@ -156,6 +175,7 @@ void copies_scenario(session* with) {
   for (int active = 1; active >= 0; --active) {
     with->engine->activate(active);
     linear(&p);
+    tables(&p);
     boxes(&p);
     batches(&p);
   }

@@ -24,7 +24,7 @@ extern "C" {
 #define PENSTOCK_ATOMIC(type) _Atomic(type)
 #endif
 
-#define PENSTOCK_INTERPOSE_VERSION 1
+#define PENSTOCK_INTERPOSE_VERSION 2
 
 /* Instead of a CUresult: not mine, let the driver do it. */
 enum { PENSTOCK_PASS = -1 };
@@ -38,7 +38,9 @@ enum {
   PENSTOCK_WORK_VALUE = 4
 };
 
-enum { PENSTOCK_ACCESS_READ = 1, PENSTOCK_ACCESS_WRITE = 2 };
+/* HELD: not touched by this copy, but found in the bytes that it brings from the host: kernels that
+ * touch where the copy goes to may reach it. */
+enum { PENSTOCK_ACCESS_READ = 1, PENSTOCK_ACCESS_WRITE = 2, PENSTOCK_ACCESS_HELD = 4 };
 
 /* Why a block must stay where it is: the proxy cannot see, or not bound, what will touch it. */
 enum {
