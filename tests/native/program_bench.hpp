@@ -8,18 +8,12 @@
 #include <memory>
 #include <vector>
 
+#include "conformance_bench.hpp"
 #include "doctest/doctest.h"
 #include "driver/host_driver.hpp"
 #include "engine/program.hpp"
 
 namespace penstock::testing {
-
-#define REQUIRE_OK(expression)           \
-  do {                                   \
-    const Status status_ = (expression); \
-    INFO(status_.message());             \
-    REQUIRE(status_.ok());               \
-  } while (false)
 
 using engine::Evicted;
 
@@ -54,7 +48,7 @@ class Bench {
                                                    .evicted = options.evicted,
                                                    .start_paging = [this] { ++started_; },
                                                    .widened = {}});
-    REQUIRE_OK(made.status());
+    PENSTOCK_REQUIRE_OK(made.status());
     program_ = std::move(made).value();
     for (int i = 0; i < options.streams; ++i) {
       streams_.push_back(std::move(device_->create_stream()).value());
@@ -64,9 +58,10 @@ class Bench {
 
   void close() {
     if (!device_) return;
-    for (const driver::Stream stream : streams_) REQUIRE_OK(device_->synchronize(stream));
+    for (const driver::Stream stream : streams_) PENSTOCK_REQUIRE_OK(device_->synchronize(stream));
     program_.reset();
-    for (const driver::Stream stream : streams_) REQUIRE_OK(device_->destroy_stream(stream));
+    for (const driver::Stream stream : streams_)
+      PENSTOCK_REQUIRE_OK(device_->destroy_stream(stream));
     const driver::LiveCounts live = device_->live();
     CHECK(live.ranges == 0);
     CHECK(live.chunks == 0);
@@ -85,7 +80,7 @@ class Bench {
 
   Tensor make(Bytes bytes, driver::Stream stream, std::uint64_t value) {
     auto got = program_->allocator().allocate(bytes, stream);
-    REQUIRE_OK(got.status());
+    PENSTOCK_REQUIRE_OK(got.status());
     Tensor tensor{got.value(), bytes / 8 * 8, stream, value};
     work(stream, {}, {&tensor}, value);
     return tensor;
@@ -101,7 +96,7 @@ class Bench {
       for (const Tensor* tensor : reads) touched.push_back({tensor->address + 4, 0, true});
       for (const Tensor* tensor : writes) touched.push_back({tensor->address, 0, true});
       touched.push_back({12345, 0, true});  // a number that is no address
-      REQUIRE_OK(program_->announce(stream, touched));
+      PENSTOCK_REQUIRE_OK(program_->announce(stream, touched));
     }
     std::vector<Tensor> in;
     std::vector<Tensor> out;
@@ -110,7 +105,7 @@ class Bench {
       tensor->value = value;
       out.push_back(*tensor);
     }
-    REQUIRE_OK(device_->launch(stream, [in, out, value, wrong = wrong_] {
+    PENSTOCK_REQUIRE_OK(device_->launch(stream, [in, out, value, wrong = wrong_] {
       for (const Tensor& tensor : in) {
         const auto* words = reinterpret_cast<const std::uint64_t*>(tensor.address);
         for (Bytes i = 0; i < tensor.bytes / 8; ++i) {
@@ -125,15 +120,17 @@ class Bench {
     if (announced) program_->given(stream);
   }
 
-  void drop(const Tensor& tensor) { REQUIRE_OK(program_->allocator().free(tensor.address)); }
+  void drop(const Tensor& tensor) {
+    PENSTOCK_REQUIRE_OK(program_->allocator().free(tensor.address));
+  }
 
   // `after` on another stream than `before`.
   void order(driver::Stream before, driver::Stream after) {
     if (before == after) return;
     const driver::Event event = std::move(device_->create_event(false)).value();
-    REQUIRE_OK(device_->record(event, before));
-    REQUIRE_OK(device_->wait(after, event));
-    REQUIRE_OK(device_->destroy_event(event));
+    PENSTOCK_REQUIRE_OK(device_->record(event, before));
+    PENSTOCK_REQUIRE_OK(device_->wait(after, event));
+    PENSTOCK_REQUIRE_OK(device_->destroy_event(event));
   }
 
  private:

@@ -9,19 +9,13 @@
 #include <random>
 #include <thread>
 
+#include "conformance_bench.hpp"
 #include "doctest/doctest.h"
 #include "driver/host_driver.hpp"
 #include "engine/allocator.hpp"
 
 namespace penstock::testing {
 namespace {
-
-#define REQUIRE_OK(expression)           \
-  do {                                   \
-    const Status status_ = (expression); \
-    INFO(status_.message());             \
-    REQUIRE(status_.ok());               \
-  } while (false)
 
 constexpr Bytes kGranule = 64 * kKiB;
 
@@ -33,7 +27,7 @@ struct Machine {
   // Ends everything; what is left would be a leak.
   void close() {
     allocator.reset();
-    for (const driver::Stream stream : streams) REQUIRE_OK(device->destroy_stream(stream));
+    for (const driver::Stream stream : streams) PENSTOCK_REQUIRE_OK(device->destroy_stream(stream));
     const driver::LiveCounts live = device->live();
     CHECK(live.ranges == 0);
     CHECK(live.chunks == 0);
@@ -58,14 +52,14 @@ Machine open_machine(driver::HostDriverOptions host, const engine::AllocatorOpti
   Machine machine;
   host.granularity = kGranule;
   auto device = driver::open_host_driver(host);
-  REQUIRE_OK(device.status());
+  PENSTOCK_REQUIRE_OK(device.status());
   machine.device = std::move(device).value();
   auto allocator = engine::Allocator::create(*machine.device, options);
-  REQUIRE_OK(allocator.status());
+  PENSTOCK_REQUIRE_OK(allocator.status());
   machine.allocator = std::move(allocator).value();
   for (int i = 0; i < streams; ++i) {
     auto stream = machine.device->create_stream();
-    REQUIRE_OK(stream.status());
+    PENSTOCK_REQUIRE_OK(stream.status());
     machine.streams.push_back(stream.value());
   }
   return machine;
@@ -100,7 +94,8 @@ class Soak {
     }
     tensor.address = address.value();
     REQUIRE(tensor.address % 512 == 0);
-    REQUIRE_OK(machine_.device->fill(tensor.address, tensor.pattern, tensor.bytes, tensor.stream));
+    PENSTOCK_REQUIRE_OK(
+        machine_.device->fill(tensor.address, tensor.pattern, tensor.bytes, tensor.stream));
     live_.push_back(tensor);
   }
 
@@ -108,7 +103,7 @@ class Soak {
     const Tensor tensor = live_[which];
     check_in(tensor, tensor.stream);
     if (machine_.streams.size() > 1 && random_() % 3 == 0) use_elsewhere(tensor);
-    REQUIRE_OK(machine_.allocator->free(tensor.address));
+    PENSTOCK_REQUIRE_OK(machine_.allocator->free(tensor.address));
     live_[which] = live_.back();
     live_.pop_back();
   }
@@ -116,7 +111,7 @@ class Soak {
   void drop_all() {
     while (!live_.empty()) drop(live_.size() - 1);
     for (const driver::Stream stream : machine_.streams) {
-      REQUIRE_OK(machine_.device->synchronize(stream));
+      PENSTOCK_REQUIRE_OK(machine_.device->synchronize(stream));
     }
   }
 
@@ -125,7 +120,7 @@ class Soak {
 
  private:
   void check_in(const Tensor& tensor, driver::Stream stream) {
-    REQUIRE_OK(machine_.device->launch(stream, [tensor, wrong = wrong_] {
+    PENSTOCK_REQUIRE_OK(machine_.device->launch(stream, [tensor, wrong = wrong_] {
       const auto* bytes = reinterpret_cast<const std::uint8_t*>(tensor.address);
       for (Bytes i = 0; i < tensor.bytes; ++i) {
         if (bytes[i] != tensor.pattern) ++*wrong;
@@ -137,12 +132,12 @@ class Soak {
   void use_elsewhere(const Tensor& tensor) {
     const driver::Stream other = machine_.streams[random_() % machine_.streams.size()];
     auto event = machine_.device->create_event(false);
-    REQUIRE_OK(event.status());
-    REQUIRE_OK(machine_.device->record(event.value(), tensor.stream));
-    REQUIRE_OK(machine_.device->wait(other, event.value()));
+    PENSTOCK_REQUIRE_OK(event.status());
+    PENSTOCK_REQUIRE_OK(machine_.device->record(event.value(), tensor.stream));
+    PENSTOCK_REQUIRE_OK(machine_.device->wait(other, event.value()));
     check_in(tensor, other);
-    REQUIRE_OK(machine_.allocator->record_stream(tensor.address, other));
-    REQUIRE_OK(machine_.device->destroy_event(event.value()));
+    PENSTOCK_REQUIRE_OK(machine_.allocator->record_stream(tensor.address, other));
+    PENSTOCK_REQUIRE_OK(machine_.device->destroy_event(event.value()));
   }
 
   Machine& machine_;
@@ -165,14 +160,14 @@ TEST_CASE("allocator: no byte is wrong, with delays in several streams and memor
     Soak soak(machine, seed);
     for (int i = 0; i < 700; ++i) {
       soak.step(8 * kGranule);
-      if (i % 200 == 199) REQUIRE_OK(machine.allocator->empty_cache());
+      if (i % 200 == 199) PENSTOCK_REQUIRE_OK(machine.allocator->empty_cache());
     }
     soak.drop_all();
     CHECK(soak.wrong() == 0);
     const engine::AllocatorStats stats = machine.allocator->stats();
     CHECK(stats.reserved_bytes.of[0].peak <= static_cast<std::int64_t>(stats.budget));
     CHECK(stats.allocated_bytes.of[0].current == 0);
-    REQUIRE_OK(machine.allocator->empty_cache());
+    PENSTOCK_REQUIRE_OK(machine.allocator->empty_cache());
     CHECK(machine.allocator->stats().reserved_bytes.of[0].current == 0);
     CHECK(machine.allocator->stats().active_bytes.of[0].current == 0);
     CHECK(machine.device->live().chunks == 0);
@@ -221,12 +216,12 @@ TEST_CASE("allocator: a loop of the same sizes makes no driver call in the end")
     std::vector<Addr> live;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const Result<Addr> address = machine.allocator->allocate(sizes[i], machine.streams[0]);
-      REQUIRE_OK(address.status());
+      PENSTOCK_REQUIRE_OK(address.status());
       live.push_back(address.value());
-      if (i % 4 == 3) REQUIRE_OK(machine.allocator->free(std::exchange(live[i / 2], 0)));
+      if (i % 4 == 3) PENSTOCK_REQUIRE_OK(machine.allocator->free(std::exchange(live[i / 2], 0)));
     }
     for (const Addr address : live) {
-      if (address != 0) REQUIRE_OK(machine.allocator->free(address));
+      if (address != 0) PENSTOCK_REQUIRE_OK(machine.allocator->free(address));
     }
   };
   for (int i = 0; i < 8; ++i) iteration();
@@ -243,7 +238,7 @@ TEST_CASE("allocator: a failure at any driver call is clean, and the next reques
     driver::HostDriverOptions host{.capacity = 40 * kGranule, .granularity = kGranule};
     host.fail_at_call = fail_at;
     auto opened = driver::open_host_driver(host);
-    REQUIRE_OK(opened.status());
+    PENSTOCK_REQUIRE_OK(opened.status());
     driver::HostDriver& device = *opened.value();
     {
       auto made = engine::Allocator::create(device, small_options());
@@ -257,7 +252,8 @@ TEST_CASE("allocator: a failure at any driver call is clean, and the next reques
           if (!address.ok()) ++failed;
         };
         for (int i = 0; i < 8; ++i) get(kGranule);
-        for (std::size_t i = 0; i < live.size(); i += 2) REQUIRE_OK(allocator.free(live[i]));
+        for (std::size_t i = 0; i < live.size(); i += 2)
+          PENSTOCK_REQUIRE_OK(allocator.free(live[i]));
         get(3 * kGranule);  // a stitch
         get(3 * kGranule);
         get(30 * kGranule);
@@ -287,7 +283,7 @@ TEST_CASE("allocator: a block whose last use could not be recorded is not lost")
     host.fail_at_call = fail_at;
     host.granularity = kGranule;
     auto opened = driver::open_host_driver(host);
-    REQUIRE_OK(opened.status());
+    PENSTOCK_REQUIRE_OK(opened.status());
     driver::HostDriver& device = *opened.value();
     auto made = engine::Allocator::create(device, small_options());
     auto stream = device.create_stream();
@@ -296,8 +292,8 @@ TEST_CASE("allocator: a block whose last use could not be recorded is not lost")
     engine::Allocator& allocator = *made.value();
     const Result<Addr> address = allocator.allocate(kGranule, driver::kDefaultStream);
     if (!address.ok()) continue;
-    REQUIRE_OK(allocator.record_stream(address.value(), stream.value()));
-    REQUIRE_OK(allocator.record_stream(address.value(), third.value()));
+    PENSTOCK_REQUIRE_OK(allocator.record_stream(address.value(), stream.value()));
+    PENSTOCK_REQUIRE_OK(allocator.record_stream(address.value(), third.value()));
     (void)allocator.free(address.value());  // an event may fail
     int failed = 0;
     for (int i = 0; i < 3; ++i) failed += allocator.empty_cache().ok() ? 0 : 1;
@@ -306,8 +302,8 @@ TEST_CASE("allocator: a block whose last use could not be recorded is not lost")
     CHECK(allocator.stats().reserved_bytes.of[0].current == 0);
     if (fail_at == 0) calls = device.calls();
     made.value().reset();
-    REQUIRE_OK(device.destroy_stream(stream.value()));
-    REQUIRE_OK(device.destroy_stream(third.value()));
+    PENSTOCK_REQUIRE_OK(device.destroy_stream(stream.value()));
+    PENSTOCK_REQUIRE_OK(device.destroy_stream(third.value()));
     CHECK(device.live().events == 0);
   }
   CHECK(calls > 6);
@@ -319,10 +315,10 @@ TEST_CASE("allocator: the history tells where every chunk went that was given ba
   Soak soak(machine, 3);
   for (int round = 0; round < 6; ++round) {
     for (int i = 0; i < 120; ++i) soak.step(6 * kGranule);
-    REQUIRE_OK(machine.allocator->empty_cache());
+    PENSTOCK_REQUIRE_OK(machine.allocator->empty_cache());
   }
   soak.drop_all();
-  REQUIRE_OK(machine.allocator->empty_cache());
+  PENSTOCK_REQUIRE_OK(machine.allocator->empty_cache());
   std::map<Addr, Bytes> slots;  // mapped on the line, slot by slot
   std::map<Addr, Bytes> ranges;
   int given_back = 0;
@@ -353,13 +349,13 @@ TEST_CASE("allocator: out of memory names the numbers, and the allocator goes on
   options.budget = 8 * kGranule;
   Machine machine = open_machine({.capacity = 64 * kGranule}, options, 1);
   const Result<Addr> first = machine.allocator->allocate(6 * kGranule, machine.streams[0]);
-  REQUIRE_OK(first.status());
+  PENSTOCK_REQUIRE_OK(first.status());
   const Result<Addr> second = machine.allocator->allocate(3 * kGranule, machine.streams[0]);
   REQUIRE(second.status().code() == Code::kOutOfMemory);
   CHECK(second.status().message().find("Tried to allocate 192 KiB") != std::string::npos);
   CHECK(second.status().message().find("budget of 512 KiB") != std::string::npos);
   CHECK(machine.allocator->allocate(2 * kGranule, machine.streams[0]).ok());
-  REQUIRE_OK(machine.allocator->free(first.value()));
+  PENSTOCK_REQUIRE_OK(machine.allocator->free(first.value()));
   CHECK(machine.allocator->allocate(6 * kGranule, machine.streams[0]).ok());
   CHECK(machine.allocator->free(12345).code() == Code::kInvalidArgument);
   CHECK(machine.allocator->stats().out_of_memory == 1);
@@ -385,14 +381,15 @@ TEST_CASE("allocator: before it fails, free ends of chunks are joined to the las
   const Result<Addr> second = get(kChunk / 2);
   const Result<Addr> third = get(kChunk);
   REQUIRE((first.ok() && second.ok() && third.ok()));
-  REQUIRE_OK(machine.allocator->free(second.value()));
+  PENSTOCK_REQUIRE_OK(machine.allocator->free(second.value()));
   // Half a chunk is free, in use at its beginning, and two may be added elsewhere.
   const Result<Addr> joined = get(2 * kChunk + kChunk / 2);
-  REQUIRE_OK(joined.status());
+  PENSTOCK_REQUIRE_OK(joined.status());
   CHECK(machine.allocator->stats().stitches == 1);
   CHECK(machine.allocator->stats().reserved_bytes.of[0].current == 4 * kChunk);
-  REQUIRE_OK(machine.device->fill(joined.value(), 7, 2 * kChunk + kChunk / 2, machine.streams[0]));
-  REQUIRE_OK(machine.device->synchronize(machine.streams[0]));
+  PENSTOCK_REQUIRE_OK(
+      machine.device->fill(joined.value(), 7, 2 * kChunk + kChunk / 2, machine.streams[0]));
+  PENSTOCK_REQUIRE_OK(machine.device->synchronize(machine.streams[0]));
   CHECK(get(1).status().code() == Code::kOutOfMemory);
   machine.close();
 }
@@ -402,18 +399,19 @@ TEST_CASE("allocator: a private pool keeps to itself, and goes with its last blo
   engine::Allocator& allocator = *machine.allocator;
   const driver::Stream captured = machine.streams[0];
   const Result<Addr> cached = allocator.allocate(4 * kGranule, captured);
-  REQUIRE_OK(cached.status());
-  REQUIRE_OK(allocator.free(cached.value()));
+  PENSTOCK_REQUIRE_OK(cached.status());
+  PENSTOCK_REQUIRE_OK(allocator.free(cached.value()));
   const engine::PoolId id{7, 1};
-  REQUIRE_OK(allocator.begin_pool(id, [&](driver::Stream stream) { return stream == captured; }));
+  PENSTOCK_REQUIRE_OK(
+      allocator.begin_pool(id, [&](driver::Stream stream) { return stream == captured; }));
   const Result<Addr> inside = allocator.allocate(2 * kGranule, captured);
   const Result<Addr> outside = allocator.allocate(2 * kGranule, machine.streams[1]);
-  REQUIRE_OK(inside.status());
-  REQUIRE_OK(outside.status());
+  PENSTOCK_REQUIRE_OK(inside.status());
+  PENSTOCK_REQUIRE_OK(outside.status());
   // Freed in the capture while another stream used it: kept until the capture is over.
-  REQUIRE_OK(allocator.record_stream(outside.value(), captured));
-  REQUIRE_OK(allocator.free(outside.value()));
-  REQUIRE_OK(allocator.empty_cache());
+  PENSTOCK_REQUIRE_OK(allocator.record_stream(outside.value(), captured));
+  PENSTOCK_REQUIRE_OK(allocator.free(outside.value()));
+  PENSTOCK_REQUIRE_OK(allocator.empty_cache());
   CHECK(allocator.free(outside.value()).code() == Code::kInvalidArgument);
   int private_pieces = 0;
   for (const engine::PieceInfo& piece : allocator.pieces()) {
@@ -423,16 +421,16 @@ TEST_CASE("allocator: a private pool keeps to itself, and goes with its last blo
   CHECK(private_pieces == 1);
   // What is free in the pool when the capture ends belongs to its graph until that is destroyed.
   const Result<Addr> temporary = allocator.allocate(3 * kGranule, captured);
-  REQUIRE_OK(temporary.status());
-  REQUIRE_OK(allocator.free(temporary.value()));
-  REQUIRE_OK(allocator.end_pool(id));
-  REQUIRE_OK(allocator.empty_cache());
+  PENSTOCK_REQUIRE_OK(temporary.status());
+  PENSTOCK_REQUIRE_OK(allocator.free(temporary.value()));
+  PENSTOCK_REQUIRE_OK(allocator.end_pool(id));
+  PENSTOCK_REQUIRE_OK(allocator.empty_cache());
   CHECK(allocator.stats().reserved_bytes.of[0].current == 5 * kGranule);
-  REQUIRE_OK(allocator.release_pool(id));
-  REQUIRE_OK(allocator.empty_cache());
+  PENSTOCK_REQUIRE_OK(allocator.release_pool(id));
+  PENSTOCK_REQUIRE_OK(allocator.empty_cache());
   CHECK(allocator.stats().reserved_bytes.of[0].current == 2 * kGranule);
-  REQUIRE_OK(allocator.free(inside.value()));
-  REQUIRE_OK(allocator.empty_cache());
+  PENSTOCK_REQUIRE_OK(allocator.free(inside.value()));
+  PENSTOCK_REQUIRE_OK(allocator.empty_cache());
   CHECK(allocator.stats().reserved_bytes.of[0].current == 0);
   CHECK(allocator.release_pool(id).code() == Code::kInvalidArgument);
   machine.close();
@@ -468,8 +466,8 @@ TEST_CASE("allocator: the history keeps the last events, each with its context")
   machine.allocator->record_history(5, [](engine::AllocationEvent) { return 42u; });
   for (int i = 0; i < 4; ++i) {
     const Result<Addr> address = machine.allocator->allocate(1000, machine.streams[0]);
-    REQUIRE_OK(address.status());
-    REQUIRE_OK(machine.allocator->free(address.value()));
+    PENSTOCK_REQUIRE_OK(address.status());
+    PENSTOCK_REQUIRE_OK(machine.allocator->free(address.value()));
   }
   const auto events = machine.allocator->history();
   REQUIRE(events.size() == 5);
@@ -481,7 +479,7 @@ TEST_CASE("allocator: the history keeps the last events, each with its context")
   machine.allocator->record_history(3, nullptr);  // goes on with what fits
   REQUIRE(machine.allocator->history().size() == 3);
   CHECK(machine.allocator->history()[0].time_ns == events[2].time_ns);
-  REQUIRE_OK(machine.allocator->allocate(1000, machine.streams[0]).status());
+  PENSTOCK_REQUIRE_OK(machine.allocator->allocate(1000, machine.streams[0]).status());
   REQUIRE(machine.allocator->history().size() == 3);
   CHECK(machine.allocator->history()[0].time_ns == events[3].time_ns);
   machine.allocator->record_history(0, nullptr);

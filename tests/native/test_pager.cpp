@@ -7,18 +7,12 @@
 #include <numeric>
 #include <random>
 
+#include "conformance_bench.hpp"
 #include "doctest/doctest.h"
 #include "paged_program.hpp"
 
 namespace penstock::testing {
 namespace {
-
-#define REQUIRE_OK(expression)           \
-  do {                                   \
-    const Status status_ = (expression); \
-    INFO(status_.message());             \
-    REQUIRE(status_.ok());               \
-  } while (false)
 
 void check_nothing_left(driver::HostDriver& device) {
   const driver::LiveCounts live = device.live();
@@ -35,7 +29,7 @@ engine::Evicted evicted(bool unmapped) {
 }
 
 std::int64_t settled_wrong(PagedProgram& program) {
-  REQUIRE_OK(program.device().synchronize(program.stream()));
+  PENSTOCK_REQUIRE_OK(program.device().synchronize(program.stream()));
   return program.wrong();
 }
 
@@ -43,8 +37,8 @@ TEST_CASE("pager: a sweep larger than the budget, with delays in every stream") 
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     CAPTURE(seed);
     PagedProgram program({.evicted = evicted(seed % 3 == 0), .seed = seed, .max_delay_us = 300});
-    REQUIRE_OK(program.open());
-    for (int round = 0; round < 5; ++round) REQUIRE_OK(program.sweep());
+    PENSTOCK_REQUIRE_OK(program.open());
+    for (int round = 0; round < 5; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
     CHECK(settled_wrong(program) == 0);
     const engine::PagerStats stats = program.pager().stats();
     CHECK(stats.peak_device_bytes <= 20 * kGranule);
@@ -56,13 +50,13 @@ TEST_CASE("pager: a sweep larger than the budget, with delays in every stream") 
 
 TEST_CASE("pager: a steady sweep maps nothing, demands nothing, and moves what was planned") {
   PagedProgram program({});
-  REQUIRE_OK(program.open());
-  for (int round = 0; round < 4; ++round) REQUIRE_OK(program.sweep());
-  REQUIRE_OK(program.pager().iteration());
+  PENSTOCK_REQUIRE_OK(program.open());
+  for (int round = 0; round < 4; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
+  PENSTOCK_REQUIRE_OK(program.pager().iteration());
   const engine::PagerStats before = program.pager().stats();
-  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep());
+  for (int round = 0; round < 3; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
   CHECK(settled_wrong(program) == 0);
-  REQUIRE_OK(program.pager().iteration());
+  PENSTOCK_REQUIRE_OK(program.pager().iteration());
   const engine::PagerStats after = program.pager().stats();
   CHECK(after.counters.map_calls == before.counters.map_calls);
   CHECK(after.counters.unmap_calls == before.counters.unmap_calls);
@@ -75,10 +69,10 @@ TEST_CASE("pager: a steady sweep maps nothing, demands nothing, and moves what w
 
 TEST_CASE("pager: everything fits, and nothing moves any more") {
   PagedProgram program({.budget = 64 * kGranule});
-  REQUIRE_OK(program.open());
-  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep());
+  PENSTOCK_REQUIRE_OK(program.open());
+  for (int round = 0; round < 3; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
   const Bytes moved = program.pager().stats().counters.bytes_in;
-  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep());
+  for (int round = 0; round < 3; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
   CHECK(program.pager().stats().counters.bytes_in == moved);
   CHECK(moved == program.range().bytes);
   CHECK(settled_wrong(program) == 0);
@@ -89,10 +83,10 @@ TEST_CASE("pager: what kernels write is written back, and comes in again") {
     CAPTURE(seed);
     PagedProgram program(
         {.writes = true, .evicted = evicted(seed % 2 == 0), .seed = seed, .max_delay_us = 200});
-    REQUIRE_OK(program.open());
-    for (int round = 0; round < 6; ++round) REQUIRE_OK(program.sweep());
+    PENSTOCK_REQUIRE_OK(program.open());
+    for (int round = 0; round < 6; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
     auto wrong = program.wrong_on_host();
-    REQUIRE_OK(wrong.status());
+    PENSTOCK_REQUIRE_OK(wrong.status());
     CHECK(wrong.value() == 0);
     CHECK(program.wrong() == 0);
     CHECK(program.pager().stats().counters.bytes_out > 0);
@@ -104,9 +98,9 @@ TEST_CASE("pager: budgets from the smallest up, written and clean") {
     CAPTURE(chunks);
     PagedProgram program(
         {.budget = chunks * kGranule, .writes = true, .seed = chunks, .max_delay_us = 50});
-    REQUIRE_OK(program.open());
+    PENSTOCK_REQUIRE_OK(program.open());
     CHECK(program.pager().smallest() <= chunks * kGranule);
-    for (int round = 0; round < 4; ++round) REQUIRE_OK(program.sweep());
+    for (int round = 0; round < 4; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
     CHECK(settled_wrong(program) == 0);
     CHECK(program.pager().stats().peak_device_bytes <= chunks * kGranule);
   }
@@ -114,28 +108,28 @@ TEST_CASE("pager: budgets from the smallest up, written and clean") {
 
 TEST_CASE("pager: a budget below the largest use is refused with the numbers") {
   PagedProgram program({.budget = 3 * kGranule});
-  REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(program.open());
   const Status status = program.sweep();
   CHECK(status.code() == Code::kOutOfMemory);
   CHECK(program.pager().smallest() > 3 * kGranule);
   CHECK(program.pager().resize(program.pager().smallest() - 1).code() == Code::kOutOfMemory);
-  REQUIRE_OK(program.pager().resize(program.pager().smallest()));
-  REQUIRE_OK(program.sweep());
+  PENSTOCK_REQUIRE_OK(program.pager().resize(program.pager().smallest()));
+  PENSTOCK_REQUIRE_OK(program.sweep());
   CHECK(settled_wrong(program) == 0);
 }
 
 TEST_CASE("pager: another order is noticed, correct at once, and learned") {
   PagedProgram program({.writes = true, .seed = 5, .max_delay_us = 100});
-  REQUIRE_OK(program.open());
-  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep());
+  PENSTOCK_REQUIRE_OK(program.open());
+  for (int round = 0; round < 3; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
   std::vector<int> order(12);
   std::iota(order.rbegin(), order.rend(), 0);
-  REQUIRE_OK(program.sweep(order));
+  PENSTOCK_REQUIRE_OK(program.sweep(order));
   CHECK(program.pager().stats().counters.mismatches > 0);
-  for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep(order));
-  REQUIRE_OK(program.pager().iteration());
+  for (int round = 0; round < 3; ++round) PENSTOCK_REQUIRE_OK(program.sweep(order));
+  PENSTOCK_REQUIRE_OK(program.pager().iteration());
   const engine::PagerStats learned = program.pager().stats();
-  for (int round = 0; round < 2; ++round) REQUIRE_OK(program.sweep(order));
+  for (int round = 0; round < 2; ++round) PENSTOCK_REQUIRE_OK(program.sweep(order));
   CHECK(program.pager().stats().counters.mismatches == learned.counters.mismatches);
   CHECK(program.pager().stats().counters.plans == learned.counters.plans);
   CHECK(settled_wrong(program) == 0);
@@ -144,14 +138,14 @@ TEST_CASE("pager: another order is noticed, correct at once, and learned") {
 TEST_CASE("pager: random orders, repeats and broken-off iterations stay correct") {
   std::mt19937 random(7);
   PagedProgram program({.budget = 13 * kGranule, .writes = true, .seed = 3, .max_delay_us = 30});
-  REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(program.open());
   for (int round = 0; round < 60; ++round) {
     std::vector<int> order(1 + random() % 20);
     for (int& number : order) number = static_cast<int>(random() % 12);
-    REQUIRE_OK(program.sweep(order));
+    PENSTOCK_REQUIRE_OK(program.sweep(order));
   }
   auto wrong = program.wrong_on_host();
-  REQUIRE_OK(wrong.status());
+  PENSTOCK_REQUIRE_OK(wrong.status());
   CHECK(wrong.value() == 0);
   CHECK(program.wrong() == 0);
   CHECK(program.pager().stats().peak_device_bytes <= 13 * kGranule);
@@ -159,13 +153,13 @@ TEST_CASE("pager: random orders, repeats and broken-off iterations stay correct"
 
 TEST_CASE("pager: uses that nest keep both resident") {
   PagedProgram program({.budget = 14 * kGranule, .seed = 9, .max_delay_us = 200});
-  REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(program.open());
   for (int round = 0; round < 4; ++round) {
-    REQUIRE_OK(program.pager().iteration());
-    REQUIRE_OK(program.pager().begin(program.use(0), program.stream()));
-    for (int inner = 1; inner < 12; ++inner) REQUIRE_OK(program.layer(inner));
-    REQUIRE_OK(program.kernel(0));
-    REQUIRE_OK(program.pager().end(program.use(0), program.stream()));
+    PENSTOCK_REQUIRE_OK(program.pager().iteration());
+    PENSTOCK_REQUIRE_OK(program.pager().begin(program.use(0), program.stream()));
+    for (int inner = 1; inner < 12; ++inner) PENSTOCK_REQUIRE_OK(program.layer(inner));
+    PENSTOCK_REQUIRE_OK(program.kernel(0));
+    PENSTOCK_REQUIRE_OK(program.pager().end(program.use(0), program.stream()));
   }
   CHECK(settled_wrong(program) == 0);
 }
@@ -177,12 +171,12 @@ TEST_CASE("pager: there and back, what stays over the end is no reason to plan a
   for (const bool writes : {false, true}) {
     CAPTURE(writes);
     PagedProgram program({.writes = writes, .seed = 3, .max_delay_us = 50});
-    REQUIRE_OK(program.open());
-    for (int round = 0; round < 4; ++round) REQUIRE_OK(program.sweep(order));
-    REQUIRE_OK(program.pager().iteration());
+    PENSTOCK_REQUIRE_OK(program.open());
+    for (int round = 0; round < 4; ++round) PENSTOCK_REQUIRE_OK(program.sweep(order));
+    PENSTOCK_REQUIRE_OK(program.pager().iteration());
     const engine::PagerStats before = program.pager().stats();
-    for (int round = 0; round < 3; ++round) REQUIRE_OK(program.sweep(order));
-    REQUIRE_OK(program.pager().iteration());
+    for (int round = 0; round < 3; ++round) PENSTOCK_REQUIRE_OK(program.sweep(order));
+    PENSTOCK_REQUIRE_OK(program.pager().iteration());
     const engine::PagerStats after = program.pager().stats();
     CHECK(settled_wrong(program) == 0);
     CHECK(after.counters.plans == before.counters.plans);
@@ -195,12 +189,12 @@ TEST_CASE("pager: there and back, what stays over the end is no reason to plan a
 TEST_CASE("pager: what is forgotten is copied neither out nor in, until it is written") {
   const Bytes layer = 2 * kGranule;
   PagedProgram program({.layer_bytes = layer, .budget = 8 * kGranule, .writes = true});
-  REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(program.open());
   engine::Pager& pager = program.pager();
   const Addr address = program.range().address;
   const auto use = [&] {
-    REQUIRE_OK(pager.begin(program.use(0), program.stream()));
-    REQUIRE_OK(pager.end(program.use(0), program.stream()));
+    PENSTOCK_REQUIRE_OK(pager.begin(program.use(0), program.stream()));
+    PENSTOCK_REQUIRE_OK(pager.end(program.use(0), program.stream()));
   };
   const auto moved = [&] {
     const engine::Counters counters = pager.stats().counters;
@@ -209,18 +203,18 @@ TEST_CASE("pager: what is forgotten is copied neither out nor in, until it is wr
   use();
   CHECK(moved() == std::pair(layer, Bytes{0}));
   // All but a byte: the last page is not in it whole.
-  REQUIRE_OK(pager.forget(address, layer - 1));
-  REQUIRE_OK(pager.flush(address, layer));
+  PENSTOCK_REQUIRE_OK(pager.forget(address, layer - 1));
+  PENSTOCK_REQUIRE_OK(pager.flush(address, layer));
   CHECK(moved() == std::pair(layer, kGranule));
-  for (int other = 1; other < 6; ++other) REQUIRE_OK(program.layer(other));
+  for (int other = 1; other < 6; ++other) PENSTOCK_REQUIRE_OK(program.layer(other));
   const auto before = moved();
   use();
   CHECK(moved().first == before.first + kGranule);
-  REQUIRE_OK(pager.forget(address, layer));
-  REQUIRE_OK(pager.flush(address, layer));
+  PENSTOCK_REQUIRE_OK(pager.forget(address, layer));
+  PENSTOCK_REQUIRE_OK(pager.flush(address, layer));
   const Bytes out = moved().second;
   use();  // written again
-  REQUIRE_OK(pager.flush(address, layer));
+  PENSTOCK_REQUIRE_OK(pager.flush(address, layer));
   CHECK(moved().second == out + layer);
   CHECK(pager.forget(address + program.range().bytes, 1).code() == Code::kInvalidArgument);
 }
@@ -228,11 +222,11 @@ TEST_CASE("pager: what is forgotten is copied neither out nor in, until it is wr
 TEST_CASE("pager: the budget changes between sweeps") {
   std::mt19937 random(11);
   PagedProgram program({.writes = true, .seed = 2, .max_delay_us = 50});
-  REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(program.open());
   for (int round = 0; round < 25; ++round) {
     const Bytes chunks = 6 + random() % 40;
-    REQUIRE_OK(program.pager().resize(chunks * kGranule));
-    REQUIRE_OK(program.sweep());
+    PENSTOCK_REQUIRE_OK(program.pager().resize(chunks * kGranule));
+    PENSTOCK_REQUIRE_OK(program.sweep());
     CHECK(program.pager().stats().device_bytes <= chunks * kGranule);
   }
   CHECK(settled_wrong(program) == 0);
@@ -240,7 +234,7 @@ TEST_CASE("pager: the budget changes between sweeps") {
 
 TEST_CASE("pager: mistakes are refused and change nothing") {
   PagedProgram program({});
-  REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(program.open());
   CHECK(program.pager().begin(99, program.stream()).code() == Code::kInvalidArgument);
   CHECK(program.pager().end(0, program.stream()).code() == Code::kInvalidArgument);
   CHECK(program.pager().define_use({{1, 1, false}}).status().code() == Code::kInvalidArgument);
@@ -250,7 +244,7 @@ TEST_CASE("pager: mistakes are refused and change nothing") {
   CHECK(program.pager().fetch(1, 1).code() == Code::kInvalidArgument);
   CHECK(program.pager().create_range(0, engine::RangeKind::kPaged).status().code() ==
         Code::kInvalidArgument);
-  REQUIRE_OK(program.sweep());
+  PENSTOCK_REQUIRE_OK(program.sweep());
   CHECK(settled_wrong(program) == 0);
 }
 
@@ -264,7 +258,7 @@ TEST_CASE("pager: a failure at any driver call is a clean error and leaves nothi
   std::int64_t calls = 0;
   {
     PagedProgram program(small);
-    REQUIRE_OK(run(program));
+    PENSTOCK_REQUIRE_OK(run(program));
     calls = program.device().calls();
   }
   REQUIRE(calls > 100);
@@ -290,8 +284,8 @@ TEST_CASE("pager: a chunk that the driver maps no more gives up the addresses of
     CAPTURE(most);
     PagedProgram program(
         {.budget = 9 * kGranule, .seed = 3, .max_delay_us = 100, .most_mappings = most});
-    REQUIRE_OK(program.open());
-    for (int round = 0; round < 6; ++round) REQUIRE_OK(program.sweep());
+    PENSTOCK_REQUIRE_OK(program.open());
+    for (int round = 0; round < 6; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
     CHECK(settled_wrong(program) == 0);
     CHECK(program.pager().stats().counters.unmap_calls > 0);
   }

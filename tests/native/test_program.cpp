@@ -52,7 +52,7 @@ TEST_CASE("program: no word is wrong in random work on several streams") {
           bench.order(a.stream, b.stream);
         }
       }
-      if (i % 200 == 199) REQUIRE_OK(bench.program().allocator().empty_cache());
+      if (i % 200 == 199) PENSTOCK_REQUIRE_OK(bench.program().allocator().empty_cache());
     }
     CHECK(bench.started() == 1);
     CHECK(bench.program().pager().stats().peak_device_bytes <= 20 * kGranule);
@@ -66,11 +66,11 @@ TEST_CASE("program: what no budget can hold at once is out of memory, and the pr
   Bench bench({});
   Tensor small = bench.make(4 * kGranule, bench.stream(0), 5);
   auto large = bench.program().allocator().allocate(30 * kGranule, bench.stream(0));
-  REQUIRE_OK(large.status());  // host memory holds it
+  PENSTOCK_REQUIRE_OK(large.status());  // host memory holds it
   const engine::TouchedAddress touched{large.value(), 0, true};
   const Status status = bench.program().announce(bench.stream(0), std::span(&touched, 1));
   CHECK(status.code() == Code::kOutOfMemory);
-  REQUIRE_OK(bench.program().allocator().free(large.value()));
+  PENSTOCK_REQUIRE_OK(bench.program().allocator().free(large.value()));
   bench.work(bench.stream(0), {&small}, {&small}, 6);
   bench.work(bench.stream(0), {&small}, {}, 0);
   bench.close();
@@ -82,19 +82,19 @@ TEST_CASE("program: nothing leaves between a thread's announcement and its launc
   Network network(bench, 12, 2 * kGranule + 8192);  // paging begins
   REQUIRE(bench.started() == 1);
   Tensor held = bench.make(3 * kGranule, bench.stream(1), 5);
-  REQUIRE_OK(bench.device().synchronize(bench.stream(1)));
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(1)));
   // Another thread has announced, and is slow to launch; meanwhile all of memory is used up.
   const engine::TouchedAddress touched{held.address, 0, false};
-  REQUIRE_OK(bench.program().announce(bench.stream(1), std::span(&touched, 1)));
+  PENSTOCK_REQUIRE_OK(bench.program().announce(bench.stream(1), std::span(&touched, 1)));
   for (int i = 0; i < 4; ++i) network.forward(bench, kGranule / 2);
-  REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
   auto wrong = std::make_shared<std::atomic<int>>(0);
-  REQUIRE_OK(bench.device().launch(bench.stream(1), [held, wrong] {
+  PENSTOCK_REQUIRE_OK(bench.device().launch(bench.stream(1), [held, wrong] {
     const auto* words = reinterpret_cast<const std::uint64_t*>(held.address);
     for (Bytes i = 0; i < held.bytes / 8; ++i) *wrong += words[i] == 5 ? 0 : 1;
   }));
   bench.program().given(bench.stream(1));
-  REQUIRE_OK(bench.device().synchronize(bench.stream(1)));
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(1)));
   CHECK(*wrong == 0);
   bench.close();
   CHECK(bench.wrong() == 0);
@@ -145,11 +145,11 @@ TEST_CASE("program: any driver call may fail once; what was given stays right, n
         for (Tensor& tensor : tensors) work(tensor, false);
       }
       CHECK(failed <= 2);  // a failure may show in the call after it as well
-      REQUIRE_OK(device->synchronize(stream.value()));
+      PENSTOCK_REQUIRE_OK(device->synchronize(stream.value()));
       CHECK(*wrong == 0);
       if (fail_at == 0) calls = device->calls();
     }
-    REQUIRE_OK(device->destroy_stream(stream.value()));
+    PENSTOCK_REQUIRE_OK(device->destroy_stream(stream.value()));
     const driver::LiveCounts live = device->live();
     CHECK(live.chunks == 0);
     CHECK(live.mappings == 0);
@@ -167,18 +167,18 @@ TEST_CASE("program: what a captured graph writes to stays, freed in its pool or 
   REQUIRE(bench.started() == 1);
   engine::Allocator& allocator = bench.program().allocator();
   const driver::Stream stream = bench.stream(0);
-  REQUIRE_OK(allocator.begin_pool({7, 1}, [](driver::Stream) { return true; }));
+  PENSTOCK_REQUIRE_OK(allocator.begin_pool({7, 1}, [](driver::Stream) { return true; }));
   const auto temporary = allocator.allocate(2 * kGranule, stream);
-  REQUIRE_OK(temporary.status());
-  REQUIRE_OK(allocator.free(temporary.value()));
-  REQUIRE_OK(allocator.end_pool({7, 1}));
+  PENSTOCK_REQUIRE_OK(temporary.status());
+  PENSTOCK_REQUIRE_OK(allocator.free(temporary.value()));
+  PENSTOCK_REQUIRE_OK(allocator.end_pool({7, 1}));
   for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
   // The replay, of which nothing is announced.
-  REQUIRE_OK(bench.device().fill(temporary.value(), 9, 2 * kGranule, stream));
+  PENSTOCK_REQUIRE_OK(bench.device().fill(temporary.value(), 9, 2 * kGranule, stream));
   for (int i = 0; i < 2; ++i) network.forward(bench, kGranule / 2);
-  REQUIRE_OK(bench.device().synchronize(stream));
-  REQUIRE_OK(allocator.release_pool({7, 1}));
-  REQUIRE_OK(allocator.empty_cache());
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
+  PENSTOCK_REQUIRE_OK(allocator.release_pool({7, 1}));
+  PENSTOCK_REQUIRE_OK(allocator.empty_cache());
   bench.close();
   CHECK(bench.wrong() == 0);
 }
@@ -191,24 +191,24 @@ TEST_CASE("program: what a table of addresses holds is there for kernels that to
   std::vector<Tensor> others;
   const auto push_out = [&] {
     for (Tensor& other : others) bench.work(stream, {&other}, {&other}, 3);
-    REQUIRE_OK(bench.device().synchronize(stream));
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
   };
   for (int i = 0; i < 12; ++i) others.push_back(bench.make(2 * kGranule, stream, 2));
   push_out();
   const auto touch_table = [&](engine::WorkKind kind) {
     const auto before = bench.program().pager().stats().counters.page_uses;
     const engine::TouchedAddress touched{table.address, 0, true};
-    REQUIRE_OK(bench.program().announce(stream, std::span(&touched, 1), false, 0, kind));
+    PENSTOCK_REQUIRE_OK(bench.program().announce(stream, std::span(&touched, 1), false, 0, kind));
     return bench.program().pager().stats().counters.page_uses - before;
   };
   const Addr held = far.address + 16;
   bench.program().hold(table.address + 8, 64, std::span(&held, 1));
   CHECK(touch_table(engine::WorkKind::kKernel) >= 3);
   std::atomic<std::uint64_t> seen{0};
-  REQUIRE_OK(bench.device().launch(
+  PENSTOCK_REQUIRE_OK(bench.device().launch(
       stream, [&] { seen = *reinterpret_cast<const std::uint64_t*>(far.address + 16); }));
   bench.program().given(stream);
-  REQUIRE_OK(bench.device().synchronize(stream));
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
   CHECK(seen == 7);
   SUBCASE("a copy reaches nothing but the table") {
     push_out();
@@ -235,17 +235,17 @@ TEST_CASE("program: pinned blocks stay where they are") {
   Bench bench({});
   Tensor pinned = bench.make(3 * kGranule, bench.stream(0), 77);
   Network network(bench, 12, 2 * kGranule + 8192);
-  REQUIRE_OK(bench.program().pin(pinned.address + 100, 1));
+  PENSTOCK_REQUIRE_OK(bench.program().pin(pinned.address + 100, 1));
   for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
   // Work that nobody announced, as a replayed graph's is.
   auto wrong = std::make_shared<std::atomic<int>>(0);
-  REQUIRE_OK(bench.device().launch(bench.stream(0), [pinned, wrong] {
+  PENSTOCK_REQUIRE_OK(bench.device().launch(bench.stream(0), [pinned, wrong] {
     const auto* words = reinterpret_cast<const std::uint64_t*>(pinned.address);
     for (Bytes i = 0; i < pinned.bytes / 8; ++i) *wrong += words[i] == 77 ? 0 : 1;
   }));
-  REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
   CHECK(*wrong == 0);
-  REQUIRE_OK(bench.program().pin(pinned.address, -1));
+  PENSTOCK_REQUIRE_OK(bench.program().pin(pinned.address, -1));
   bench.close();
   CHECK(bench.wrong() == 0);
 }

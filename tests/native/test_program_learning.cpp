@@ -76,7 +76,7 @@ struct Generator {
     bench.work(stream, {&x, &table}, {&logits}, ++next);
     bench.drop(logits);
     bench.drop(x);
-    REQUIRE_OK(bench.device().synchronize(stream));
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
   }
 
   void forget(Bench& bench) {
@@ -170,7 +170,7 @@ TEST_CASE(
     const auto forward = [&] {
       network.forward(bench, kGranule / 2);
       // A page is unmapped when its last use is over, if it has not come back by then.
-      REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+      PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
     };
     for (int i = 0; i < 14; ++i) forward();
     const auto known = counters();
@@ -188,7 +188,7 @@ TEST_CASE(
     CHECK(bench.device().live().mappings > slots);
 
     SUBCASE("work that was not seen whole") {
-      REQUIRE_OK(bench.program().announce(bench.stream(0), {}, true));
+      PENSTOCK_REQUIRE_OK(bench.program().announce(bench.stream(0), {}, true));
       bench.program().given(bench.stream(0));
       CHECK(bench.device().live().mappings <= slots);
     }
