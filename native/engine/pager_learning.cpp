@@ -58,6 +58,8 @@ Status Pager::use_begins(UseId use) {
       ++counters_.mismatches;
       disturbed_ = true;
       followed_ = false;
+      proven_ = 0;
+      if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(true);
       strayed_ += 8;
       if (strayed_ > std::max<std::int64_t>(64, 2 * steps)) drop_plan();
     }

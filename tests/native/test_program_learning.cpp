@@ -193,8 +193,8 @@ TEST_CASE(
       CHECK(bench.device().live().mappings <= slots);
     }
     SUBCASE("another order") {
-      std::reverse(network.weights.begin(), network.weights.end());
-      forward();
+      network.weights = {network.weights[8], network.weights[7], network.weights[6],
+                         network.weights[5]};  // no end of an iteration among them
       forward();
       CHECK(counters().unmap_calls > later.unmap_calls);
     }
