@@ -56,7 +56,6 @@ struct Page {
   std::int32_t live = 0;                       // blocks that lie in it
   std::int32_t group = -1;                     // the group of work that touches it now
   std::uint64_t seen = 0;                      // the piece of work that was last found to touch it
-  bool settled = false;                        // a settled block of it has been touched
   std::uint64_t settled_at = 0;                // the piece of work that last touched one
   std::uint64_t joined = 0;   // how many uses there were when it last joined a group
   std::uint64_t other = 0;    // and when it last did so as no part of a use

@@ -110,7 +110,6 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
     Page& page = table_.page(id);
     page.live += delta;
     page.changed = period_.fed();
-    page.settled = page.settled && page.live > 0;
   }
 }
 
@@ -147,10 +146,7 @@ void Pager::pages_touched(std::span<const Touch> touches, std::vector<PageId>& p
       Page& page = table_.page(id);
       if (!page.backed) continue;
       page.writing = page.writing || touch.written;
-      if (touch.settled) {
-        page.settled = true;
-        page.settled_at = announced_;
-      }
+      if (touch.settled) page.settled_at = announced_;
       if (page.seen == announced_) continue;
       page.seen = announced_;
       pages.push_back(id);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs whose work is announced: the order of uses is learned, planned, proven and known again.
 #include <algorithm>
+#include <random>
 #include <vector>
 
 #include "doctest/doctest.h"
@@ -105,6 +106,32 @@ TEST_CASE("program: generation is planned, round after round") {
   CHECK(before.plans > 0);
   CHECK(after.mismatches - before.mismatches <= 8);
   CHECK(after.demanded_pages - before.demanded_pages <= 16);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: a workspace that layers touch or not does not hide their order") {
+  Bench bench({});
+  Network network(bench, 20, 2 * kGranule + 8192);
+  const Tensor workspace = bench.make(kGranule, bench.stream(0), 5);
+  std::mt19937_64 random(1);
+  const auto forward = [&] {
+    for (const Tensor& weight : network.weights) {
+      if (random() % 4 != 0) {
+        bench.work(bench.stream(0), {&weight, &workspace}, {}, 0);
+      } else {
+        bench.work(bench.stream(0), {&weight}, {}, 0);
+      }
+      for (int i = 0; i < 6; ++i) bench.work(bench.stream(0), {}, {}, 0);
+    }
+  };
+  for (int i = 0; i < 10; ++i) forward();
+  const auto before = bench.program().pager().stats().counters;
+  for (int i = 0; i < 6; ++i) forward();
+  const auto after = bench.program().pager().stats().counters;
+  CHECK(before.plans > 0);
+  CHECK(after.mismatches == before.mismatches);
+  CHECK(after.demanded_pages - before.demanded_pages <= 2);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
