@@ -100,7 +100,7 @@ static void touch_packed(penstock_call* call, const CUmemDecompressParams* piece
 }
 
 /* Tables of pointers (of grouped products, of kernels over lists of tensors) come from the host.
- * What is larger is data; 256 KiB are looked through in 20 us. */
+ * What is larger is taken for data. */
 enum { kLargestTable = 256 << 10, kWord = sizeof(uint64_t) };
 
 static void touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes) {
