@@ -28,8 +28,8 @@ struct ScheduleOptions {
   // The caller carries out Plan::turn.
   bool may_turn = false;
   // Take the plan that is modelled fastest even when it moves more than LRU would.  Where an
-  // iteration goes there and back LRU is as good as Belady, and leaves no slot for look-ahead: a few
-  // loads more, with slots to copy ahead, are faster.
+  // iteration goes there and back LRU is as good as Belady, and leaves no slot for look-ahead: a
+  // few loads more, with slots to copy ahead, are faster.
   bool may_exceed_lru = false;
   // With it and every compute_ms known, the time model settles the look-ahead, up to the above.
   Link link = {};
