@@ -5,6 +5,8 @@
  */
 #include "preload/copies.h"
 
+#include <string.h>
+
 #include "preload/parameters.h"
 
 enum { kRead = PENSTOCK_ACCESS_READ, kWrite = PENSTOCK_ACCESS_WRITE };
@@ -99,16 +101,38 @@ static void touch_packed(penstock_call* call, const CUmemDecompressParams* piece
   }
 }
 
-/* Tables of pointers (of grouped products, of kernels over lists of tensors) come from the host.
- * What is larger is taken for data. */
-enum { kLargestTable = 256 << 10, kWord = sizeof(uint64_t) };
+/* Tables of pointers (of grouped products, of kernels over lists of tensors) come from the host,
+ * often with other numbers behind them: FSDP2 sends the gradients' addresses and then an index for
+ * every 2 KiB of them, 0.6 MB for a layer of 80 MB.  Of a copy that is larger than a piece only
+ * those pieces are read whole whose samples are small numbers or addresses, as a rule; data, which
+ * fills all the bits of its words, costs a look for every 16 KiB. */
+enum { kWord = sizeof(uint64_t), kPiece = 256 << 10, kSamples = 16, kAddressBits = 48 };
+
+static bool may_be_table(const char* piece, size_t bytes) {
+  const size_t stride = bytes / kSamples / kWord * kWord;
+  int small = 0;
+  for (int i = 0; i < kSamples; ++i) {
+    uint64_t value;
+    memcpy(&value, piece + (size_t)i * stride, sizeof(value));
+    small += value >> kAddressBits == 0;
+  }
+  return 2 * small >= kSamples;
+}
+
+static void scan_tables(penstock_call* call, const char* memory, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kPiece) {
+    const size_t piece = bytes - at < kPiece ? bytes - at : kPiece;
+    if (bytes > kPiece && piece >= kSamples * kWord && !may_be_table(memory + at, piece)) continue;
+    penstock_scan(&call->touches, call->engine, memory + at, piece);
+  }
+}
 
 static void touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes) {
   penstock_touch_bytes(call, dst, bytes, kWrite);
   const size_t skipped = (kWord - dst % kWord) % kWord;
-  if (call->touches.count == 0 || src == NULL || bytes < skipped || bytes > kLargestTable) return;
+  if (call->touches.count == 0 || src == NULL || bytes < skipped) return;
   uint32_t i = call->touches.count;
-  penstock_scan(&call->touches, call->engine, (const char*)src + skipped, bytes - skipped);
+  scan_tables(call, (const char*)src + skipped, bytes - skipped);
   for (; i < call->touches.count; ++i) call->touches.list[i].access = PENSTOCK_ACCESS_HELD;
 }
 

@@ -51,6 +51,28 @@ static void tables(const pair* p) {
   CHECK(last_event(p->with, DOUBLE_BEGIN)->count == 1);
 }
 
+/* A table with an index behind it, as kernels over lists of tensors get it; data of that size. */
+static void large_tables(const pair* p) {
+  enum { WORDS = 128 << 10 };
+  driver_api* const cu = &p->with->cu;
+  const CUdeviceptr to = new_block(p->with, WORDS * sizeof(uint64_t));
+  uint64_t* const words = malloc(WORDS * sizeof(uint64_t));
+  CHECK(words != NULL);
+  for (size_t i = 0; i < WORDS; ++i) words[i] = i / 7;
+  words[1] = p->a;
+  words[WORDS - 2] = p->b + 24;
+  CHECK(cu->cuMemcpyHtoD_v2(to, words, WORDS * sizeof(uint64_t)) == 0);
+  const double_event* event = last_event(p->with, DOUBLE_BEGIN);
+  CHECK(event->count == 3);
+  CHECK(event->touches[1].access == PENSTOCK_ACCESS_HELD && event->touches[1].address == p->a);
+  CHECK(event->touches[2].address == p->b + 24);
+  for (size_t i = 0; i < WORDS; ++i) words[i] = UINT64_C(0x3fb999999999999a) + i;
+  words[1] = p->a;
+  CHECK(cu->cuMemcpyHtoD_v2(to, words, WORDS * sizeof(uint64_t)) == 0);
+  CHECK(last_event(p->with, DOUBLE_BEGIN)->count == 1);
+  free(words);
+}
+
 static void linear(const pair* p) {
   driver_api* const cu = &p->with->cu;
   const CUstream s = p->with->stream;
@@ -176,6 +198,7 @@ void copies_scenario(session* with) {
     with->engine->activate(active);
     linear(&p);
     tables(&p);
+    large_tables(&p);
     boxes(&p);
     batches(&p);
   }
