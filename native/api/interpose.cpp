@@ -183,8 +183,8 @@ Result<Device*> make_device(int ordinal) {
   device->allocator.allocator = {std::shared_ptr<void>(), &device->program->allocator()};
   for (int i = 0; i < session.count; ++i) {
     Device& other = *session.made[static_cast<std::size_t>(i)].load();
-    for (const Status& status :
-         {other.driver->share_with(ordinal), device->driver->share_with(other.ordinal)}) {
+    for (const Status& status : {other.program->pager().share_with(ordinal),
+                                 device->program->pager().share_with(other.ordinal)}) {
       if (status.ok() || status.code() == Code::kUnsupported) continue;
       if (session.options.log_level >= PENSTOCK_LOG_WARNING) {
         std::fprintf(stderr, "penstock: GPUs %d and %d do not reach each other's memory: %s\n",

@@ -107,6 +107,20 @@ Status CudaMemory::set_access(Addr address, Bytes size) {
   return {Code::kDriver, status.message()};  // here it is a failure
 }
 
+// On an H200 (driver 580) CUDA refuses a second device, with CUDA_ERROR_INVALID_VALUE, on pages of
+// a paged program that got the chunks of others; other ways to move chunks about had no trouble.
+// Mapped once more to the same chunk they are accepted.
+Status CudaMemory::map_again(Addr address, Bytes size) {
+  const Chunk chunk = ledger_.chunk_at(address);
+  PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_chunk("share_with", chunk));
+  const CudaScope scope(device_);
+  PENSTOCK_TRY(device_.check(symbols_.mem_unmap(address, size), "cuMemUnmap", size));
+  ledger_.drop_mappings(address, size);
+  PENSTOCK_TRY(device_.check(symbols_.mem_map(address, size, 0, entry.token, 0), "cuMemMap", size));
+  ledger_.add_mapping(address, size, chunk);
+  return try_set_access(address, size);
+}
+
 // A mapping that another thread has made and not yet given access gets it a little early.
 Status CudaMemory::share_with(Device peer) {
   std::vector<std::pair<Addr, Bytes>> mapped;
@@ -119,14 +133,19 @@ Status CudaMemory::share_with(Device peer) {
     mapped = ledger_.mappings();
   }
   for (const auto& [address, size] : mapped) {
-    const Status status = set_access(address, size);
+    Status status = set_access(address, size);
     if (status.ok()) continue;
-    const std::lock_guard lock(mutex_);
-    if (!ledger_.check_mapped("share_with", address, size).ok()) continue;
-    // What is mapped from here on must not fail by it: this device's own access is what counts.
-    std::erase_if(access_,
-                  [peer](const AccessDescriptor& known) { return known.location.id == peer; });
-    return status;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!ledger_.check_mapped("share_with", address, size).ok()) continue;
+      status = map_again(address, size);
+      if (status.ok()) continue;
+      // What is mapped from here on must not fail by it: this device's own access is what counts.
+      std::erase_if(access_,
+                    [peer](const AccessDescriptor& known) { return known.location.id == peer; });
+    }
+    const Status own = set_access(address, size);
+    return own.ok() ? status : own;
   }
   return {};
 }

@@ -40,7 +40,9 @@ class CudaMemory {
 
  private:
   Status check_supported(const char* call, Place place) const;
-  Status try_set_access(Addr address, Bytes size);  // under the lock; kNotReady: try again
+  // Under the lock, both.  kNotReady: try again.
+  Status try_set_access(Addr address, Bytes size);
+  Status map_again(Addr address, Bytes size);
 
   const CudaDevice& device_;
   const Symbols& symbols_;

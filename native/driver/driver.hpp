@@ -110,7 +110,8 @@ class Driver {
   virtual Status unmap(Addr address, Bytes size) = 0;
   virtual Status set_access(Addr address, Bytes size) = 0;  // read and write, for the device
   // From here on set_access() gives the device with this ordinal access as well, and what is mapped
-  // already is given it now.  kUnsupported where it cannot reach this one's memory.
+  // already is given it now; for that some of it may be mapped anew, so that no work may be under
+  // way in it.  kUnsupported where it cannot reach this one's memory.
   virtual Status share_with(int ordinal) = 0;
 
   // Page-locked host memory of exactly this size, visible to the device.

@@ -137,6 +137,8 @@ std::vector<Ledger::ChunkEntry> Ledger::held_chunks() const {
   return held;
 }
 
+Chunk Ledger::chunk_at(Addr address) const { return Chunk{mappings_.at(address).chunk}; }
+
 std::vector<std::pair<Addr, Bytes>> Ledger::mappings() const {
   std::vector<std::pair<Addr, Bytes>> spans;
   for (const auto& [address, mapping] : mappings_) spans.emplace_back(address, mapping.size);

@@ -47,6 +47,7 @@ class Ledger {
   const std::map<Addr, Bytes>& ranges() const { return ranges_; }
   std::vector<ChunkEntry> held_chunks() const;
   std::vector<std::pair<Addr, Bytes>> mappings() const;
+  Chunk chunk_at(Addr address) const;  // of the mapping that begins there
   void count_live(LiveCounts& counts) const;
 
  private:

@@ -120,6 +120,8 @@ class Pager {
   // more than is named.
   Status announce(driver::Stream stream, std::span<const Touch> touches, bool opaque = false);
   void given(driver::Stream stream);
+  // Another device reaches this one's memory from here on.  Waits for all work to be over.
+  Status share_with(int ordinal);
   Status close_stream(driver::Stream stream);
   // Resident, and not to leave while pinned.
   Status pin(Addr address, Bytes bytes, int delta);

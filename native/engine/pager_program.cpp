@@ -11,7 +11,9 @@
 // pages that tell nothing of the order, see tells().  Marks are recorded once a group, not once a
 // launch.
 #include <algorithm>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "engine/pager.hpp"
 
@@ -205,6 +207,18 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bo
 void Pager::given(driver::Stream stream) {
   const std::lock_guard lock(mutex_);
   --groups_[group_of(stream)].under_way;
+}
+
+Status Pager::share_with(int ordinal) {
+  std::unique_lock lock(mutex_);
+  const auto under_way = [](const Group& group) { return group.under_way > 0; };
+  while (std::any_of(groups_.begin(), groups_.end(), under_way)) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+  PENSTOCK_TRY(driver_.synchronize_device());
+  return driver_.share_with(ordinal);
 }
 
 // The fresh pages join the group: they are brought in where they are not, and the stream waits.

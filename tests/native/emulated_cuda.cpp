@@ -244,6 +244,10 @@ struct Calls {
                        AllocationHandle handle, unsigned long long flags) {
     NEEDS(in_context());
     if (offset != 0 || flags != 0) return kInvalidValue;
+    if (control().stale) {
+      const std::lock_guard lock(mapped_anew_mutex);
+      mapped_anew.insert(address);
+    }
     return error_of(gpu().map(address, size, Chunk{handle}));
   }
   static Error mem_unmap(DevicePtr address, std::size_t size) {
@@ -262,6 +266,10 @@ struct Calls {
       expected = expected && access[i].flags == kAccessReadWrite &&
                  access[i].location.type == kLocationDevice &&
                  access[i].location.id == static_cast<int>(i);
+    }
+    if (expected && count == 2 && control().stale) {
+      const std::lock_guard lock(mapped_anew_mutex);
+      expected = mapped_anew.count(address) > 0;
     }
     if (expected && count == 2) control().shared += size;
     return expected ? error_of(gpu().set_access(address, size)) : kInvalidValue;
@@ -381,6 +389,8 @@ struct Calls {
     return error_of(gpu().copy_out_changed(third, from, size, fingerprint, stream_of(stream)));
   }
   static inline FunctionPtr compare_function = nullptr;
+  static inline std::set<DevicePtr> mapped_anew;  // since `stale`
+  static inline std::mutex mapped_anew_mutex;
   static inline std::mutex work_spaces_mutex;
   static inline std::set<DevicePtr> work_spaces;
 

@@ -166,6 +166,24 @@ TEST_CASE("CUDA: sharing gives another device access to what is mapped and to wh
   cuda->shared = 0;
 }
 
+TEST_CASE("CUDA: what another device is refused is mapped anew to the same chunk, and shared") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  const auto driver = open();
+  Bench bench(*driver);
+  const Addr address = bench.backed({2 * kMiB, 4 * kMiB});
+  bench.write(address, conformance::pattern(6 * kMiB, 7));
+  cuda->devices = 2;
+  cuda->stale = true;
+  const Status shared = driver->share_with(1);
+  cuda->stale = false;
+  PENSTOCK_CHECK_OK(shared);
+  CHECK(cuda->shared.load() == 6 * kMiB);
+  CHECK(bench.read(address, 6 * kMiB) == conformance::pattern(6 * kMiB, 7));
+  cuda->devices = 1;
+  cuda->shared = 0;
+}
+
 TEST_CASE("CUDA: out of memory names the call, the size and what is left") {
   if (emulation() == nullptr) return;
   const auto driver = open();
