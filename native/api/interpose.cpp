@@ -97,7 +97,7 @@ engine::Evicted evicted_under(std::int32_t safety) {
     case PENSTOCK_SAFETY_FAST:
       return engine::Evicted::kMapped;
     case PENSTOCK_SAFETY_STRICT:
-      return engine::Evicted::kUnmapped;
+      return engine::Evicted::kOnHost;
     default:
       return engine::Evicted::kProven;
   }
@@ -179,6 +179,13 @@ Result<Device*> make_device(int ordinal) {
   options.widened = widen_window;
   device->recorder = make_recorder(*device->driver, options.budget);
   options.recorder = device->recorder.get();
+  if (options.evicted == engine::Evicted::kOnHost && !device->driver->info().host_chunks &&
+      session.options.log_level >= PENSTOCK_LOG_WARNING) {
+    std::fprintf(stderr,
+                 "penstock: GPU %d cannot map host memory into ranges: under strict an access that "
+                 "was not seen faults\n",
+                 ordinal);
+  }
   PENSTOCK_ASSIGN(device->program, engine::Program::create(*device->driver, options));
   device->allocator.allocator = {std::shared_ptr<void>(), &device->program->allocator()};
   for (int i = 0; i < session.count; ++i) {

@@ -40,8 +40,7 @@ PageTable::~PageTable() {
   }
 }
 
-Status PageTable::give_host(Page& page) {
-  if (page.host != nullptr) return {};
+Status PageTable::give_fingerprint(Page& page) {
   if (spare_fingerprints_.empty()) {
     constexpr Bytes kBytes = kFingerprints * sizeof(driver::Fingerprint);
     PENSTOCK_ASSIGN(void* slab, driver_.host_alloc(kBytes));
@@ -50,18 +49,63 @@ Status PageTable::give_host(Page& page) {
       spare_fingerprints_.push_back(static_cast<driver::Fingerprint*>(slab) + i);
     }
   }
-  PENSTOCK_ASSIGN(void* host, driver_.host_alloc(page.bytes));
   page.fingerprint = spare_fingerprints_.back();
   spare_fingerprints_.pop_back();
   *page.fingerprint = {};
-  page.host = static_cast<std::byte*>(host);
-  host_bytes_ += page.bytes;
   return {};
+}
+
+// A chunk of the host's, at an address of its own besides those that it gets as the page's.
+Status PageTable::give_chunk(Page& page) {
+  PENSTOCK_ASSIGN(const Addr address, driver_.reserve(page.bytes));
+  Result<driver::Chunk> chunk = driver_.create_chunk(page.bytes, driver::Place::kHost);
+  Status status = chunk.status();
+  if (status.ok()) {
+    status = driver_.map(address, page.bytes, chunk.value());
+    if (status.ok()) {
+      status = driver_.set_access(address, page.bytes);
+      if (!status.ok()) (void)driver_.unmap(address, page.bytes);
+    }
+    if (!status.ok()) (void)driver_.release_chunk(chunk.value());
+  }
+  if (!status.ok()) {
+    (void)driver_.unreserve(address, page.bytes);
+    return status;
+  }
+  page.host_chunk = chunk.value();
+  page.host = reinterpret_cast<std::byte*>(address);
+  return {};
+}
+
+Status PageTable::give_host(Page& page) {
+  if (page.host != nullptr) return {};
+  PENSTOCK_TRY(give_fingerprint(page));
+  Status status;
+  if (host_chunks_) {
+    status = give_chunk(page);
+  } else {
+    Result<void*> host = driver_.host_alloc(page.bytes);
+    status = host.status();
+    if (status.ok()) page.host = static_cast<std::byte*>(host.value());
+  }
+  if (status.ok()) {
+    host_bytes_ += page.bytes;
+  } else {
+    spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
+  }
+  return status;
 }
 
 void PageTable::take_host(Page& page) {
   if (page.host == nullptr) return;
-  (void)driver_.host_free(page.host);
+  if (host_chunks_) {
+    const Addr address = reinterpret_cast<Addr>(page.host);
+    (void)driver_.unmap(address, page.bytes);
+    (void)driver_.release_chunk(page.host_chunk);
+    (void)driver_.unreserve(address, page.bytes);
+  } else {
+    (void)driver_.host_free(page.host);
+  }
   page.host = nullptr;
   host_bytes_ -= page.bytes;
   changed_before_ += page.fingerprint->copies * page.bytes;

@@ -49,8 +49,10 @@ struct Page {
   std::int32_t active = 0;  // uses begun and not ended
   bool dirty = false;       // the device copy is newer than the host's
   // Of a heap:
-  bool backed = false;  // its memory has been asked for
-  bool blank = false;   // nothing to bring in: never written, or nothing lives in it
+  bool backed = false;         // its memory has been asked for
+  bool blank = false;          // nothing to bring in: never written, or nothing lives in it
+  bool on_host = false;        // its address leads to its host memory
+  driver::Chunk host_chunk{};  // which is this one, where addresses may lead there
   driver::Fingerprint* fingerprint = nullptr;  // of what its host memory holds
   bool writing = false;                        // work that is under way may write it
   std::int32_t live = 0;                       // blocks that lie in it
@@ -81,7 +83,9 @@ struct Range {
 
 class PageTable {
  public:
-  PageTable(driver::Driver& driver, ChunkPool& pool) : driver_(driver), pool_(pool) {}
+  // host_chunks: the host memory of heaps' pages is made of chunks.
+  PageTable(driver::Driver& driver, ChunkPool& pool, bool host_chunks)
+      : driver_(driver), pool_(pool), host_chunks_(host_chunks) {}
   ~PageTable();
   PageTable(const PageTable&) = delete;
   PageTable& operator=(const PageTable&) = delete;
@@ -115,11 +119,14 @@ class PageTable {
   [[nodiscard]] Bytes host_bytes() const { return host_bytes_; }
 
  private:
+  Status give_fingerprint(Page& page);
+  Status give_chunk(Page& page);
   Status acquire(Range& range);
   Status back_pinned(Range& range);
 
   driver::Driver& driver_;
   ChunkPool& pool_;
+  const bool host_chunks_;
   std::vector<Range> ranges_;
   std::vector<Page> pages_;
   IntervalMap<std::int32_t> by_address_;

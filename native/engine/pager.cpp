@@ -13,11 +13,15 @@ Pager::Pager(driver::Driver& driver, const PagerOptions& options)
     : driver_(driver),
       options_(options),
       pool_(driver, options.chunk_bytes, options.budget),
-      table_(driver, pool_),
+      table_(driver, pool_, options.evicted == Evicted::kOnHost),
       stalls_(driver, options.profile_every),
       residents_(driver, pool_, table_, counters_,
                  options.copy_streams == 0 ? kCopyStreams : options.copy_streams) {
-  residents_.unmap_evicted(options.evicted != Evicted::kMapped);
+  if (options.evicted == Evicted::kOnHost) {
+    residents_.keep_evicted_on_host();
+  } else {
+    residents_.unmap_evicted(options.evicted != Evicted::kMapped);
+  }
 }
 
 Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const PagerOptions& options) {
@@ -25,6 +29,9 @@ Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const Pager
   const Bytes granularity = driver.info().granularity;
   settled.chunk_bytes = align_up(std::max<Bytes>(options.chunk_bytes, 1), granularity);
   settled.max_copy_bytes = std::max(options.max_copy_bytes, settled.chunk_bytes);
+  if (options.evicted == Evicted::kOnHost && !driver.info().host_chunks) {
+    settled.evicted = Evicted::kUnmapped;
+  }
   if (settled.budget < settled.chunk_bytes) {
     return Status(Code::kOutOfMemory, "a budget of " + size_text(settled.budget) +
                                           " does not hold one chunk of " +

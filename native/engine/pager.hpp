@@ -34,7 +34,8 @@ inline constexpr std::uint32_t kCopyStreams = 2;
 enum class Evicted {
   kMapped,    // it stays as it is: nothing needs mapping when the page comes back to its place
   kUnmapped,  // unmapped as soon as its last use is over: a use that was not declared faults
-  kProven     // unmapped until the program has gone by its plan for a while
+  kProven,    // unmapped until the program has gone by its plan for a while
+  kOnHost     // it leads to the page's copy on the host: undeclared uses are slow, and right
 };
 
 struct PagerOptions {
@@ -171,7 +172,10 @@ class Pager {
   void not_hot(Page& page);
   Status recognise();
   Status copy_pinned(const Range& range, Addr address, Bytes bytes, bool in);
+  // Nobody else is between announcing work and giving it, where that matters.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> alone();
 
+  std::recursive_mutex giving_;  // with kOnHost: from announce() to given(); taken before mutex_
   std::mutex mutex_;
   driver::Driver& driver_;
   PagerOptions options_;

@@ -27,6 +27,12 @@ constexpr std::size_t kShareOfGroup = 4;
 
 }  // namespace
 
+std::unique_lock<std::recursive_mutex> Pager::alone() {
+  std::unique_lock lock(giving_, std::defer_lock);
+  if (options_.evicted == Evicted::kOnHost) lock.lock();
+  return lock;
+}
+
 Result<Addr> Pager::create_heap(Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Bytes size = align_up(bytes, pool_.chunk_bytes());
@@ -82,6 +88,7 @@ Status Pager::back(Addr address, Bytes bytes) {
 }
 
 Status Pager::discard(Addr address, Bytes bytes) {
+  const auto giving = alone();
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
   if (range == nullptr) return {Code::kInvalidArgument, "memory is given back that is in no heap"};
@@ -112,10 +119,15 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
     Page& page = table_.page(id);
     page.live += delta;
     page.changed = period_.fed();
+    // Work that reaches it unseen, before any that is seen to, faults if this fails.
+    if (options_.evicted == Evicted::kOnHost && paging_ && page.live > 0 && page.backed) {
+      (void)residents_.map_on_host(id);
+    }
   }
 }
 
 Status Pager::pin(Addr address, Bytes bytes, int delta) {
+  const auto giving = alone();
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
   if (range == nullptr) return {};
@@ -165,6 +177,7 @@ std::size_t Pager::group_of(driver::Stream stream) {
 }
 
 Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bool opaque) {
+  auto giving = alone();
   const std::lock_guard lock(mutex_);
   ++announced_;
   if (opaque) PENSTOCK_TRY(doubt());
@@ -200,13 +213,19 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bo
       status = enter(index);
     }
   }
-  if (status.ok()) ++groups_[index].under_way;
-  return status;
+  if (!status.ok()) return status;
+  ++groups_[index].under_way;
+  residents_.work_follows();
+  giving.release();  // held until given()
+  return {};
 }
 
 void Pager::given(driver::Stream stream) {
-  const std::lock_guard lock(mutex_);
-  --groups_[group_of(stream)].under_way;
+  {
+    const std::lock_guard lock(mutex_);
+    --groups_[group_of(stream)].under_way;
+  }
+  if (options_.evicted == Evicted::kOnHost) giving_.unlock();
 }
 
 Status Pager::share_with(int ordinal) {

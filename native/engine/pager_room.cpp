@@ -121,6 +121,7 @@ Status Pager::forget(Addr address, Bytes bytes) {
 }
 
 Status Pager::resize(Bytes budget) {
+  const auto giving = alone();
   const std::lock_guard lock(mutex_);
   if (slots_for(budget) < std::min<SlotId>(largest_use(), table_.pages())) {
     return Status(Code::kOutOfMemory,

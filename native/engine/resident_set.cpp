@@ -23,8 +23,11 @@ ResidentSet::~ResidentSet() {
   for (PageId id = 0; id < table_.pages(); ++id) {
     Page& page = table_.page(id);
     for (const Mark& mark : page.last_use) (void)mark.synchronize();
-    if (page.mapped != kNoSlot) (void)driver_.unmap(page.address, pool_.chunk_bytes());
+    if (page.mapped != kNoSlot || page.on_host) {
+      (void)driver_.unmap(page.address, pool_.chunk_bytes());
+    }
     page.mapped = page.slot = kNoSlot;
+    page.on_host = false;
   }
   for (Slot& slot : slots_) {
     if (slot.chunk) (void)pool_.give_back(*slot.chunk, pool_.chunk_bytes());
@@ -88,6 +91,7 @@ Status ResidentSet::evict(SlotId id) {
     page.blank = true;
     page.dirty = false;
   }
+  if (on_host_) return evict_to_host(id);
   if (page.dirty) PENSTOCK_TRY(write_back(from.page));
   from.busy = page.last_use;
   if (from.busy.empty()) from.busy.push_back(page.ready);  // copied in, never used
@@ -198,6 +202,7 @@ Status ResidentSet::map_run(PageId first, std::span<const SlotId> into) {
     }
     Status status;
     if (page.mapped != kNoSlot) status = unmap_page(id);
+    if (page.on_host) status = unmap_from_host(id);
     if (status.ok() && !target.chunk) {
       auto chunk = pool_.take(chunk_bytes);
       status = chunk.status();
@@ -230,7 +235,12 @@ Status ResidentSet::copy_in(PageId first, std::size_t count, driver::Stream stre
     do {
       bytes += table_.page(id++).bytes;
     } while (id < end && !table_.page(id).blank && table_.continues(id - 1));
-    PENSTOCK_TRY(driver_.copy_in(head.address, head.host, bytes, stream));
+    if (on_host_) {  // both sides are the device's addresses
+      PENSTOCK_TRY(
+          driver_.copy_within(head.address, reinterpret_cast<Addr>(head.host), bytes, stream));
+    } else {
+      PENSTOCK_TRY(driver_.copy_in(head.address, head.host, bytes, stream));
+    }
     counters_.bytes_in += bytes;
     ++counters_.copies;
   }
@@ -269,7 +279,7 @@ Status ResidentSet::place(PageId first, std::span<const SlotId> into) {
     target.page = id;
     target.busy.clear();
   }
-  return {};
+  return on_host_ ? arrived(first, into.size()) : Status{};
 }
 
 Status ResidentSet::drop(PageId id) {
@@ -281,7 +291,9 @@ Status ResidentSet::drop(PageId id) {
     from.busy.clear();
     page.slot = kNoSlot;
   }
+  if (on_host_) PENSTOCK_TRY(idle());
   if (page.mapped != kNoSlot) PENSTOCK_TRY(unmap_page(id));
+  if (page.on_host) PENSTOCK_TRY(unmap_from_host(id));
   page.dirty = false;
   page.blank = true;
   page.last_use.clear();

@@ -6,6 +6,8 @@
 //   a copy into a slot starts after the last uses of the page that was there, and after that page
 //   was written back if it was dirty;  a use of a page starts after the copy that brought it in;
 //   an address is unmapped only when the host has seen its last use and its last copy end.
+// With keep_evicted_on_host() nothing of that is left to streams: all happens while the device has
+// nothing to do, see resident_on_host.cpp.
 //
 // An evicted page keeps its mapping, unless unmap_evicted(true) was said (see PENSTOCK_SAFETY_*):
 // when it comes back to the same slot, as in a steady iteration it does, nothing needs mapping, and
@@ -48,6 +50,14 @@ class ResidentSet {
 
   Status start();  // creates the copy streams, before anything else
 
+  // An evicted page's address leads to its host memory from here on.  The caller sees to it that no
+  // work is on its way to the device in calls that evict or place pages, and says with
+  // work_follows() when some is again.
+  void keep_evicted_on_host() { on_host_ = true; }
+  void work_follows() { idle_ = false; }
+  // The same for a page that is nowhere yet.
+  Status map_on_host(PageId id);
+
   [[nodiscard]] SlotId slots() const { return static_cast<SlotId>(slots_.size()); }
   [[nodiscard]] Slot& slot(SlotId id) { return slots_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] const Slot& slot(SlotId id) const { return slots_[static_cast<std::size_t>(id)]; }
@@ -75,6 +85,10 @@ class ResidentSet {
   Status unmap_stale(bool wait = false);
 
  private:
+  Status idle();  // waits for the device, once until work follows
+  Status evict_to_host(SlotId id);
+  Status unmap_from_host(PageId id);
+  Status arrived(PageId first, std::size_t count);
   Status map_run(PageId first, std::span<const SlotId> into);
   Status copy_in(PageId first, std::size_t count, driver::Stream stream);
   Status unmap_page(PageId id);
@@ -88,6 +102,8 @@ class ResidentSet {
   PageTable& table_;
   Counters& counters_;
   bool unmaps_ = false;
+  bool on_host_ = false;
+  bool idle_ = false;
   std::vector<std::unique_ptr<Timeline>> in_;
   std::size_t next_in_ = 0;
   std::unique_ptr<Timeline> out_;
