@@ -263,6 +263,7 @@ PagerStats Pager::stats() {
   stats.host_bytes = table_.host_bytes();
   stats.paged_bytes = table_.paged_bytes();
   stats.pages = static_cast<std::uint64_t>(table_.pages());
+  stats.uses = uses_.size();
   stats.slots = static_cast<std::uint64_t>(residents_.slots());
   if (cursor_.planned()) {
     stats.kept_pages = cursor_.plan().kept.size();

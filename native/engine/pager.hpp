@@ -72,6 +72,7 @@ struct PagerStats {
   Bytes host_bytes = 0;
   Bytes paged_bytes = 0;
   std::uint64_t pages = 0;
+  std::uint64_t uses = 0;  // that are known, declared or learned
   std::uint64_t slots = 0;
   std::uint64_t kept_pages = 0;
   std::uint64_t streamed_pages = 0;
@@ -159,6 +160,7 @@ class Pager {
   Status demand_other(PageId page);
   SlotId choose_other_slot();
   UseId intern(const std::vector<PageId>& pages);
+  void forget_uses();
   Status use_begins(UseId use);
   Status learn(UseId use);
   Status adopt_order(std::vector<UseId> order, SlotId reserve = 0);

@@ -25,13 +25,26 @@ constexpr std::int32_t kManyBlocks = 6;
 constexpr std::uint64_t kCalm = 512;
 // A plan is left for another that is known after two uses against it.
 constexpr std::int64_t kLost = 16;
+// A program of more uses than this is learned anew: 20 MB of them, and no iteration has so many.
+constexpr std::size_t kMostUses = 1 << 15;
 
 }  // namespace
 
 UseId Pager::intern(const std::vector<PageId>& pages) {
+  if (uses_.size() >= kMostUses && !interned_.contains(pages)) forget_uses();
   const auto [found, added] = interned_.try_emplace(pages, static_cast<UseId>(uses_.size()));
   if (added) uses_.push_back({pages, pages});
   return found->second;
+}
+
+// Of those that were learned; a program that announces its work declares none.
+void Pager::forget_uses() {
+  drop_plan();
+  period_.forget();
+  known_ = {};
+  next_try_ = 0;
+  interned_.clear();
+  uses_.clear();
 }
 
 void Pager::drop_plan() {

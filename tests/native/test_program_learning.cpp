@@ -255,6 +255,32 @@ TEST_CASE("program: caches that grow and move at every step do not hide the orde
   CHECK(bench.wrong() == 0);
 }
 
+TEST_CASE("program: uses that never come back are forgotten, and an order behind them is learned") {
+  constexpr std::size_t kMost = 1 << 15;
+  Bench bench({.budget = 64 * kGranule});
+  Network network(bench, 96, kGranule - 8192);
+  std::mt19937_64 random(5);
+  std::uint64_t most = 0;
+  for (std::size_t i = 0; i < kMost + 4000; ++i) {
+    std::vector<engine::TouchedAddress> touched;
+    for (int k = 0; k < 4; ++k) {
+      const Tensor& weight = network.weights[random() % network.weights.size()];
+      touched.push_back({weight.address, 8, false});
+    }
+    PENSTOCK_REQUIRE_OK(bench.program().announce(bench.stream(0), touched));
+    bench.program().given(bench.stream(0));
+    if (i % 64 == 0) most = std::max(most, bench.program().pager().stats().uses);
+  }
+  CHECK(most > kMost - 100);
+  CHECK(most <= kMost);
+  CHECK(bench.program().pager().stats().uses < 8000);
+  const auto plans = bench.program().pager().stats().counters.plans;
+  for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
+  CHECK(bench.program().pager().stats().counters.plans > plans);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: another order of the same weights is learned in turn") {
   Bench bench({});
   Network network(bench, 16, 2 * kGranule + 8192);

@@ -29,6 +29,7 @@ class Period {
   [[nodiscard]] std::size_t fed() const { return dropped_ + history_.size(); }
   [[nodiscard]] std::size_t size() const { return history_.size(); }  // that last() can give
   void clear();
+  void forget();  // all but how many there were
 
  private:
   // How many earlier occurrences of a use are taken for a former iteration's.  One that occurs more
@@ -42,7 +43,6 @@ class Period {
     std::size_t length = 0;  // how many in a row repeated what was a period before
   };
   [[nodiscard]] std::size_t repeated(std::size_t period) const;
-  void forget();
 
   std::vector<Use> history_;
   std::vector<std::int64_t> before_;  // the index of the same use's last occurrence, or -1
