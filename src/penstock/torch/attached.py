@@ -211,7 +211,11 @@ class Attached(ABC, Generic[MemoryT]):
             self.hooks.arm()
             blocks = min(self.budget, self.pager.smallest() + self._look_ahead)
             self.pager.resize(blocks)
-            self._room.limit_torch(blocks)
+            self._limit_torch(blocks)
+
+    def _limit_torch(self, blocks: int) -> None:
+        held = self.pager.stats()["device_bytes"]
+        self._room.limit_torch(blocks, held, by_driver=self._driver_tells)
 
     def _settle(self) -> None:
         """After a pass: give the blocks what everything else left of the budget."""
@@ -235,7 +239,7 @@ class Attached(ABC, Generic[MemoryT]):
         self.hooks.arm()
         if abs(wanted - stats["budget"]) >= self._grain or wanted < stats["budget"]:
             self.pager.resize(wanted)
-            self._room.limit_torch(wanted)
+        self._limit_torch(self.pager.stats()["budget"])
         self._settled = True
         self._reserved = self._room.reserved()
 

@@ -264,15 +264,19 @@ class TrainingAttachment(Attachment):
 
     def _grow(self, error: Exception) -> None:
         """Uses that nest need more room than was known; only in the first iterations."""
-        room = self.pager.stats()["budget"]
+        stats = self.pager.stats()
+        room = stats["budget"]
         wanted = room + max(self._look_ahead, room // 4, self._grain)
-        if self._room.cuda and wanted > self.budget - self._room.reserved():
-            torch.cuda.empty_cache()
-        wanted = min(wanted, self.budget - self._room.reserved())
+        most = self.budget
+        if self._room.cuda:
+            most -= self._room.of_driver(stats["device_bytes"])
+            if wanted > most - self._room.reserved():
+                torch.cuda.empty_cache()
+        wanted = min(wanted, most - self._room.reserved())
         if wanted < room + self._grain:
             raise error
         self.pager.resize(wanted)
-        self._room.limit_torch(wanted)
+        self._limit_torch(wanted)
 
     def _settle(self) -> None:
         self._room.trim()
