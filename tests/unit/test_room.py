@@ -54,7 +54,7 @@ def test_blocks_get_what_the_peak_leaves(monkeypatch):
     left = room.for_blocks(GIB)
     assert left == pytest.approx(9 * GIB - 6.3 * GIB * 1.02 - GIB / 10 - MARGIN, abs=16)
     room.limit_torch(left, GIB)
-    # The peak fits beside the blocks again, with 2 % to spare; what the driver holds is not PyTorch's.
+    # The peak fits beside the blocks again, with 2 % to spare, and the driver beside both.
     limit = card.fraction * 140 * GIB
     assert limit >= 6.3 * GIB * 1.02
     assert limit + left + card.modules <= 9 * GIB
