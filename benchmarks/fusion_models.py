@@ -18,7 +18,7 @@ from measure import spread, time_steps
 from torch import Tensor, nn
 
 from penstock.fusion import parse
-from penstock.fusion.auto import share_parameters
+from penstock.fusion.chain import share_parameters
 from penstock.fusion.modules import parts_for
 from penstock.models.configs import GPTConfig, get_config
 from penstock.models.gpt import GPT
