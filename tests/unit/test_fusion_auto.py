@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
@@ -179,6 +181,51 @@ def test_the_choice_is_measured_once(monkeypatch):
     assert len(asked) == 1
     auto.choose(config, **what, training=True)
     assert [entry["training"] for entry in asked] == [False, True]
+
+
+def test_measuring_takes_what_memory_there_is(monkeypatch):
+    cuda = auto.torch.cuda
+    monkeypatch.setattr(cuda, "device", contextlib.nullcontext)
+    monkeypatch.setattr(cuda, "empty_cache", lambda: None)
+    config = get_config("tiny", n_layers=6, dropout=0.0)
+    what = {"dtype": "fp32", "device": "cpu", "batch": 1, "seq_len": 8}
+    timer = FakeTimer(monkeypatch, 1.0)
+    for free, layers in ((GIB, 6), (0, 1)):
+        monkeypatch.setattr(cuda, "mem_get_info", lambda free=free: (free, GIB))
+        timer.ran.clear()
+        outcome = auto.measure(config, **what, training=True)
+        assert outcome.name == "baseline"  # all take the same time
+        assert len(outcome.heats) == 2
+        assert max(timer.ran) == layers
+
+
+def test_the_first_pass_is_not_timed(monkeypatch):
+    """A GPU that takes 3 ms a pass, behind a host that takes 2 to give it one."""
+    host, gpu, ran = [0.0], [0.0], []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.at = max(host[0], gpu[0])
+
+        def synchronize(self):
+            host[0] = max(host[0], self.at)
+
+        def elapsed_time(self, other):
+            return other.at - self.at
+
+    def step():
+        ran.append(host[0])
+        host[0] += 2.0 if len(ran) > 1 else 7.0
+        gpu[0] = max(host[0], gpu[0]) + 3.0
+
+    monkeypatch.setattr(chain.torch.cuda, "Event", Event)
+    monkeypatch.setattr(chain.torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(chain.time, "perf_counter", lambda: host[0] / 1e3)
+    assert chain.timed(step, 4) == Sample(3.0, pytest.approx(2.0))
+    assert len(ran) == 5
 
 
 def test_a_contest_on_a_stage(monkeypatch):
