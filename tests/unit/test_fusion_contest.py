@@ -172,7 +172,7 @@ def test_rounds_end_where_there_are_enough():
 
 
 @pytest.mark.parametrize(
-    ("elapsed", "host", "cost"), [(10.0, 7.0, 10.0), (10.0, 9.0, 11.7), (10.0, 10.0, 13.0)]
+    ("elapsed", "host", "cost"), [(10.0, 7.0, 10.0), (10.0, 9.0, 12.15), (10.0, 10.0, 13.5)]
 )
 def test_the_host_needs_a_margin(elapsed, host, cost):
     assert Sample(elapsed, host).cost_ms == pytest.approx(cost)

@@ -32,7 +32,7 @@ SAMPLE_MS = 25.0
 LONGEST_MS = 33.0
 FEWEST_LAYERS = 4
 # Blocks that are given to the GPU at once. A host that is some thousand launches ahead is made to
-# wait, and its time would be the GPU's; a block is about 15, with backward 60.
+# wait, and its time would be the GPU's; a block is about 15, with backward 55.
 MOST_BLOCKS = {False: 48, True: 16}
 # Blocks that run for a result: enough that what passes between two counts, few enough that
 # roundings stay what they are in one.
