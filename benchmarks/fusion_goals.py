@@ -31,14 +31,14 @@ def _verdict(holds: bool) -> str:
     return "met" if holds else "missed"
 
 
-def _apart(group: list[Row]) -> float:
+def apart(group: list[Row]) -> float:
     """By how much the baseline's second row is off its first."""
     again = [row for row in group if row.get("again")]
     return abs(again[0]["median_ms"] / group[0]["median_ms"] - 1) if again else 0.0
 
 
 def _noise(group: list[Row]) -> float:
-    return max(LEAST_NOISE, _apart(group))
+    return max(LEAST_NOISE, apart(group))
 
 
 def _no_slower(figures: Any, work: str, title: str) -> list[list[str]]:
@@ -54,9 +54,7 @@ def _no_slower(figures: Any, work: str, title: str) -> list[list[str]]:
             continue
         worst, best = max(fused, key=fused.__getitem__), min(fused, key=fused.__getitem__)
         noise = _noise(group)
-        text = (
-            f"{best} {fused[best]:.2f} x to {worst} {fused[worst]:.2f} x; A/A {_apart(group):.1%}"
-        )
+        text = f"{best} {fused[best]:.2f} x to {worst} {fused[worst]:.2f} x; A/A {apart(group):.1%}"
         name = f"{title}, {what['model']}, batch {what['batch']}"
         if what["dropout"] is not None:
             name += f", dropout {what['dropout']:g}"
@@ -103,11 +101,7 @@ def _auto(figures: Any) -> list[str]:
     name = "auto no slower than the best single variant"
     found = []
     for choice in figures.auto:
-        work = "training" if choice["training"] else "prefill"
-        what = {"model": choice["model"], "batch": choice["batch"]}
-        if choice["training"]:
-            what["dropout"] = choice["dropout"]
-        group = [r for r in figures.of(work, **what) if r.get("recompute", 1) == 1]
+        group = figures.judging(choice)
         mine = [r["median_ms"] for r in group if r["fusion"] == choice["fusion"]]
         single = [r["median_ms"] for r in group if "," not in r["fusion"]]
         if len(single) >= 6 and mine:

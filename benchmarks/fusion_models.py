@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from measure import spread, time_steps
 from torch import Tensor, nn
 
 from penstock.fusion import parse
-from penstock.fusion.auto import share_parameters
+from penstock.fusion.chain import share_parameters
 from penstock.fusion.modules import parts_for
 from penstock.models.configs import GPTConfig, get_config
 from penstock.models.gpt import GPT
@@ -76,7 +77,11 @@ def timed(step: Callable[[], Any], *, warmups: int = 2, most: int = MOST) -> dic
 
 
 def timed_in_turn(
-    steps: list[Callable[[], Any]], *, warmups: int = 2, most: int = MOST
+    steps: list[Callable[[], Any]],
+    *,
+    warmups: int = 2,
+    most: int = MOST,
+    row_ms: float = ROW_MS,
 ) -> list[dict[str, Any]]:
     """The same for each of several, a few steps of each in every round.
 
@@ -87,7 +92,7 @@ def timed_in_turn(
     counts = []
     for step in steps:
         once = time_steps(step, warmups=warmups, steps=1)[0]
-        counts.append(round(min(most, max(FEWEST, ROW_MS / once)) / ROUNDS))
+        counts.append(round(min(most, max(FEWEST, row_ms / once)) / ROUNDS))
     for _ in range(ROUNDS):
         for taken, step, count in zip(times, steps, counts, strict=True):
             taken += time_steps(step, warmups=1, steps=max(1, count))
@@ -205,6 +210,15 @@ def forward_peak(model: GPT, tokens: Tensor) -> int:
         F.cross_entropy(logits.view(-1, logits.shape[-1]), targets)
 
     return peak_of(step)
+
+
+@dataclass
+class Member:
+    """A row to be timed beside others: what is timed, and what is found out afterwards."""
+
+    label: dict[str, Any]
+    step: Callable[[], Any]
+    rest: Callable[[], dict[str, Any]]
 
 
 class Clock:

@@ -69,7 +69,10 @@ class Figures:
                 found.setdefault(tuple(row.get(key) for key in self.TABLE), []).append(kept)
             tables.update(found)
         self.rows: list[Row] = [row for table in tables.values() for row in table]
-        self.auto: list[Row] = [row for d in documents for row in d.get("auto", [])]
+        # Of each shape the last: earlier ones were chosen by other rules.
+        keys = ("model", "batch", "training", "dropout")
+        choices = [row for document in documents for row in document.get("auto", [])]
+        self.auto: list[Row] = list({tuple(r[k] for k in keys): r for r in choices}.values())
 
     def of(self, work: str, **what: Any) -> list[Row]:
         wanted = {"work": work, **what}
@@ -82,6 +85,15 @@ class Figures:
             if what not in seen:
                 seen.append(what)
                 yield what, self.of(work, **what)
+
+    def judging(self, choice: Row) -> list[Row]:
+        """The table that a choice of auto is judged by: its own, or that of all variants."""
+        what = {"model": choice["model"], "batch": choice["batch"]}
+        if choice["training"]:
+            what["dropout"] = choice["dropout"]
+        work = "training" if choice["training"] else "prefill"
+        rows = self.of(f"{work}, for auto", **what) or self.of(work, **what)
+        return [row for row in rows if row.get("recompute", 1) == 1]
 
     def beside(self, row: Row) -> Row | None:
         """The same work and variant under torch.compile."""
@@ -240,17 +252,12 @@ def host(figures: Figures) -> str:
 def chosen(figures: Figures) -> str:
     rows = []
     for choice in figures.auto:
-        work = "training" if choice["training"] else "prefill"
-        group = [
-            row
-            for row in figures.of(work, model=choice["model"], batch=choice["batch"])
-            if row.get("recompute", 1) == 1
-            and row.get("dropout", choice["dropout"]) == choice["dropout"]
-        ]
+        group = figures.judging(choice)
         mine = [row["median_ms"] for row in group if row["fusion"] == choice["fusion"]]
         single = [row for row in group if "," not in row["fusion"]]
         if mine and single:
             best = min(single, key=lambda row: row["median_ms"])
+            work = "training" if choice["training"] else "prefill"
             rows.append(
                 [
                     f"{work}, {choice['model']}, batch {choice['batch']}"
@@ -259,9 +266,12 @@ def chosen(figures: Figures) -> str:
                     f"{min(mine):.2f}",
                     f"{best['fusion']}, {best['median_ms']:.2f}",
                     f"{min(mine) / best['median_ms']:.3f}",
+                    f"{fusion_goals.apart(group):.1%}",
+                    f"{choice['seconds']:.1f}" if "seconds" in choice else "",
                 ]
             )
-    return table(["work", "auto chose", "ms", "best single variant, ms", "x"], rows)
+    head = ["work", "auto chose", "ms", "best single variant, ms", "x", "A/A", "measured in s"]
+    return table(head, rows)
 
 
 def run_text(number: int, document: dict[str, Any]) -> str:
@@ -269,9 +279,10 @@ def run_text(number: int, document: dict[str, Any]) -> str:
     failures = checked.get("failures", [])
     text = (
         f"{number}. {where['card']}; torch {where['torch']}; {where['date']}; commit "
-        f"{where['commit'][:10]}; `{document['command']}`. Kernels against float64: "
-        f"{checked.get('checks', 0):,} checks, {len(failures)} failed."
+        f"{where['commit'][:10]}; `{document['command']}`."
     )
+    if checked:
+        text += f" Kernels against float64: {checked['checks']:,} checks, {len(failures)} failed."
     if failures:
         text += " " + "; ".join(" ".join(failure.split())[:120] for failure in failures[:3]) + "."
     left, unfit = len(document["left_out"]), document.get("unfit", {})

@@ -10,6 +10,8 @@ what auto chose, and the same under torch.compile. They come in the order of `PL
 written after each row, none is begun once --limit seconds are over, and what was left out for that
 is named in it. Variants of one table are timed in turns, and every table has the baseline twice,
 first and last: their difference is noise. fusion_page.py puts the tables of several runs together.
+
+`--parts auto`, which the others stand for otherwise, makes only the tables that auto is judged by.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,17 +32,21 @@ from typing import Any
 # Choices are measured in this run, not taken from an earlier one.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="penstock-fusion-")
 
+import fusion_auto
 import fusion_budget
 import fusion_conformance
 import fusion_segments
 import torch
+from fusion_auto import tune
 from fusion_models import (
     DTYPE,
     EVERYTHING,
     MODELS,
+    ROW_MS,
     SEQ_LEN,
     SINGLE,
     Clock,
+    Member,
     config_of,
     forward_peak,
     forward_step,
@@ -56,7 +61,7 @@ from fusion_models import (
 )
 from measure import provenance, write_result
 
-from penstock.fusion import auto, parse, tuning
+from penstock.fusion import parse, tuning
 from penstock.models.gpt import GPT
 
 Row = dict[str, Any]
@@ -96,7 +101,7 @@ class Suite:
         with self.trying(label):
             self.add({**label, **measure()})
 
-    def table(self, seconds: float, members: list[Member]) -> None:
+    def table(self, seconds: float, members: list[Member], *, row_ms: float = ROW_MS) -> None:
         """Rows timed in turns, unless `seconds` for each would be too many."""
         if self.clock.left < seconds * len(members):
             self.document["left_out"] += [member.label for member in members]
@@ -106,7 +111,8 @@ class Suite:
             with self.trying(member.label):
                 member.step()
                 ready.append(member)
-        for member, times in zip(ready, timed_in_turn([m.step for m in ready]), strict=True):
+        timed = timed_in_turn([member.step for member in ready], row_ms=row_ms)
+        for member, times in zip(ready, timed, strict=True):
             with self.trying(member.label):
                 self.add({**member.label, **times, **member.rest()})
 
@@ -123,15 +129,6 @@ class Suite:
             traceback.print_exc()
             self.document["failed"].append({**label, "error": f"{type(error).__name__}: {error}"})
             release()
-
-
-@dataclass
-class Member:
-    """A row to be timed beside others: what is timed, and what is found out afterwards."""
-
-    label: Row
-    step: Callable[[], Any]
-    rest: Callable[[], Row]
 
 
 def brief(row: Row) -> str:
@@ -193,24 +190,6 @@ def training_member(plain: GPT, name: str, batch: int, recompute: int, **label: 
 
     what = {"work": "training", **label, "batch": batch, "fusion": name}
     return Member({**what, "dropout": plain.config.dropout, "recompute": recompute}, step, rest)
-
-
-def tune(suite: Suite, model: str, plain: GPT, batch: int, *, training: bool) -> str:
-    """What auto chooses for the shape; the ops inside are measured on the way."""
-    config = plain.config
-    fusion = auto.choose(
-        config, dtype=DTYPE, device="cuda:0", batch=batch, seq_len=SEQ_LEN, training=training
-    )
-    suite.document.setdefault("auto", []).append(
-        {
-            "model": model,
-            "batch": batch,
-            "training": training,
-            "dropout": config.dropout,
-            "fusion": fusion.name,
-        }
-    )
-    return fusion.name
 
 
 def prefill(suite: Suite, model: str, batch: int) -> None:
@@ -291,15 +270,18 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
         for batch in (1, 8)
     ),
     ("budgets", partial(fusion_budget.budgets, model="13B")),
+    *(("auto", partial(fusion_auto.tables, model=model)) for model in MODELS),
 ]
 PARTS = tuple(dict.fromkeys(part for part, _ in PLAN))
+# What auto chose is in the tables of the others.
+DEFAULT = [part for part in PARTS if part != "auto"]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--limit", type=float, default=480.0, help="seconds for all of it")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=DEFAULT)
     suite = Suite(parser.parse_args())
     logging.basicConfig(level=logging.WARNING)
     for part, step in PLAN:

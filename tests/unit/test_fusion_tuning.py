@@ -9,8 +9,7 @@ import time
 import pytest
 import torch
 
-from penstock.fusion import auto, product, residual_linear, tuning
-from penstock.models.configs import get_config
+from penstock.fusion import product, residual_linear, tuning
 
 CPU = torch.device("cpu")
 KEY = ("product", "norm", 1, 2)
@@ -53,6 +52,20 @@ def test_what_it_depends_on_is_in_the_name(monkeypatch):
     assert f"torch-{torch.__version__}" in place
     monkeypatch.setattr(tuning.metadata, "version", lambda name: "9.9")
     assert tuning.place(CPU) != place
+
+
+def test_choices_that_were_made_another_way_are_not_used(cache, monkeypatch):
+    gpu, *_ = tuning.place(CPU).partition("-choices-")
+    cache.mkdir(parents=True)
+    before = cache / f"{gpu}.json"  # the name before there were versions of it
+    before.write_text(json.dumps({json.dumps(KEY): "slow"}))
+    assert tuning.known(KEY, CPU) is None
+    tuning.remember(KEY, CPU, "fast")
+    assert tuning.known(KEY, CPU) == "fast"
+    assert json.loads(before.read_text()) == {json.dumps(KEY): "slow"}
+    monkeypatch.setattr(tuning, "VERSION", tuning.VERSION + 1)
+    tuning.forget()
+    assert tuning.known(KEY, CPU) is None
 
 
 @pytest.mark.parametrize(("other", "chosen"), [(4.0, "torch"), (3.95, "torch"), (3.9, "other")])
@@ -131,32 +144,3 @@ def test_a_way_is_looked_up_again_when_choices_change(monkeypatch):
         assert [calls(), calls()] == [1, 1]
     tuning.forget()
     assert [calls(), calls()] == [1, 0]
-
-
-def test_auto_is_the_baseline_without_a_gpu():
-    chosen = auto.choose(get_config("tiny"), dtype="fp32", device="cpu", batch=1, seq_len=8)
-    assert chosen.name == "baseline"
-
-
-def test_auto_measures_every_combination_of_the_same_function(monkeypatch):
-    """On the CPU in place of a GPU: which is fastest means nothing, that it is kept does."""
-    config = get_config("tiny", dropout=0.0)
-    seen = []
-    original = tuning.choose
-
-    def watched(key, device, candidates, **more):
-        seen.append((key, list(candidates)))
-        results = [way() for way in candidates.values()]
-        for other in results[1:]:
-            torch.testing.assert_close(other, results[0], rtol=1e-4, atol=1e-4)
-        return original(key, device, candidates, **more)
-
-    monkeypatch.setattr(tuning, "choose", watched)
-    ways_ = auto._ways(auto.combinations(), config, "fp32", CPU, 1, 8, False, 1)
-    key = auto._key(config, "fp32", 1, 8, False, 1)
-    chosen = tuning.choose(key, CPU, ways_)
-    assert chosen in auto.combinations()
-    assert seen == [(key, auto.combinations())]
-    assert tuning.known(key, CPU) == chosen
-    trained = auto._key(config, "fp32", 1, 8, True, 1)
-    assert tuning.known(trained, CPU) is None

@@ -1,37 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """``--fusion auto``: the variants that were measured fastest for this GPU, dtype and shape.
 
-Two blocks and the norm behind them are made of one block's random weights, every combination of
-variants runs on them, and the fastest is kept on disk (`tuning`). Costs the memory of one block
-and a few seconds the first time; nothing afterwards. Where there is no GPU it is the baseline:
-times of a CPU say nothing about one.
+A few blocks are made of random weights (`chain`), variants run on them in turns (`contest`), and
+the fastest are kept on disk (`tuning`). Costs up to half of the free memory and a few seconds the
+first time; nothing afterwards. Where there is no GPU it is the baseline: times of a CPU say
+nothing about one.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from penstock.models.configs import GPTConfig
-from penstock.models.gpt import Parts, PlainParts, torch_dtype
+from penstock.models.gpt import PlainParts, torch_dtype
 
 from . import tuning
+from .chain import Chain, chain_like, layers_that_fit, random_chain, step_of, timed
+from .contest import Outcome, Sample, decide, sets_of
 from .modules import parts_for
 from .variants import BASELINE, VARIANTS, Fusion, parse
+
+log = logging.getLogger("penstock.fusion")
+
+# A sample is about as long, in whole passes through the chain.
+SAMPLE_MS = 25.0
+# With two passes a sample, nine candidates and five rounds, 3 s: long blocks make shorter chains.
+LONGEST_MS = 33.0
+FEWEST_LAYERS = 4
+# Blocks that are given to the GPU at once. A host that is some thousand launches ahead is made to
+# wait, and its time would be the GPU's; a block is about 15, with backward 55.
+MOST_BLOCKS = {False: 48, True: 16}
+# Blocks that run for a result: enough that what passes between two counts, few enough that
+# roundings stay what they are in one.
+CHECKED_LAYERS = 2
 
 
 def combinations() -> list[str]:
     """The baseline, then every set of variants, smaller sets first."""
-    sets = (
-        ",".join(chosen)
-        for count in range(1, len(VARIANTS) + 1)
-        for chosen in itertools.combinations(VARIANTS, count)
-    )
-    return [BASELINE, *sets]
+    return sets_of(VARIANTS)
 
 
 def choose(
@@ -61,15 +71,48 @@ def choose(
     key = _key(config, dtype, batch, seq_len, training, recompute)
     name = tuning.known(key, device)
     if name is None:
-        ways = _ways(combinations(), config, dtype, device, batch, seq_len, training, recompute)
-        # First the ops inside the blocks, one by one; then the blocks, with that settled.
-        with tuning.measuring():
-            for way in ways.values():
-                way()
-        name = tuning.choose(key, device, ways)
-        del ways
-        torch.cuda.empty_cache()
+        outcome = measure(
+            config,
+            dtype=dtype,
+            device=device,
+            batch=batch,
+            seq_len=seq_len,
+            training=training,
+            recompute=recompute,
+        )
+        name = outcome.name
+        tuning.remember(key, device, name)
     return parse(name, recompute=recompute)
+
+
+def measure(
+    config: GPTConfig,
+    *,
+    dtype: object,
+    device: torch.device | str,
+    batch: int,
+    seq_len: int,
+    training: bool = False,
+    recompute: int = 1,
+) -> Outcome:
+    """Measure the variants for a shape on a GPU, known or not; the choice is not kept.
+
+    What is measured for the ops inside is kept. Arguments as for `choose`.
+    """
+    device = torch.device(device)
+    what: dict[str, Any] = {"dtype": dtype, "batch": batch, "seq_len": seq_len}
+    with torch.cuda.device(device):
+        torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info()[0]
+        layers = layers_that_fit(config, **what, training=training, free=free)
+        stage = Stage(
+            config, **what, device=device, training=training, recompute=recompute, layers=layers
+        )
+        outcome = decide(stage.run, stage.sound)
+        log.info("fusion auto, %d layers: %s: %s", stage.layers, outcome.name, outcome.figures())
+        del stage
+        torch.cuda.empty_cache()
+    return outcome
 
 
 def warm(
@@ -89,10 +132,19 @@ def warm(
     device = torch.device(device)
     if device.type != "cuda" or not fusion.variants:
         return
-    ways = _ways([fusion.name], config, dtype, device, batch, seq_len, training, fusion.recompute)
+    stage = Stage(
+        config,
+        dtype=dtype,
+        device=device,
+        batch=batch,
+        seq_len=seq_len,
+        training=training,
+        recompute=fusion.recompute,
+        layers=1,
+    )
     with tuning.measuring():
-        ways[fusion.name]()
-    del ways
+        stage.step(fusion.name)()
+    del stage
     torch.cuda.empty_cache()
 
 
@@ -105,87 +157,79 @@ def _key(
     return ("auto", name, *shape, *mode)
 
 
-def _ways(
-    names: Iterable[str],
-    config: GPTConfig,
-    dtype: object,
-    device: torch.device,
-    batch: int,
-    seq_len: int,
-    training: bool,
-    recompute: int,
-) -> dict[str, Callable[[], Any]]:
-    source = random_layer(PlainParts(), config, dtype, device)
-    x = torch.randn(batch, seq_len, config.d_model, device=device).to(torch_dtype(dtype))
-    ways: dict[str, Callable[[], Any]] = {}
-    for name in names:
-        parts = parts_for(parse(name, recompute=recompute)) or PlainParts()
-        layer = random_layer(parts, config, dtype, device, like=source).train(training)
-        ways[name] = _step(layer, x, training)
-    return ways
+class Stage:
+    """Chains of all variants around the same parameters, for `contest.decide`.
 
+    Args:
+        config: Shape of the model.
+        dtype: Of weights and activations.
+        device: Where they run.
+        batch: Sequences a step.
+        seq_len: Tokens a sequence.
+        training: Whether a step is forward and backward.
+        recompute: What `ffn_layernorm` keeps for backward.
+        layers: Blocks of a chain, at most.
 
-class Layer(nn.Module):
-    """One block, run twice, and the norm behind it, so that what passes between blocks counts."""
+    Attributes:
+        layers: Blocks that are timed.
+        passes: Passes through the chain in one sample.
+    """
 
-    def __init__(self, parts: Parts, config: GPTConfig) -> None:
-        super().__init__()
-        self.block = parts.block(config, 0)
-        self.norm = parts.norm(config)
+    def __init__(
+        self,
+        config: GPTConfig,
+        *,
+        dtype: object,
+        device: torch.device,
+        batch: int,
+        seq_len: int,
+        training: bool,
+        recompute: int,
+        layers: int,
+    ) -> None:
+        self._config, self._recompute = config, recompute
+        self._source = random_chain(config, layers, dtype=dtype, device=device).train(training)
+        shape = (batch, seq_len, config.d_model)
+        self._x_BTD = torch.randn(shape, device=device).to(torch_dtype(dtype))
+        self._chains: dict[str, Chain] = {}
+        self._steps: dict[str, Callable[[], Any]] = {}
+        self.layers, self.passes = layers, 0
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """(B, T, D) to (B, T, D)."""
-        return self.norm(self.block(self.block(x_BTD)))  # type: ignore[no-any-return]
+    def step(self, name: str) -> Callable[[], Any]:
+        """A pass through the chain of some variants."""
+        if name not in self._steps:
+            parts = parts_for(parse(name, recompute=self._recompute)) or PlainParts()
+            chain = chain_like(self._source, parts, self._config)
+            self._chains[name], self._steps[name] = chain, step_of(chain, self._x_BTD)
+        return self._steps[name]
 
+    def sound(self, names: list[str]) -> list[str]:
+        """Let the ops inside be measured, one by one; then those that run and are right, warm."""
+        ways = {name: self.step(name) for name in names}
+        self._run_layers(min(CHECKED_LAYERS, self.layers))
+        with tuning.measuring():
+            good = tuning.sound(("auto",), ways)
+        self._run_layers(self.layers)
+        for name in good:
+            ways[name]()
+        if not self.passes:
+            self._size(good[0])
+        return good
 
-def random_layer(
-    parts: Parts,
-    config: GPTConfig,
-    dtype: object,
-    device: torch.device,
-    like: Layer | None = None,
-) -> Layer:
-    """A `Layer` of random weights, or of the very parameters of another one."""
-    with torch.device("meta"):
-        layer = Layer(parts, config).to(torch_dtype(dtype)).eval()
-    if like is None:
-        layer = layer.to_empty(device=device)
-        with torch.no_grad():
-            for name, parameter in layer.named_parameters():
-                if name.endswith("norm.weight"):
-                    parameter.fill_(1.0)
-                elif parameter.ndim == 1:
-                    parameter.zero_()
-                else:
-                    parameter.normal_(std=0.02)
-        return layer
-    share_parameters(like, layer)
-    return layer
+    def run(self, name: str) -> Sample:
+        """A sample of some variants, in ms a layer."""
+        sample = timed(self.step(name), self.passes)
+        return Sample(sample.elapsed_ms / self.layers, sample.host_ms / self.layers)
 
+    def _size(self, name: str) -> None:
+        """Choose how many layers and passes a sample is, by the time of one pass."""
+        layer_ms = max(1e-3, timed(self.step(name), 1).elapsed_ms / self.layers)
+        fewest = min(FEWEST_LAYERS, self.layers)
+        self.layers = min(self.layers, max(fewest, int(LONGEST_MS / layer_ms)))
+        most = MOST_BLOCKS[self._source.training] // self.layers - 1  # one is not timed
+        self.passes = max(1, min(most, round(SAMPLE_MS / (layer_ms * self.layers))))
+        self._run_layers(self.layers)
 
-def share_parameters(source: nn.Module, target: nn.Module) -> None:
-    """Give a module the very parameters of another one of the same names."""
-    modules = dict(source.named_modules())
-    for name, module in target.named_modules():
-        for leaf, parameter in modules[name]._parameters.items():
-            if leaf in module._parameters:
-                module._parameters[leaf] = parameter
-
-
-def _step(layer: Layer, x: Tensor, training: bool) -> Callable[[], Any]:
-    if not training:
-
-        def forward() -> Tensor:
-            with torch.no_grad():
-                return layer(x)  # type: ignore[no-any-return]
-
-        return forward
-    source = x.requires_grad_(True)
-    grad = torch.ones_like(x)
-
-    def both() -> None:
-        layer(source).backward(grad)
-        source.grad = None
-        layer.zero_grad(set_to_none=True)
-
-    return both
+    def _run_layers(self, count: int) -> None:
+        for chain in self._chains.values():
+            chain.count = count

@@ -4,8 +4,9 @@
 Invariant: nothing is measured outside `measuring()`. Measuring launches work many times; beside a
 model that is being paged it would disturb the pager and be wrong, so whoever wants measured
 choices asks for them before, and elsewhere what is not known yet takes the plain way. A choice is
-keyed by the GPU, the versions of torch and triton, dtype and shape; an entry for other ones is
-never used. A way that fails to run, or whose result is not that of the first, is never chosen.
+keyed by the GPU, the versions of torch and triton, dtype and shape; an entry for other ones, or
+from before choices were made as they are now (`VERSION`), is never used. A way that fails to run,
+or whose result is not that of the first, is never chosen.
 
 The file is replaced whole, so that processes may share it; what cannot be read is measured anew.
 """
@@ -37,6 +38,8 @@ REPEATS = 3
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 # A second way has to be faster by more than two runs of one way differ.
 MARGIN = 0.98
+# Of the way choices are made: an older one means something else. 2: auto by chains of layers.
+VERSION = 2
 
 _known: dict[str, dict[str, str]] = {}
 _changes = 0
@@ -50,13 +53,13 @@ def folder() -> Path:
 
 
 def place(device: torch.device) -> str:
-    """What a choice depends on beside the work: GPU, torch and triton, as a file name."""
+    """What a choice depends on beside the work: GPU, torch, triton, `VERSION`; a file name."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     try:
         triton = metadata.version("triton")
     except metadata.PackageNotFoundError:
         triton = "none"
-    text = f"{gpu}-torch-{torch.__version__}-triton-{triton}"
+    text = f"{gpu}-torch-{torch.__version__}-triton-{triton}-choices-{VERSION}"
     return "".join(letter if letter.isalnum() or letter in ".-+" else "_" for letter in text)
 
 
@@ -131,22 +134,43 @@ def choose(
         The name of the way chosen.
     """
     first = next(iter(ways))
-    wanted = _result(ways[first]())
     times: dict[str, float] = {}
-    for name, way in ways.items():
+    for name in sound(key, ways):
         try:
-            if name != first and not _same(_result(way()), wanted):
-                log.warning("fusion %s: %s gives another result, left out", key, name)
-                continue
-            times[name] = measure(way, device, captured=captured)
-        except Exception as error:  # a kernel that does not fit this GPU
-            log.info("fusion %s: %s does not run: %s", key, name, error)
+            times[name] = measure(ways[name], device, captured=captured)
+        except Exception as error:  # it runs, but cannot be captured
+            log.info("fusion %s: %s cannot be timed: %s", key, name, error)
     best = min(times, key=lambda name: times[name])
     if times[best] > MARGIN * times[first]:
         best = first
     log.info("fusion %s: %s of %s", key, best, {k: round(v, 4) for k, v in times.items()})
     remember(key, device, best)
     return best
+
+
+def sound(key: Key, ways: Mapping[str, Way]) -> list[str]:
+    """The names of the ways that run and give the first one's result, the first among them.
+
+    Args:
+        key: What they are called in the log.
+        ways: By name; a way that returns no tensor only has to run.
+    """
+    first = next(iter(ways))
+    wanted = _result(ways[first]())
+    good = [first]
+    for name, way in ways.items():
+        if name == first:
+            continue
+        try:
+            same = _same(_result(way()), wanted)
+        except Exception as error:  # a kernel that does not fit this GPU
+            log.info("fusion %s: %s does not run: %s", key, name, error)
+            continue
+        if same:
+            good.append(name)
+        else:
+            log.warning("fusion %s: %s gives another result, left out", key, name)
+    return good
 
 
 def remember(key: Key, device: torch.device, name: str) -> None:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables that auto is judged by: what is in them, and how the page reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from penstock.fusion.contest import Heat, Outcome, Sample
+from penstock.models.configs import get_config
+from penstock.models.gpt import GPT
+
+MODULES = ("fusion_auto", "fusion_goals", "fusion_models", "fusion_page", "measure")
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    import fusion_auto
+    import fusion_goals
+    import fusion_page
+
+    yield fusion_auto, fusion_page, fusion_goals
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+class Suite:
+    """The rows that a table would have, after a step of each."""
+
+    def __init__(self):
+        self.document, self.tables = {}, []
+
+    @contextlib.contextmanager
+    def trying(self, label):
+        yield
+
+    def table(self, seconds, members, *, row_ms):
+        for member in members:
+            member.step()
+        self.tables.append([{**member.label, **member.rest()} for member in members])
+
+
+def test_a_table_is_single_variants_what_was_chosen_and_the_baseline_twice(benchmarks, monkeypatch):
+    fusion_auto, _, _ = benchmarks
+    config = get_config("tiny")
+    heat = Heat({"baseline": [Sample(2.0, 1.0)]}, [Sample(2.0, 1.0)])
+    outcomes = iter([Outcome("ffn_layernorm", [heat]), Outcome("dropout_layernorm,ffn_layernorm")])
+    monkeypatch.setattr(fusion_auto, "SHAPES", {"1.5B": ((2, False), (1, True))})
+    monkeypatch.setattr(fusion_auto, "config_of", lambda model: config)
+    monkeypatch.setattr(fusion_auto, "random_model", lambda config: GPT(config).bfloat16())
+    monkeypatch.setattr(fusion_auto, "tokens_for", lambda c, batch: torch.zeros(batch, 4).long())
+    monkeypatch.setattr(fusion_auto.auto, "measure", lambda *_, **__: next(outcomes))
+    suite = Suite()
+    fusion_auto.tables(suite, "1.5B")
+    single = ["baseline", *fusion_auto.SINGLE]
+    first, second = ([row["fusion"] for row in rows] for rows in suite.tables)
+    assert first == [*single, "baseline"]
+    assert second == [*single, "dropout_layernorm,ffn_layernorm", "baseline"]
+    assert [row.get("again") for row in suite.tables[0]] == [None] * 5 + [True]
+    works = [{(row["work"], row.get("dropout")) for row in rows} for rows in suite.tables]
+    assert works == [{("prefill, for auto", None)}, {("training, for auto", config.dropout)}]
+    one, other = suite.document["auto"]
+    assert (one["fusion"], one["training"], one["batch"]) == ("ffn_layernorm", False, 2)
+    assert one["heats"][0]["candidates"]["baseline"]["host_ms"] == 1.0
+    assert (other["fusion"], other["training"]) == ("dropout_layernorm,ffn_layernorm", True)
+
+
+def rows_of(work, **times):
+    base = {"work": work, "model": "6.7B", "batch": 1}
+    rows = [{**base, "fusion": name, "median_ms": ms} for name, ms in times.items()]
+    return [*rows, {**rows[0], "again": True}]
+
+
+def choice_of(name):
+    return {"model": "6.7B", "batch": 1, "training": False, "dropout": 0.1, "fusion": name}
+
+
+def test_the_last_choice_is_judged_by_its_own_table(benchmarks):
+    _, page, goals = benchmarks
+    others = {"attention_layernorm": 26.0, "attention_projection": 26.0, "ffn_layernorm": 26.0}
+    old = {
+        "auto": [choice_of("baseline")],
+        "rows": rows_of("prefill", baseline=26.0, dropout_layernorm=25.0, **others),
+    }
+    new = {
+        "auto": [choice_of("dropout_layernorm")],
+        "rows": rows_of("prefill, for auto", baseline=27.0, dropout_layernorm=24.0, **others),
+    }
+
+    def verdict(*documents):
+        found = page.Figures(list(documents))
+        text = page.chosen(found).splitlines()[2:]
+        return text, next(row[1:] for row in goals.goals(found)[1] if row[0].startswith("auto"))
+
+    text, judged = verdict(old)
+    assert judged == ["0 of 1 tables", "missed"]
+    assert "| baseline | 26.00 | dropout_layernorm, 25.00 | 1.040 |" in text[0]
+    text, judged = verdict(old, new)
+    assert judged == ["1 of 1 tables", "met"]
+    assert len(text) == 1
+    assert "| dropout_layernorm | 24.00 | dropout_layernorm, 24.00 | 1.000 | 0.0% |" in text[0]
