@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `penstock simulate` says of a recorded program, beside what the program then took.
+
+    python benchmarks/simulate_check.py --output benchmarks/results/simulate/h200.json
+
+The program runs once with all the memory there is, recorded; then under budgets of what it needs,
+divided. Each of these is simulated from the one recording, at the link's speed as measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from measure import provenance, write_result
+from run_programs import PROGRAM, link_speed, run
+
+GIB = 1 << 30
+
+
+def penstock(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "penstock", *arguments]
+
+
+def simulate(trace: Path, budget: int, speed: float, steps: int) -> dict[str, Any]:
+    """The simulation's JSON, without its lists."""
+    command = penstock(
+        "simulate", str(trace), "--gpu-memory", str(budget), "--link", f"{speed:.2f}"
+    )
+    done = subprocess.run(
+        [*command, "--steps", str(steps), "--json"], capture_output=True, text=True, timeout=120
+    )
+    if done.returncode != 0:
+        return {"error": done.stderr[-400:]}
+    return dict(json.loads(done.stdout))
+
+
+def paged_gib(said: list[str]) -> float | None:
+    """What the line at the end of a run says was paged in."""
+    found = re.search(r"([\d.]+) GiB paged in", " ".join(said))
+    return float(found.group(1)) if found else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--model", default="gpt2-xl")
+    parser.add_argument("--ratios", nargs="+", type=float, default=[1.5, 2.0, 4.0])
+    parser.add_argument("--steps", type=int, default=16)
+    args = parser.parse_args()
+    speed = link_speed()
+    program = [sys.executable, str(PROGRAM), "--model", args.model, "--steps", str(args.steps)]
+    document: dict[str, Any] = {
+        "title": "penstock simulate beside the runs that it is about",
+        "where": provenance(),
+        "link_gb_per_s": round(speed, 2),
+        "program": " ".join(program[1:]),
+        "rows": [],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "run.trace"
+        recorded = run(penstock("run", "--record", str(trace), "--summary", "--", *program), 120)
+        document["recorded"] = recorded
+        document["trace_bytes"] = trace.stat().st_size if trace.exists() else 0
+        if "error" in recorded:
+            print(recorded["error"])
+            write_result(args.output, document)
+            return 1
+        need = recorded["peak_allocated_bytes"]
+        for ratio in args.ratios:
+            budget = int(need / ratio)
+            flags = ("--gpu-memory", str(budget), "--summary")
+            measured = run(penstock("run", *flags, "--", *program), 120)
+            modelled = simulate(trace, budget, speed, args.steps)
+            row = {"ratio": ratio, "budget_bytes": budget, "measured": measured}
+            row["simulated"] = modelled
+            if "error" not in measured and "error" not in modelled:
+                half = len(measured["step_ms"]) // 2
+                took = statistics.median(measured["step_ms"][half:])
+                said = statistics.median(modelled["step_ms"][half:])
+                row |= {"measured_ms": took, "simulated_ms": said, "ms_off_by": said / took - 1}
+                row["measured_gib_in"] = paged_gib(measured["said"])
+                row["simulated_gib_in"] = sum(modelled["step_bytes_in"]) / GIB
+            document["rows"].append(row)
+            write_result(args.output, document)
+            print({k: v for k, v in row.items() if k not in ("measured", "simulated")}, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
