@@ -34,9 +34,10 @@ from .structs import (
     Range,
 )
 
+_DEVICE_MEMORY = 2
 _ERRORS: dict[int, type[PenstockError]] = {
     1: UsageError,
-    2: OutOfMemory,
+    _DEVICE_MEMORY: OutOfMemory,
     3: OutOfMemory,
     4: EnvironmentProblem,
     5: EnvironmentProblem,
@@ -116,4 +117,6 @@ def check(status: int) -> None:
     if status == 0:
         return
     text = library().penstock_last_error().decode(errors="replace")
-    raise _ERRORS.get(status, FailedError)(text)
+    # Device memory that a budget keeps back; without the word it is the device that has no more.
+    remedy = "a larger --gpu-memory" if status == _DEVICE_MEMORY and "budget" in text else None
+    raise _ERRORS.get(status, FailedError)(text, remedy=remedy)
