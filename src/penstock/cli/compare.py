@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import click
 
 from penstock.config import Settings
+from penstock.config.checks import check_known
 from penstock.errors import (
     EnvironmentProblem,
     FailedError,
@@ -102,8 +103,7 @@ def _listed(text: str | None) -> list[str]:
 def _check(flags: list[str], allocators: list[str], budgets: list[str]) -> None:
     """Refuse before the first process starts what all of them would refuse."""
     for name in allocators:
-        if name not in ALLOCATORS:
-            raise UsageError(f"--allocators: '{name}' is unknown", remedy=", ".join(ALLOCATORS))
+        check_known("--allocators", name, ALLOCATORS)
     for size in budgets:
         if not size.endswith("%"):
             parse_size(size, name="--budgets")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from ctypes import (
     POINTER,
     c_char_p,
@@ -43,7 +44,9 @@ _ERRORS: dict[int, type[PenstockError]] = {
     5: EnvironmentProblem,
 }
 
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+# Name of a function -> its result and arguments.
+Signatures = Mapping[str, tuple[Any, list[Any]]]
+_SIGNATURES: Signatures = {
     "penstock_version": (c_char_p, []),
     "penstock_last_error": (c_char_p, []),
     "penstock_open": (c_int32, [POINTER(DeviceOptions), POINTER(c_void_p)]),
@@ -105,11 +108,23 @@ def library() -> ctypes.CDLL:
             f"the native library does not load: {error}",
             remedy="reinstall penstock (pip install --force-reinstall penstock)",
         ) from error
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(lib, name)
-        function.restype = result
-        function.argtypes = arguments
+    _declare(lib, _SIGNATURES)
     return lib
+
+
+def library_with(signatures: Signatures) -> ctypes.CDLL:
+    """The library with these signatures too: those of a part that few processes use."""
+    lib = library()
+    _declare(lib, signatures)
+    return lib
+
+
+def _declare(lib: ctypes.CDLL, signatures: Signatures) -> None:
+    for name, (result, arguments) in signatures.items():
+        function = getattr(lib, name)
+        if function.argtypes is None:  # once: another thread may be in a call
+            function.restype = result
+            function.argtypes = arguments
 
 
 def check(status: int) -> None:
