@@ -131,7 +131,7 @@ def bar_chart(
     for number, (name, value, text, colour) in enumerate(bars):
         y = TOP + BAR * number
         width = max(1.0, scale(value))
-        shown = name if len(name) <= BAR_NAME else name[: BAR_NAME - 3] + "..."
+        shown = name if len(name) <= BAR_NAME else "..." + name[3 - BAR_NAME :]
         parts.append(_text(left - 10, y + 16, shown, "end"))
         parts.append(
             f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="{BAR - 10}" rx="2" '

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from penstock.errors import FailedError, UsageError
@@ -177,7 +178,7 @@ def _replay(fields: Fields, name: str) -> list[Result]:
     failed = event is not None
     return [
         Result(
-            name=f"{trace}, {allocator}",
+            name=f"{PurePath(trace).name}, {allocator}",
             verb="replay",
             setting=(trace, allocator),
             failure="out of memory" if failed else None,
