@@ -277,6 +277,19 @@ def test_activations_that_cannot_fit_beside_the_pager(capsys):
     assert "the largest batch that does is" in error
 
 
+def test_a_budget_below_one_chunk_has_a_remedy(capsys):
+    what, remedy = refused(capsys, 4, *TINY, "--gpu-memory", "1KiB").splitlines()
+    assert "a budget of 1.00 KiB is below the smallest that works" in what
+    assert remedy == "  try: --gpu-memory 1MiB"
+
+
+def test_a_backward_that_runs_out_of_memory_is_told_so(capsys):
+    # The first layers of backward have been updated when there is no room for the next.
+    error = refused(capsys, 4, *TINY, "--gpu-memory", "300KiB")
+    assert "the budget of 300 KiB" in error
+    assert error.endswith("try: a larger --gpu-memory")
+
+
 def test_where_nothing_fits_the_message_says_so(capsys):
     error = refused(capsys, 4, *TINY, "--memory", "resident", "--gpu-memory", "1MiB")
     assert "no smaller batch does" in error

@@ -79,6 +79,25 @@ def test_torch_s_own_variables_are_said_to_have_no_effect(run_python):
     assert "PYTORCH_CUDA_ALLOC_CONF has no effect" in said
 
 
+@pytest.mark.parametrize("before", [{}, {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}])
+@pytest.mark.parametrize("allocator", ["native", "expandable"])
+def test_a_fine_tune_gets_the_allocator_of_torch_that_it_asks_for(run_python, allocator, before):
+    from penstock.finetune.allocators import variables
+    from penstock.finetune.request import Request
+
+    told = variables(Request("tiny", allocator=allocator), before)
+    said = run_python(
+        """
+import torch
+torch.cuda.init()
+settings = torch.cuda.memory._snapshot()["allocator_settings"]
+print(settings["expandable_segments"], settings["max_split_size"] >> 20)
+""",
+        **{**before, **told},
+    )
+    assert said.split() == [str(allocator == "expandable"), "64" if before else "-1"]
+
+
 def test_inductor_captures_without_trees(run_python):
     said = run_python(
         HEAD

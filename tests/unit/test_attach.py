@@ -285,6 +285,18 @@ def test_the_smallest_budget_that_is_named_works():
         model(torch.zeros(1, 256))
 
 
+def test_a_budget_below_one_chunk_is_told_the_smallest_that_works():
+    model = Stack().eval()
+    with pytest.raises(OutOfMemory) as one_chunk:
+        page(model, "emulated", chunks=1)
+    emulated = {"granularity": GRANULE, "capacity": 256 * MIB}
+    with pytest.raises(OutOfMemory, match=r"a budget of 1\.00 KiB is below the small") as refused:
+        attach(model, device="emulated", gpu_memory="1KiB", chunk_size=GRANULE, emulated=emulated)
+    assert refused.value.remedy == one_chunk.value.remedy
+    assert refused.value.needed_bytes == one_chunk.value.needed_bytes
+    assert attachments() == []
+
+
 def test_attached_twice_and_summaries():
     model = Stack().eval()
     with page(model, "emulated") as attached, torch.no_grad():

@@ -77,3 +77,12 @@ def test_bars_are_as_long_as_their_values():
     )
     widths = [float(each.get("width")) for each in tree.iter() if each.tag.endswith("rect")]
     assert widths[1] == 2 * widths[0]
+
+
+def test_the_end_of_a_long_name_tells_bars_apart():
+    tree = ElementTree.fromstring(
+        bar_chart([("traces of a long night, native", 0.5, "50%", 0)], title="t")
+    )
+    shown = [each.text for each in tree.iter() if each.tag.endswith(("text", "title"))]
+    assert "... of a long night, native" in shown
+    assert "traces of a long night, native" in shown

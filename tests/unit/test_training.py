@@ -29,6 +29,7 @@ from training_tower import (  # noqa: E402
     train,
 )
 
+from penstock.errors import OutOfMemory  # noqa: E402
 from penstock.torch.training.summary import least_traffic  # noqa: E402
 
 OPTIMIZERS = {
@@ -55,6 +56,18 @@ def test_curve_weights_and_state_are_those_of_plain_training(optimizer):
     assert same_state(first, second)
     # An ordinary model and optimizer again.
     assert train(plain, first, batches(2)) == train(paged, second, batches(2))
+
+
+def test_a_budget_that_cannot_hold_an_update_has_a_remedy():
+    model = Tower()
+    optimizer = adamw(model)
+    with pytest.raises(OutOfMemory, match="smallest that works") as refused:
+        page(model, optimizer, chunks=1)
+    chunks = refused.value.needed_bytes // GRANULE  # for the forward; the update needs its state
+    with page(model, optimizer, chunks=chunks):
+        with pytest.raises(OutOfMemory, match="need more than the budget") as refused:
+            train(model, optimizer, batches())
+        assert refused.value.remedy == "a larger --gpu-memory"
 
 
 @pytest.mark.parametrize("recompute", [None, "reentrant", "not reentrant"])

@@ -107,6 +107,26 @@ def test_accumulated_gradients_can_be_dropped():
         assert train(paged, second, batches(3)) == want
 
 
+def test_after_a_backward_that_failed_training_goes_on():
+    _, paged = pair()
+    optimizer = adamw(paged)
+
+    def fail(gradient):
+        raise MemoryError("no room")
+
+    with page(paged, optimizer, chunks=40) as attached:
+        train(paged, optimizer, batches(2))
+        failing = paged.layers[0].up.weight.register_hook(fail)
+        with pytest.raises(MemoryError):
+            loss_of(paged, batches()[2]).backward()
+        failing.remove()
+        with pytest.raises(UsageError, match="backward ran twice"):  # later layers are updated
+            loss_of(paged, batches()[2]).backward()
+        attached.abandon_step()
+        losses = train(paged, optimizer, batches(1) * 6)
+        assert losses[-1] < losses[0]
+
+
 def test_checkpoints_go_both_ways():
     plain, paged = pair()
     first, second = adamw(plain), adamw(paged)

@@ -64,7 +64,7 @@ class Output:
             if self.json_file == STDOUT:
                 click.echo(text, nl=False)
             else:
-                _write_whole(Path(self.json_file), text)
+                write_whole("--json", self.json_file, text)
 
 
 def above_zero(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -129,6 +129,44 @@ def need_extra(module: str, extra: str) -> None:
         )
 
 
+def check_place(flag: str, name: str) -> None:
+    """Refuse a place that a file cannot be written to before a long run, not after it.
+
+    Raises:
+        FailedError: If it is a folder, or in one that is not there or not ours to write to.
+    """
+    path = Path(name)
+    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise FailedError(
+            f"{flag}: {name} cannot be written", remedy="a file in a folder that exists"
+        )
+
+
+def write_whole(flag: str, name: str, text: str) -> None:
+    """Write a file beside its place and move it there, so that no reader sees half of it.
+
+    Raises:
+        FailedError: If that cannot be done.
+    """
+    import tempfile
+
+    path, temporary = Path(name), None
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
+        ) as stream:
+            temporary = stream.name
+            stream.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise FailedError(f"{flag}: {path} cannot be written: {error.strerror}") from error
+
+
 def _help(field: str) -> str:
     return next(option.summary for option in OPTIONS if option.field == field)
 
@@ -149,13 +187,8 @@ def _json_option(function: Any) -> Any:
 def _check_json_file(
     ctx: click.Context, parameter: click.Parameter, value: str | None
 ) -> str | None:
-    """Refuse a place that cannot be written before a long run, not after it."""
     if value is not None and value != STDOUT:
-        path = Path(value)
-        if path.is_dir() or not os.access(path.absolute().parent, os.W_OK | os.X_OK):
-            raise FailedError(
-                f"--json: {value} cannot be written", remedy="a file in a folder that exists"
-            )
+        check_place("--json", value)
     return value
 
 
@@ -185,24 +218,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return value
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file beside its place and move it there, so that no reader sees half of it."""
-    import tempfile
-
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
-        ) as stream:
-            temporary = stream.name
-            stream.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise FailedError(f"--json: {path} cannot be written: {error.strerror}") from error

@@ -7,15 +7,14 @@ table, a page and JSON.
 
 from __future__ import annotations
 
-import os
+import shlex
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
 from penstock.config import Settings
+from penstock.config.checks import check_known
 from penstock.errors import (
     EnvironmentProblem,
     FailedError,
@@ -24,14 +23,17 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.finetune.compare import document, run_all, settings_of
-from penstock.finetune.page import HEADINGS, cells, page
 from penstock.finetune.request import ALLOCATORS
-from penstock.report.table import Column, print_table
+from penstock.report.columns import print_results
+from penstock.report.page import page
+from penstock.report.result import Result
+from penstock.report.verbs import results_of
 from penstock.units import parse_size
 
-from .common import Output, verb
+from .common import Output, check_place, verb, write_whole
 from .finetune import command as finetune
 
+TITLE = "The same fine-tune, compared"
 _KINDS = {kind.exit_code: kind for kind in (UsageError, EnvironmentProblem, OutOfMemory)}
 
 
@@ -64,13 +66,17 @@ def command(
         names = ["native", "expandable", "stitch"]
     _check(flags, names, sizes)
     if report is not None:
-        _check_place(report)
+        check_place("--report", report)
     stream = sys.stderr
     rows = run_all(flags, settings_of(names, sizes), stream=stream)
     result = document(flags, rows)
+    results = results_of(result, name="", place="compare")
     if report is not None:
-        Path(report).write_text(page(result), encoding="utf-8")
-    output.emit(result, lambda: _print(result, report))
+        made = page(
+            results, title=TITLE, command=f"penstock {shlex.join(result['work'])}", data=result
+        )
+        write_whole("--report", report, made)
+    output.emit(result, lambda: _print(results, report))
     if all(row.exit_code for row in rows):
         kind: type[PenstockError] = _KINDS.get(rows[0].exit_code, FailedError)
         raise kind(f"no setting succeeded; {rows[0].name}: {rows[0].error}")
@@ -97,8 +103,7 @@ def _listed(text: str | None) -> list[str]:
 def _check(flags: list[str], allocators: list[str], budgets: list[str]) -> None:
     """Refuse before the first process starts what all of them would refuse."""
     for name in allocators:
-        if name not in ALLOCATORS:
-            raise UsageError(f"--allocators: '{name}' is unknown", remedy=", ".join(ALLOCATORS))
+        check_known("--allocators", name, ALLOCATORS)
     for size in budgets:
         if not size.endswith("%"):
             parse_size(size, name="--budgets")
@@ -108,25 +113,7 @@ def _check(flags: list[str], allocators: list[str], budgets: list[str]) -> None:
     finetune.make_context("finetune", list(flags), parent=click.get_current_context().parent)
 
 
-def _check_place(report: str) -> None:
-    path = Path(report)
-    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK | os.X_OK):
-        raise FailedError(
-            f"--report: {report} cannot be written", remedy="a file in a folder that exists"
-        )
-
-
-def _print(result: Mapping[str, Any], report: str | None) -> None:
-    columns = [Column(title, right=number > 0) for number, title in enumerate(HEADINGS)]
-    lines = []
-    for row in result["rows"]:
-        found = cells(row)
-        if row["result"] is None:
-            found = [found[0], *[""] * (len(HEADINGS) - 2), f"exit {row['exit_code']}"]
-        lines.append(found)
-    print_table(columns, lines)
-    for row in result["rows"]:
-        if row["error"]:
-            click.echo(f"\n{row['name']}: {row['error']}")
+def _print(results: Sequence[Result], report: str | None) -> None:
+    print_results(results)
     if report is not None:
         click.echo(f"\nreport: {report}")

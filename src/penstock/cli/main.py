@@ -27,6 +27,7 @@ VERBS = {
     "compare": ("penstock.cli.compare", "Compare work under several allocators or budgets."),
     "replay": ("penstock.cli.replay", "Say what each allocator would reserve for recorded work."),
     "simulate": ("penstock.cli.simulate", "Say how recorded work would run within a budget."),
+    "report": ("penstock.cli.report", "Show results of other verbs side by side."),
     "estimate": ("penstock.cli.estimate", "Say what a model needs and how fast it can be."),
     "doctor": ("penstock.cli.doctor", "Check this machine, and say what to change."),
     "config": ("penstock.cli.config", "Show every option, its value and where it came from."),

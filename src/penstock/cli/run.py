@@ -18,7 +18,7 @@ import click
 from penstock.config import Settings
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
 
-from .common import verb
+from .common import check_place, verb
 
 # What Python changes for itself, and a program would inherit.
 _PYTHONS_OWN = ("SIGPIPE", "SIGXFZ", "SIGXFSZ")
@@ -79,12 +79,7 @@ def _check(settings: Settings, program: tuple[str, ...], print_preload: bool) ->
             remedy="penstock gpt --device emulated",
         )
     if settings.record:
-        folder = Path(settings.record).absolute().parent
-        if Path(settings.record).is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-            raise FailedError(
-                f"--record: {settings.record} cannot be written",
-                remedy="a file in a folder that exists",
-            )
+        check_place("--record", settings.record)
 
 
 def _give_way(record: str) -> None:

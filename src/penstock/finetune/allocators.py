@@ -14,6 +14,7 @@ from penstock.units import parse_size
 
 from .request import Request
 
+# torch 2.11 to 2.15 read the second alone where it is set, even to nothing.
 _VARIABLE, _OLD_VARIABLE = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 _SEGMENTS = "expandable_segments"
 
@@ -25,12 +26,12 @@ def variables(request: Request, environ: Mapping[str, str]) -> dict[str, str]:
     """
     if request.settings.device == "emulated":
         return {}
-    text = environ.get(_VARIABLE) or environ.get(_OLD_VARIABLE) or ""
+    text = environ.get(_OLD_VARIABLE, environ.get(_VARIABLE, ""))
     kept = [part for part in text.split(",") if part and not part.strip().startswith(_SEGMENTS)]
     if request.allocator == "expandable":
         kept.append(f"{_SEGMENTS}:True")
     wanted = "" if request.allocator == "stitch" else ",".join(kept)
-    return {_VARIABLE: wanted, _OLD_VARIABLE: ""} if wanted != text else {}
+    return dict.fromkeys((_VARIABLE, _OLD_VARIABLE), wanted) if wanted != text else {}
 
 
 def install(request: Request) -> None:

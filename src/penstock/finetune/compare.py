@@ -133,12 +133,15 @@ def _run(work: Sequence[str], setting: Setting, target: Path, stream: TextIO | N
 
 
 def loss_difference(row: Row, first: Row) -> float | None:
-    """The largest difference of two loss curves; None where one is not there, or shorter."""
+    """The largest difference of two loss curves.
+
+    None where one is not there, or shorter, or has a loss that was not finite (null in its JSON).
+    """
     if row.result is None or first.result is None:
         return None
     mine: list[float] = row.result["loss"]
     theirs: list[float] = first.result["loss"]
-    if len(mine) != len(theirs):
+    if len(mine) != len(theirs) or None in mine or None in theirs:
         return None
     return max((abs(one - other) for one, other in zip(mine, theirs, strict=True)), default=0.0)
 

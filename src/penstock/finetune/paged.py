@@ -48,7 +48,7 @@ class Paged(Engine):
         """After a step that ran out of memory: let go of what it had made."""
         super().recover()
         if self._attachment is not None:
-            self._attachment.drop_gradients()
+            self._attachment.abandon_step()
 
     def close(self) -> None:
         """Give the device back; the model is not wanted any more."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import Settings
+from penstock.config.checks import check_known, check_least
 from penstock.errors import FailedError, UsageError
 
 from .shapes import Shape, find_shape, unknown_model
@@ -162,10 +163,10 @@ def checked(request: Request) -> Request:
         FailedError: If a file is not there.
     """
     ways = request.ways
-    _one_of("--allocator", request.allocator, ALLOCATORS)
-    _one_of("--memory", request.memory, MEMORIES)
-    _one_of("--lengths", request.lengths, LENGTHS)
-    _one_of("--dtype", request.dtype, DTYPES)
+    check_known("--allocator", request.allocator, ALLOCATORS)
+    check_known("--memory", request.memory, MEMORIES)
+    check_known("--lengths", request.lengths, LENGTHS)
+    check_known("--dtype", request.dtype, DTYPES)
     _check_counts(request)
     _check_engine(request)
     _check_files(request)
@@ -188,13 +189,8 @@ def checked(request: Request) -> Request:
     return replace(request, strategy=ways.name)
 
 
-def _one_of(flag: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(f"{flag} '{value}' is unknown", remedy=", ".join(known))
-
-
 def _check_counts(request: Request) -> None:
-    for flag, value, lowest in (
+    check_least(
         ("--batch", request.batch, 1),
         ("--seq-len", request.seq_len, 2),
         ("--steps", request.steps, 1),
@@ -203,9 +199,7 @@ def _check_counts(request: Request) -> None:
         ("--save-every", request.save_every, 1),
         ("--seed", request.seed, 0),
         ("--lora-rank", request.lora_rank, 1),
-    ):
-        if value is not None and value < lowest:
-            raise UsageError(f"{flag} {value} makes no sense", remedy=f"{lowest} or more")
+    )
     if request.seed >= 2**32:
         raise UsageError(f"--seed {request.seed} makes no sense", remedy="less than 2**32")
     if request.zero is not None and not 0 <= request.zero <= 3:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from ctypes import (
     POINTER,
     c_char_p,
@@ -34,15 +35,18 @@ from .structs import (
     Range,
 )
 
+_DEVICE_MEMORY = 2
 _ERRORS: dict[int, type[PenstockError]] = {
     1: UsageError,
-    2: OutOfMemory,
+    _DEVICE_MEMORY: OutOfMemory,
     3: OutOfMemory,
     4: EnvironmentProblem,
     5: EnvironmentProblem,
 }
 
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+# Name of a function -> its result and arguments.
+Signatures = Mapping[str, tuple[Any, list[Any]]]
+_SIGNATURES: Signatures = {
     "penstock_version": (c_char_p, []),
     "penstock_last_error": (c_char_p, []),
     "penstock_open": (c_int32, [POINTER(DeviceOptions), POINTER(c_void_p)]),
@@ -104,11 +108,23 @@ def library() -> ctypes.CDLL:
             f"the native library does not load: {error}",
             remedy="reinstall penstock (pip install --force-reinstall penstock)",
         ) from error
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(lib, name)
-        function.restype = result
-        function.argtypes = arguments
+    _declare(lib, _SIGNATURES)
     return lib
+
+
+def library_with(signatures: Signatures) -> ctypes.CDLL:
+    """The library with these signatures too: those of a part that few processes use."""
+    lib = library()
+    _declare(lib, signatures)
+    return lib
+
+
+def _declare(lib: ctypes.CDLL, signatures: Signatures) -> None:
+    for name, (result, arguments) in signatures.items():
+        function = getattr(lib, name)
+        if function.argtypes is None:  # once: another thread may be in a call
+            function.restype = result
+            function.argtypes = arguments
 
 
 def check(status: int) -> None:
@@ -116,4 +132,6 @@ def check(status: int) -> None:
     if status == 0:
         return
     text = library().penstock_last_error().decode(errors="replace")
-    raise _ERRORS.get(status, FailedError)(text)
+    # Device memory that a budget keeps back; without the word it is the device that has no more.
+    remedy = "a larger --gpu-memory" if status == _DEVICE_MEMORY and "budget" in text else None
+    raise _ERRORS.get(status, FailedError)(text, remedy=remedy)

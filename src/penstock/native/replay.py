@@ -6,18 +6,15 @@ Invariant: the arrays of a trace are only read, and only during the call. Any th
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from ctypes import byref, sizeof
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 from penstock.errors import FailedError, UsageError
 
 from .allocator_structs import AllocatorOptions
-from .library import check
-from .library import library as plain_library
+from .library import check, library_with
 from .replay_structs import SIGNATURES, ReplayOptions, ReplayPoint, ReplayResult, TraceEvents
 from .structs import as_dict
 
@@ -72,17 +69,6 @@ class Replayed:
     curve: list[tuple[int, int, int]]
 
 
-@lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL:
-    """The library with these signatures too."""
-    lib = plain_library()
-    for name, (result, arguments) in SIGNATURES.items():
-        function = getattr(lib, name)
-        function.restype = result
-        function.argtypes = arguments
-    return lib
-
-
 def replay(
     events: Events,
     *,
@@ -107,7 +93,7 @@ def replay(
         FailedError: If the events cannot have happened.
         UsageError: If an option makes no sense.
     """
-    lib = _library()
+    lib = library_with(SIGNATURES)
     kind = ALLOCATORS.get(allocator)
     if kind is None:
         raise UsageError(f"there is no allocator '{allocator}'", remedy=", ".join(ALLOCATORS))

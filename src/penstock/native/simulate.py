@@ -6,16 +6,13 @@ Invariant: the records are only read, and only during the call. Any thread.
 
 from __future__ import annotations
 
-import ctypes
 from ctypes import byref, sizeof
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 from penstock.errors import FailedError, UsageError
 
-from .library import check
-from .library import library as plain_library
+from .library import check, library_with
 from .simulate_structs import SIGNATURES, SimulateOptions, SimulateResult, SimulateStep, WorkRecord
 from .structs import as_dict
 
@@ -63,17 +60,6 @@ class Simulated:
     failed_bytes: int
 
 
-@lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL:
-    """The library with these signatures too."""
-    lib = plain_library()
-    for name, (result, arguments) in SIGNATURES.items():
-        function = getattr(lib, name)
-        function.restype = result
-        function.argtypes = arguments
-    return lib
-
-
 def simulate(
     recorded: Recorded,
     *,
@@ -99,7 +85,7 @@ def simulate(
         FailedError: If the records cannot have happened.
         UsageError: If an option makes no sense.
     """
-    lib = _library()
+    lib = library_with(SIGNATURES)
     kind = POLICIES.get(policy)
     if kind is None:
         raise UsageError(f"there is no policy '{policy}'", remedy=", ".join(POLICIES))

@@ -24,8 +24,7 @@ from .allocator_structs import (
     PieceInfo,
     TorchOptions,
 )
-from .library import check
-from .library import library as plain_library
+from .library import check, library_with
 from .structs import DeviceOptions
 
 # Setter of torch's allocator object -> our entry point; the constructor takes the first two.
@@ -47,12 +46,7 @@ ERROR_KINDS = ("RuntimeError", "torch.OutOfMemoryError", "torch.OutOfMemoryError
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The library with these signatures too."""
-    lib = plain_library()
-    for name, (result, arguments) in {**SIGNATURES, **TORCH_SIGNATURES}.items():
-        function = getattr(lib, name)
-        function.restype = result
-        function.argtypes = arguments
-    return lib
+    return library_with({**SIGNATURES, **TORCH_SIGNATURES})
 
 
 # Callbacks that the library may still call are never given up: a thread may be on its way in.

@@ -16,6 +16,8 @@ from html import escape
 WIDTH, HEIGHT = 760, 280
 LEFT, RIGHT, TOP, BOTTOM = 96, 16, 14, 40
 BAR = 26
+# Of a bar chart: where bars begin, how long a whole one is, and the letters left of them.
+BAR_LEFT, BAR_WIDTH, BAR_NAME = 190, 400, 27
 TICKS = 5
 _STROKE = 'stroke-width="1.8" stroke-linejoin="round"'
 _GRID = 'style="stroke: var(--grid)"'
@@ -33,6 +35,7 @@ class Series:
         colour: Number of its colour.
         area: Whether it is filled down to zero and drawn without a line.
         steps: Whether a value holds until the next point.
+        dashed: Whether the line is broken, to tell it from another of its colour.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Series:
     colour: int
     area: bool = False
     steps: bool = False
+    dashed: bool = False
 
 
 def nice_ticks(low: float, high: float, count: int = TICKS) -> list[float]:
@@ -120,16 +124,18 @@ def bar_chart(
         most: Value of a whole bar; by default the largest.
     """
     height = 2 * TOP + BAR * len(bars)
-    left = 190
-    scale = _scale(0.0, most or max((value for _, value, *_ in bars), default=1.0), 0, 440)
+    left = BAR_LEFT
+    largest = max((value for _, value, *_ in bars), default=1.0)
+    scale = _scale(0.0, most or largest, 0, BAR_WIDTH)
     parts = [_open(title, height)]
     for number, (name, value, text, colour) in enumerate(bars):
         y = TOP + BAR * number
         width = max(1.0, scale(value))
-        parts.append(_text(left - 10, y + 16, name, "end"))
+        shown = name if len(name) <= BAR_NAME else "..." + name[3 - BAR_NAME :]
+        parts.append(_text(left - 10, y + 16, shown, "end"))
         parts.append(
             f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="{BAR - 10}" rx="2" '
-            f'style="fill: var(--series-{colour})"/>'
+            f'style="fill: var(--series-{colour})"><title>{escape(name)}</title></rect>'
         )
         parts.append(_text(left + width + 8, y + 16, text, "start"))
     return "\n".join([*parts, "</svg>"])
@@ -170,7 +176,8 @@ def _line(
         outline = " ".join([f"{first},{floor:.1f}", *points, f"{last},{floor:.1f}"])
         shape = f'<polygon points="{outline}" fill-opacity="0.16" style="fill: {colour}">'
         return f"{shape}<title>{escape(series.name)}</title></polygon>"
-    shape = f'<polyline points="{" ".join(points)}" fill="none" {_STROKE} style="stroke: {colour}">'
+    stroke = _STROKE + (' stroke-dasharray="5 4"' if series.dashed else "")
+    shape = f'<polyline points="{" ".join(points)}" fill="none" {stroke} style="stroke: {colour}">'
     dots = ""
     if len(series.xs) <= 40 and not series.steps:
         dots = "".join(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.config import Settings
+from penstock.config.checks import check_known, check_least
 from penstock.errors import FailedError, UsageError
 from penstock.fusion.variants import AUTO, BASELINE, split
 from penstock.models.configs import GPTConfig, dtype_name, get_config
@@ -114,7 +115,7 @@ def checked(request: Request) -> Request:
     Raises:
         UsageError: If something does not.
     """
-    _one_of("--memory", request.memory, MEMORIES)
+    check_known("--memory", request.memory, MEMORIES)
     fusion = ",".join(split(request.fusion, what="--fusion"))
     if request.compile and request.memory != "resident":
         raise UsageError(
@@ -127,7 +128,7 @@ def checked(request: Request) -> Request:
             "--compile with --fusion auto, which is measured without it",
             remedy="--fusion baseline, or a list of variants",
         )
-    for flag, value, lowest in (
+    check_least(
         ("--batch", request.batch, 1),
         ("--seq-len", request.seq_len, 1),
         ("--steps", request.steps, 1),
@@ -135,9 +136,7 @@ def checked(request: Request) -> Request:
         ("--generate", request.generate, 1),
         ("--num-streams", request.num_streams, 0),
         ("--seed", request.seed, 0),
-    ):
-        if value is not None and value < lowest:
-            raise UsageError(f"{flag} {value} makes no sense", remedy=f"{lowest} or more")
+    )
     if request.seed >= 2**63:
         raise UsageError(f"--seed {request.seed} makes no sense", remedy="less than 2**63")
     if not 0.0 <= request.temperature < float("inf"):
@@ -147,11 +146,6 @@ def checked(request: Request) -> Request:
     if request.weights is None and request.prompt is None:
         request.tokens_in_a_sequence(config or get_config(DEFAULT_MODEL))
     return replace(request, dtype=dtype_name(request.dtype), fusion=fusion)
-
-
-def _one_of(flag: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(f"{flag} '{value}' is unknown", remedy=", ".join(known))
 
 
 def _check_text(request: Request) -> None:

@@ -182,7 +182,7 @@ class Attached(ABC, Generic[MemoryT]):
 
     def _start_small(self) -> None:
         """Before the first pass nobody knows what activations take: give them the most."""
-        smallest = self.pager.smallest()
+        smallest = max(self.pager.smallest(), self._grain)
         if smallest > self.budget:
             raise OutOfMemory(
                 f"a budget of {format_bytes(self.budget)} is below the smallest that works, "

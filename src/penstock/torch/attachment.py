@@ -137,7 +137,8 @@ class Attachment(Attached[Pager]):
         )
         pager = Pager(
             self.device,
-            budget=self.budget,
+            # Below one chunk there is no pager to ask for the smallest budget, which is then named.
+            budget=max(self.budget, self._grain),
             chunk_bytes=self._grain,
             look_ahead_bytes=self._look_ahead,
             max_copy_bytes=COPY_CHUNKS * self._grain,

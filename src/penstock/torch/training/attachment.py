@@ -343,6 +343,14 @@ class TrainingAttachment(Attachment):
         self._stepper.drop()
         self.optimizer.zero_grad()
 
+    def abandon_step(self) -> None:
+        """After a backward that failed: the next gradients are those of another step.
+
+        What it has updated by then stays updated.
+        """
+        self.drop_gradients()
+        self._stepper.after_step()
+
     @property
     def grad_norm(self) -> torch.Tensor | None:
         """With clip_norm: the 2-norm of all gradients before the last step; shape ()."""

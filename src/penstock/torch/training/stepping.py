@@ -108,7 +108,8 @@ class Stepper:
             self._accumulating = before
 
     def drop(self) -> None:
-        """Forget gradients that are held."""
+        """Forget gradients that are held, or wait for the end of a backward."""
+        self._ready = []
         self._held.drop()
 
     # ---- Around optimizer.step() -----------------------------------------------------------

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``penstock report``: results that verbs wrote with --json, side by side.
+
+The files are read by `penstock.report.verbs`; this file names their results, and hands them on to a
+table, a page and JSON.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.config import Settings
+from penstock.errors import FailedError, UsageError
+from penstock.report.columns import print_results
+from penstock.report.fields import load
+from penstock.report.page import page
+from penstock.report.result import Result
+from penstock.report.verbs import results_of
+
+from .common import STDOUT, Output, check_place, verb, write_whole
+
+SCHEMA_VERSION = 1
+PAGE_BEGINS = "<!doctype html>"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A result, and the file that it is from."""
+
+    file: Path
+    result: Result
+
+
+@click.command()
+@click.argument("files", nargs=-1, metavar="FILE...", type=click.Path(path_type=Path))
+@click.option("--html", metavar="PAGE", help="Write a page that needs nothing else, with charts.")
+@verb()
+def command(files: tuple[Path, ...], html: str | None, settings: Settings, output: Output) -> None:
+    """Show results of other verbs side by side.
+
+    A FILE is what finetune, compare, gpt, replay or simulate wrote with --json.
+    Needs neither a GPU nor torch.
+
+    \b
+    Examples:
+      penstock gpt --gpu-memory 450MiB --json small.json
+      penstock report small.json large.json --html page.html
+    """  # noqa: D301
+    files, output = _apart(files, output)
+    if not files:
+        raise UsageError("no file was given", remedy="penstock report FILE.json")
+    if html is not None:
+        _check_page(html)
+    found = _read(files)
+    document = _document(found)
+    results = [each.result for each in found]
+    if html is not None:
+        title = results[0].name if len(results) == 1 else f"{len(results)} results, side by side"
+        made_by = shlex.join(["penstock", "report", *map(str, files)])
+        write_whole("--html", html, page(results, title=title, command=made_by, data=document))
+    output.emit(document, lambda: _print(results, html))
+
+
+def _apart(files: tuple[Path, ...], output: Output) -> tuple[tuple[Path, ...], Output]:
+    """A result right behind --json was meant to be read: it must not be written over."""
+    named = output.json_file
+    if named in (None, STDOUT):
+        return files, output
+    path = Path(str(named))
+    if files and not (path.is_file() and _is_result(path)):
+        return files, output
+    return (path, *files), Output(STDOUT)
+
+
+def _is_result(path: Path) -> bool:
+    try:
+        return bool(results_of(load(path), name="", place=""))
+    except FailedError:
+        return False
+
+
+def _check_page(html: str) -> None:
+    """Refuse a place for the page that cannot be written, or that holds something else.
+
+    Raises:
+        FailedError: In either case.
+    """
+    check_place("--html", html)
+    path = Path(html)
+    if path.is_file():
+        with path.open("rb") as stream:
+            begins = stream.read(len(PAGE_BEGINS)).lower()
+        if begins and begins != PAGE_BEGINS.encode():
+            raise FailedError(f"--html: {html} is there and is no page", remedy="another name")
+
+
+def _read(files: Sequence[Path]) -> list[_Found]:
+    """All results of all files, each with a name of its own.
+
+    One result of a file is called as the file is; of several each has its name, after that of its
+    file where there are more files.
+    """
+    stems = [path.stem for path in files]
+    found = []
+    for path in files:
+        label = path.stem if stems.count(path.stem) == 1 else str(path)
+        results = results_of(load(path), name=label, place=str(path))
+        for result in results:
+            alone = len(files) == 1 or result.name == label
+            name = result.name if alone else f"{label}: {result.name}"
+            found.append(_Found(path, replace(result, name=name)))
+    return found
+
+
+def _document(found: Sequence[_Found]) -> dict[str, Any]:
+    rows = []
+    for each in found:
+        row = asdict(each.result)
+        name = row.pop("name")
+        median = each.result.median_step_ms
+        rows.append({"name": name, "file": str(each.file), **row, "median_step_ms": median})
+    return {"schema_version": SCHEMA_VERSION, "results": rows}
+
+
+def _print(results: Sequence[Result], html: str | None) -> None:
+    print_results(results)
+    if html is not None:
+        click.echo(f"\npage: {html}")
