@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/chunk_pool.hpp"
@@ -119,8 +120,9 @@ class Pager {
   void occupy(Addr address, Bytes bytes, int delta);
   // All of it is resident for work given to `stream` from here on.  After success the work is given
   // to the stream, and given() called; a later announcement may end its stay.  opaque: it may touch
-  // more than is named.
-  Status announce(driver::Stream stream, std::span<const Touch> touches, bool opaque = false);
+  // more than is named.  function: which kernel it is; 0: none, or one that touches what is named.
+  Status announce(driver::Stream stream, std::span<const Touch> touches, bool opaque = false,
+                  std::uint64_t function = 0);
   void given(driver::Stream stream);
   // Another device reaches this one's memory from here on.  Waits for all work to be over.
   Status share_with(int ordinal);
@@ -167,7 +169,9 @@ class Pager {
   Status plan_or_drop();
   void drop_plan();
   void iteration_ends();
-  Status doubt();
+  void distrust();  // evicted pages are unmapped from here on
+  [[nodiscard]] bool trusts(std::uint64_t function);
+  Status doubt(bool opaque, std::uint64_t function);
   [[nodiscard]] SlotId others_within(std::size_t uses) const;
   [[nodiscard]] bool tells(const Page& page) const;
   void joins(Page& page, bool of_use);
@@ -211,8 +215,14 @@ class Pager {
   SlotId stolen_ = 0;         // how many it should have left beyond that
   SlotId missed_ = 0;         // such pages that had left when they were needed again
   SlotId hot_ = 0;            // pages that join group after group
-  bool followed_ = false;     // this iteration went by the plan so far
-  int proven_ = 0;            // how many before it did, one after the other
+  bool followed_ = false;     // this iteration went by the plan so far, all of it trusted
+  // How many iterations a kernel has been in while evicted pages were unmapped.
+  struct Trial {
+    std::uint64_t pass = 0;  // the last of them
+    int passes = 0;
+  };
+  std::unordered_map<std::uint64_t, Trial> functions_;
+  std::uint64_t pass_ = 1;
   std::vector<PageId> touched_, fresh_, planned_;  // kept for their capacity
   std::map<Bytes, std::vector<Addr>> closed_heaps_;
 };

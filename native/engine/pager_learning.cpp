@@ -10,8 +10,10 @@ namespace penstock::engine {
 
 namespace {
 
-// So many iterations by the plan, one after the other and seen whole, and evicted pages are left
-// mapped: what reaches one unseen would have faulted in those.
+// A kernel is trusted when it has run in so many iterations while evicted pages were unmapped: what
+// it reaches unseen would have faulted in those.  After an iteration by the plan, of trusted
+// kernels alone and seen whole, evicted pages are left mapped, until a kernel comes that is not
+// trusted.
 constexpr int kProof = 4;
 // A page that joins group after group, kNear uses apart at most, says nothing of where the program
 // stands (a workspace, biases), until it has stayed away for kFar.  Pages of so few uses in turn
@@ -53,9 +55,7 @@ void Pager::drop_plan() {
   strayed_ = 0;
   stolen_ = missed_ = 0;
   reserve_ = 0;
-  followed_ = false;
-  proven_ = 0;
-  if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(true);
+  distrust();
   for (SlotId id = 0; id < residents_.slots(); ++id) {
     residents_.slot(id).planned = false;
     residents_.slot(id).release = -1;
@@ -70,10 +70,8 @@ Status Pager::use_begins(UseId use) {
     } else {
       ++counters_.mismatches;
       disturbed_ = true;
-      followed_ = false;
-      proven_ = 0;
-      if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(true);
       strayed_ += 8;
+      followed_ = false;
       if (strayed_ > std::max<std::int64_t>(64, 2 * steps)) drop_plan();
     }
   }
@@ -84,7 +82,7 @@ Status Pager::use_begins(UseId use) {
     const SlotId lacking = std::exchange(stolen_, 0) + std::exchange(missed_, 0);
     if (lacking > 0) {
       reserve_ += lacking;
-      known_.remember(reserve_, false);
+      known_.remember(reserve_);
       PENSTOCK_TRY(plan_or_drop());
     }
     disturbed_ = false;
@@ -93,20 +91,35 @@ Status Pager::use_begins(UseId use) {
   return learn(use);
 }
 
-void Pager::iteration_ends() {
-  proven_ = followed_ ? proven_ + 1 : 0;
-  followed_ = true;
-  if (proven_ == kProof) known_.remember(reserve_, true);
-  if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(proven_ < kProof);
+void Pager::distrust() {
+  followed_ = false;
+  if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(true);
 }
 
-// The work to come may reach what was not named.  It is not given before nothing is left that it
-// could read by mistake.
-Status Pager::doubt() {
-  followed_ = false;
-  proven_ = 0;
-  if (options_.evicted != Evicted::kProven || residents_.unmaps_evicted()) return {};
-  residents_.unmap_evicted(true);
+bool Pager::trusts(std::uint64_t function) {
+  if (function == 0 || options_.evicted != Evicted::kProven) return true;
+  Trial& trial = functions_[function];
+  if (trial.passes < kProof && trial.pass != pass_ && residents_.unmaps_evicted()) {
+    trial.pass = pass_;
+    ++trial.passes;
+  }
+  return trial.passes >= kProof;
+}
+
+void Pager::iteration_ends() {
+  ++pass_;
+  if (options_.evicted == Evicted::kProven && followed_) residents_.unmap_evicted(false);
+  followed_ = true;
+}
+
+// The work to come may reach what was not named, or its kernel is new.  It is not given before
+// nothing is left that it could read by mistake.
+Status Pager::doubt(bool opaque, std::uint64_t function) {
+  if (trusts(function) && !opaque) return {};
+  const bool mapped = options_.evicted == Evicted::kProven && !residents_.unmaps_evicted();
+  distrust();
+  if (!mapped) return {};
+  (void)trusts(function);  // it runs while they are unmapped now
   return residents_.unmap_stale(true);
 }
 
@@ -142,7 +155,6 @@ Status Pager::recognise() {
   auto known = known_.followed(period_.last(most));
   if (!known) return {};
   PENSTOCK_TRY(adopt_order(std::move(known->order), known->reserve));
-  if (cursor_.planned() && known->proven) proven_ = kProof - 1;  // one more round will do
   followed_ = true;
   return {};
 }

@@ -176,11 +176,12 @@ std::size_t Pager::group_of(driver::Stream stream) {
   return groups_.size() - 1;
 }
 
-Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bool opaque) {
+Status Pager::announce(driver::Stream stream, std::span<const Touch> touches, bool opaque,
+                       std::uint64_t function) {
   auto giving = alone();
   const std::lock_guard lock(mutex_);
   ++announced_;
-  if (opaque) PENSTOCK_TRY(doubt());
+  PENSTOCK_TRY(doubt(opaque, function));
   pages_touched(touches, touched_);
   const std::size_t index = group_of(stream);
   groups_[index].last = announced_;

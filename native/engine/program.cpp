@@ -160,7 +160,7 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
                               recorded);
     }
   }
-  return pager_->announce(stream, touches, opaque);
+  return pager_->announce(stream, touches, opaque, function);
 }
 
 void Program::hold(Addr at, Bytes bytes, std::span<const Addr> addresses) {

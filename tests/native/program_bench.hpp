@@ -75,6 +75,7 @@ class Bench {
   driver::HostDriver& device() { return *device_; }
   engine::Program& program() { return *program_; }
   driver::Stream stream(std::size_t i) { return streams_[i % streams_.size()]; }
+  std::uint64_t kernel = 1;  // which one work() launches
   [[nodiscard]] int started() const { return started_; }
   [[nodiscard]] std::int64_t wrong() const { return *wrong_; }
 
@@ -96,7 +97,7 @@ class Bench {
       for (const Tensor* tensor : reads) touched.push_back({tensor->address + 4, 0, true});
       for (const Tensor* tensor : writes) touched.push_back({tensor->address, 0, true});
       touched.push_back({12345, 0, true});  // a number that is no address
-      PENSTOCK_REQUIRE_OK(program_->announce(stream, touched));
+      PENSTOCK_REQUIRE_OK(program_->announce(stream, touched, false, kernel));
     }
     std::vector<Tensor> in;
     std::vector<Tensor> out;

@@ -65,13 +65,12 @@ TEST_CASE("known orders: the same cycle is kept once, and the least recently fol
   known.add(order);
   known.add(turned);
   CHECK(known.size() == 1);
-  known.remember(5, true);
-  known.remember(3, false);
+  known.remember(5);
+  known.remember(3);
   known.add(order);  // what is known of it stays
   const auto again = known.followed(before(order, 20, KnownOrders::kTelling));
   REQUIRE(again.has_value());
   CHECK(again->reserve == 5);
-  CHECK(again->proven);
   known.add({});
   CHECK(known.size() == 1);
   for (int i = 1; i <= 7; ++i) known.add(count(1000 * i, 30));

@@ -219,11 +219,34 @@ TEST_CASE(
       bench.program().given(bench.stream(0));
       CHECK(bench.device().live().mappings <= slots);
     }
-    SUBCASE("another order") {
+    SUBCASE("another order, by the same kernels") {
       network.weights = {network.weights[8], network.weights[7], network.weights[6],
-                         network.weights[5]};  // no end of an iteration among them
+                         network.weights[5]};
+      forward();
+      CHECK(counters().mismatches > later.mismatches);
+      CHECK(counters().unmap_calls == later.unmap_calls);
+    }
+    SUBCASE("a kernel that is new") {
+      bench.kernel = 2;
+      bench.work(bench.stream(0), {}, {}, 0);
+      CHECK(bench.device().live().mappings <= slots);
       forward();
       CHECK(counters().unmap_calls > later.unmap_calls);
+      for (int i = 0; i < 6; ++i) forward();
+      const auto trusted = counters();
+      forward();
+      CHECK(counters().unmap_calls == trusted.unmap_calls);
+      CHECK(counters().bytes_in > trusted.bytes_in);
+    }
+    SUBCASE("a kernel that is new and runs once in a while") {
+      for (int round = 0; round < 9; ++round) {  // four, and for their order to be learned
+        bench.kernel = 2;
+        bench.work(bench.stream(0), {}, {}, 0);
+        if (round == 0) CHECK(bench.device().live().mappings <= slots);
+        if (round == 8) CHECK(bench.device().live().mappings > slots);
+        bench.kernel = 1;
+        for (int i = 0; i < 4; ++i) forward();
+      }
     }
     bench.close();
     CHECK(bench.wrong() == 0);

@@ -53,11 +53,10 @@ std::optional<KnownOrders::Known> KnownOrders::followed(std::span<const Use> las
   return std::nullopt;
 }
 
-void KnownOrders::remember(std::int32_t reserve, bool proven) {
+void KnownOrders::remember(std::int32_t reserve) {
   if (orders_.empty()) return;
   Known& known = orders_.back();
   known.reserve = std::max(known.reserve, reserve);
-  known.proven = known.proven || proven;
 }
 
 }  // namespace penstock::policy::learning

@@ -21,7 +21,6 @@ class KnownOrders {
   struct Known {
     std::vector<Use> order;
     std::int32_t reserve = 0;  // slots that it took beside those of its plan
-    bool proven = false;       // it was followed for long enough to be trusted
   };
 
   // One round of an order, begun anywhere.  The least recently followed goes when there are many.
@@ -30,7 +29,7 @@ class KnownOrders {
   // Nothing if there are fewer than kTelling of them, or no order has them.
   std::optional<Known> followed(std::span<const Use> last);
   // Of the order that was added or followed last: kept for when it comes back.
-  void remember(std::int32_t reserve, bool proven);
+  void remember(std::int32_t reserve);
   [[nodiscard]] std::size_t size() const { return orders_.size(); }
 
  private:

@@ -200,8 +200,8 @@ class Settings:
         details="normal leaves it mapped until that must change, which makes a steady iteration "
         "free of mapping calls. strict unmaps it as soon as its last use is over, so that a "
         "kernel that reads a block it did not declare faults instead of reading other data. Under "
-        "penstock run normal unmaps so until the program has gone by its plan for four "
-        "iterations, fast never does, and strict maps the page's copy on the host there: what "
+        "penstock run normal unmaps so until the program goes by its plan, with kernels that have "
+        "each run in four such iterations, fast never does, and strict maps the page's copy on the host there: what "
         "reaches it unseen is slow, and right.",
     )
     record: str = _option(
