@@ -201,8 +201,8 @@ class Settings:
         "free of mapping calls. strict unmaps it as soon as its last use is over, so that a "
         "kernel that reads a block it did not declare faults instead of reading other data. Under "
         "penstock run normal unmaps so until the program goes by its plan, with kernels that have "
-        "each run in four such iterations, fast never does, and strict maps the page's copy on the host there: what "
-        "reaches it unseen is slow, and right.",
+        "each run in four such iterations, fast never does, and strict maps the page's copy on "
+        "the host there: what reaches it unseen is slow, and right.",
     )
     record: str = _option(
         "",

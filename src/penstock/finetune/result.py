@@ -37,8 +37,8 @@ def document(
     """
     history = loop.history
     counters = loop.engine.stats()
-    # Of the pager's own profile: compute without stalls, and the least that has to be copied.  The
-    # first step that it times is one in which everything is made: it took 37 s where others took 1.5.
+    # Of the pager's own profile: compute without stalls, and the least that has to be copied.  In
+    # the first step that it times everything is made: it took 37 s where others took 1.5.
     ideal = counters.get("ideal_ms") if counters.get("profiled_iterations", 0) > 1 else None
     memory = max(ranks, key=lambda each: each.reserved)
     return {
