@@ -75,7 +75,8 @@ void Program::allocated(Addr address, Bytes bytes) {
   const bool wider = address < lowest_ || address + bytes > highest_;
   {
     const std::lock_guard lock(blocks_mutex_);
-    blocks_.insert(address, address + bytes, {address, bytes, ++next_block_, announced_, 0});
+    blocks_.insert(
+        {.address = address, .bytes = bytes, .id = ++next_block_, .touched = announced_});
     if (options_.recorder != nullptr) options_.recorder->allocated(next_block_, bytes);
     // Before there is paging nobody asks; start() counts what there is then.
     if (pager_->paging()) pager_->occupy(address, bytes, 1);
@@ -118,6 +119,7 @@ void Program::touch(Block& block, const TouchedAddress& how, std::vector<Touch>&
   block.touched = announced_;
   const bool settled = block.returns >= kSettled;
   if (how.bytes == 0) {
+    if (how.written) block.whole = announced_;
     touches.push_back({block.address, block.bytes, how.written, settled});
   } else {  // a copy may reach over several blocks of one range
     touches.push_back({how.address, how.bytes, how.written, settled});
@@ -138,6 +140,7 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
     for (const TouchedAddress& each : touched) {
       Block* block = blocks_.find(each.address);
       if (block == nullptr) continue;  // a number that looks like an address
+      if (block->whole == announced_) continue;
       touch(*block, each, touches);
       ids.push_back(block->id);
       if (!block->table || (kind != WorkKind::kKernel && kind != WorkKind::kGraph)) continue;

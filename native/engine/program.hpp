@@ -14,8 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/interval_map.hpp"
 #include "engine/allocator.hpp"
+#include "engine/block_table.hpp"
 #include "engine/paged_memory.hpp"
 #include "engine/pager.hpp"
 #include "engine/work_recorder.hpp"
@@ -59,6 +59,7 @@ class Program : private BlockObserver {
     Bytes bytes = 0;
     std::uint64_t id = 0;       // never used again
     std::uint64_t touched = 0;  // the piece of work that last did
+    std::uint64_t whole = 0;    // the one that last did so wholly, and may have written it
     std::uint32_t returns = 0;  // how often that came after a pause
     bool table = false;         // it holds addresses
   };
@@ -101,7 +102,7 @@ class Program : private BlockObserver {
   void touch(Block& block, const TouchedAddress& how, std::vector<Touch>& touches);
 
   std::mutex blocks_mutex_;
-  IntervalMap<Block> blocks_;
+  BlockTable<Block> blocks_;
   std::unordered_map<std::uint64_t, std::vector<Table>> tables_;  // by the id of their block
   std::uint64_t next_block_ = 0;
   std::uint64_t announced_ = 0;
