@@ -150,8 +150,8 @@ class Pager {
   Status wait_for(const std::vector<Mark>& arrivals, UseId use, driver::Stream stream);
   Status issue_loads();
   [[nodiscard]] bool in_the_way(const PlanCursor::Next& load);
-  Status make_plan();
-  Status adopt(policy::Plan plan);
+  Status make_plan(std::int64_t begun = 0);  // of its first iteration, steps that are over
+  Status adopt(policy::Plan plan, std::int64_t begun);
   void relabel(policy::Plan& plan);
   void pages_touched(std::span<const Touch> touches, std::vector<PageId>& pages);
   std::size_t group_of(driver::Stream stream);
@@ -165,8 +165,8 @@ class Pager {
   void forget_uses();
   Status use_begins(UseId use);
   Status learn(UseId use);
-  Status adopt_order(std::vector<UseId> order, SlotId reserve = 0);
-  Status plan_or_drop();
+  Status adopt_order(std::vector<UseId> order, SlotId reserve = 0, std::size_t next = 0);
+  Status plan_or_drop(std::int64_t begun = 0);
   void drop_plan();
   void iteration_ends();
   void distrust();  // evicted pages are unmapped from here on

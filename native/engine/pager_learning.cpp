@@ -154,7 +154,7 @@ Status Pager::recognise() {
   if (period_.size() < most) return {};
   auto known = known_.followed(period_.last(most));
   if (!known) return {};
-  PENSTOCK_TRY(adopt_order(std::move(known->order), known->reserve));
+  PENSTOCK_TRY(adopt_order(std::move(known->order), known->reserve, known->next));
   followed_ = true;
   return {};
 }
@@ -193,7 +193,7 @@ SlotId Pager::others_within(std::size_t uses) const {
   return count;
 }
 
-Status Pager::adopt_order(std::vector<UseId> order, SlotId reserve) {
+Status Pager::adopt_order(std::vector<UseId> order, SlotId reserve, std::size_t next) {
   policy::Sequence sequence;
   sequence.page_bytes.reserve(static_cast<std::size_t>(table_.pages()));
   for (PageId id = 0; id < table_.pages(); ++id) {
@@ -208,13 +208,13 @@ Status Pager::adopt_order(std::vector<UseId> order, SlotId reserve) {
   sequence_ = std::move(sequence);
   known_.add(order);
   cursor_.adopt({}, std::move(order), sequence_);
-  return plan_or_drop();
+  return plan_or_drop(static_cast<std::int64_t>(next));
 }
 
 // Too little room for any plan: as it comes, then.
-Status Pager::plan_or_drop() {
+Status Pager::plan_or_drop(std::int64_t begun) {
   Status status(Code::kOutOfMemory, {});
-  if (reserve_ < residents_.slots()) status = make_plan();
+  if (reserve_ < residents_.slots()) status = make_plan(begun);
   if (status.code() != Code::kOutOfMemory) return status;
   drop_plan();
   next_try_ = period_.fed() + 1024;

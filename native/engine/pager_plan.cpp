@@ -8,14 +8,14 @@
 
 namespace penstock::engine {
 
-Status Pager::make_plan() {
+Status Pager::make_plan(std::int64_t begun) {
   policy::ScheduleOptions options;
   options.slots = residents_.slots() - reserve_;
   options.look_ahead =
       static_cast<std::int32_t>(divide_up(options_.look_ahead_bytes, pool_.chunk_bytes()));
   PENSTOCK_ASSIGN(policy::Plan plan, policy::schedule(sequence_, options));
   ++counters_.plans;
-  return adopt(std::move(plan));
+  return adopt(std::move(plan), begun);
 }
 
 // The plan's slot numbers are names: give each the slot that already holds one of its pages, so
@@ -67,11 +67,11 @@ void Pager::relabel(policy::Plan& plan) {
   for (const policy::Load& load : plan.loads) residents_.slot(load.slot).planned = true;
 }
 
-Status Pager::adopt(policy::Plan plan) {
+Status Pager::adopt(policy::Plan plan, std::int64_t begun) {
   relabel(plan);
   for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).release = -1;
   std::vector<UseId> order = cursor_.order();
-  cursor_.adopt(std::move(plan), std::move(order), sequence_);
+  cursor_.adopt(std::move(plan), std::move(order), sequence_, begun);
   // Bring in what is to stay, and what the end of an iteration would have brought in for this one,
   // unless something in use is in its place: then its next use will.
   struct Stay {
@@ -84,7 +84,9 @@ Status Pager::adopt(policy::Plan plan) {
     stays.push_back({kept.page, kept.slot, kForEver});
   }
   for (const policy::Load& load : cursor_.plan().loads) {
-    if (load.last < load.first) stays.push_back({load.page, load.slot, load.last});
+    if (load.last < load.first && load.last >= begun) {
+      stays.push_back({load.page, load.slot, load.last});
+    }
   }
   std::sort(stays.begin(), stays.end(),
             [](const Stay& a, const Stay& b) { return a.page < b.page; });

@@ -6,10 +6,11 @@
 namespace penstock::engine {
 
 void PlanCursor::adopt(policy::Plan plan, std::vector<UseId> order,
-                       const policy::Sequence& sequence) {
+                       const policy::Sequence& sequence, std::int64_t begun) {
   plan_ = std::move(plan);
   order_ = std::move(order);
-  begun_ = next_load_ = 0;
+  begun_ = begun;
+  next_load_ = 0;
   uses_of_page_.assign(sequence.page_bytes.size(), {});
   home_.assign(sequence.page_bytes.size(), kNoSlot);
   for (std::size_t step = 0; step < sequence.steps.size(); ++step) {

@@ -25,7 +25,9 @@ class PlanCursor {
     std::int64_t last;   // the step that ends its stay
   };
 
-  void adopt(policy::Plan plan, std::vector<UseId> order, const policy::Sequence& sequence);
+  // begun: how many steps of its first iteration are over already.
+  void adopt(policy::Plan plan, std::vector<UseId> order, const policy::Sequence& sequence,
+             std::int64_t begun = 0);
   void drop();
 
   [[nodiscard]] bool planned() const { return !order_.empty(); }

@@ -41,10 +41,10 @@ std::optional<KnownOrders::Known> KnownOrders::followed(std::span<const Use> las
   if (last.size() < kTelling) return std::nullopt;
   last = last.last(kTelling);
   for (std::size_t i = orders_.size(); i-- > 0;) {
-    std::vector<Use>& order = orders_[i].order;
+    const std::vector<Use>& order = orders_[i].order;
     for (std::size_t end = 0; end < order.size(); ++end) {
       if (order[end] != last.back() || !ends_at(order, end, last)) continue;
-      std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(end + 1), order.end());
+      orders_[i].next = (end + 1) % order.size();
       std::rotate(orders_.begin() + static_cast<std::ptrdiff_t>(i),
                   orders_.begin() + static_cast<std::ptrdiff_t>(i + 1), orders_.end());
       return orders_.back();

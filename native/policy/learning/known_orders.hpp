@@ -20,12 +20,14 @@ class KnownOrders {
 
   struct Known {
     std::vector<Use> order;
+    std::size_t next = 0;      // of followed(): where in it the use stands that comes next
     std::int32_t reserve = 0;  // slots that it took beside those of its plan
   };
 
   // One round of an order, begun anywhere.  The least recently followed goes when there are many.
   void add(std::vector<Use> order);
-  // The order that the last uses (the oldest first) are a part of, as it goes on from there.
+  // The order that the last uses (the oldest first) are a part of, begun where it was when it was
+  // added: a plan for it puts pages where they were then.
   // Nothing if there are fewer than kTelling of them, or no order has them.
   std::optional<Known> followed(std::span<const Use> last);
   // Of the order that was added or followed last: kept for when it comes back.
