@@ -44,7 +44,10 @@ class NotingDriver:
         return {"max_shared_mem": 232448}
 
     def load_binary(self, *_):
-        return 1, 2, 32, 0, 1024  # module, function, registers, spills, most threads
+        # Module, function, registers, spills, most threads. A kernel with a module asks the driver
+        # once more when it goes, and raises where there is none, which is wherever garbage happens
+        # to be collected. Within a parser Python 3.11 made a SystemError of it, in another test.
+        return None, 2, 32, 0, 1024
 
     def launcher_cls(self, source, metadata):
         def launch(*arguments):
