@@ -288,6 +288,7 @@ def test_a_backward_that_runs_out_of_memory_is_told_so(capsys):
     error = refused(capsys, 4, *TINY, "--gpu-memory", "300KiB")
     assert "the budget of 300 KiB" in error
     assert error.endswith("try: a larger --gpu-memory")
+    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
 
 
 def test_where_nothing_fits_the_message_says_so(capsys):

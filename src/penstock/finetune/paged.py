@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from penstock.runner.device import RunDevice
 from penstock.torch.training import TrainingAttachment, attach_training
 
+from .data import Batch
 from .engine import Engine
 from .request import Request
 
@@ -35,6 +36,15 @@ class Paged(Engine):
             device=self.device.name,
             emulated=self.device.emulated or None,
         )
+
+    def step(self, batch: Batch) -> Tensor:
+        """That of the ordinary loop; modes are left in the order in which they were entered."""
+        try:
+            return super().step(batch)
+        except BaseException:
+            if self._attachment is not None:
+                self._attachment.leave_watch()
+            raise
 
     def alive(self) -> list[Tensor]:
         """What the pager serves is not torch's: buffers alone, and what stays outside."""

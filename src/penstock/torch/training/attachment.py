@@ -348,8 +348,13 @@ class TrainingAttachment(Attachment):
 
         What it has updated by then stays updated.
         """
+        self.leave_watch()
         self.drop_gradients()
         self._stepper.after_step()
+
+    def leave_watch(self) -> None:
+        """Within a step that failed: no mode of ours stays on top of the caller's."""
+        self.hooks.leave_watch()
 
     @property
     def grad_norm(self) -> torch.Tensor | None:

@@ -281,6 +281,10 @@ class TrainingUses:
             self.close_backward(self._open[-1], surely=True)
         self._stack.clear()
 
+    def leave_watch(self) -> None:
+        """After a step that failed: the mode that watches operators is left, until the next one."""
+        self._pause_watch()
+
     def _pause_watch(self) -> bool:
         """Leave the watching mode; not possible while another was entered after it."""
         if self._watch is not None and self._watching_now:
