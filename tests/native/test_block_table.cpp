@@ -16,6 +16,7 @@ struct Piece {
 
 TEST_CASE("block table: a lookup that is remembered ends with its block") {
   BlockTable<Piece> table;
+  CHECK(table.find(0) == nullptr);
   table.insert({1000, 100, 1});
   table.insert({1100, 50, 2});
   CHECK(table.find(999) == nullptr);
