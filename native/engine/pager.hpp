@@ -35,7 +35,7 @@ inline constexpr std::uint32_t kCopyStreams = 2;
 enum class Evicted {
   kMapped,    // it stays as it is: nothing needs mapping when the page comes back to its place
   kUnmapped,  // unmapped as soon as its last use is over: a use that was not declared faults
-  kProven,    // unmapped until the program has gone by its plan for a while
+  kProven,    // unmapped until the program goes by its plan with kernels that were tried
   kOnHost     // it leads to the page's copy on the host: undeclared uses are slow, and right
 };
 

@@ -103,7 +103,7 @@ static void touch_packed(penstock_call* call, const CUmemDecompressParams* piece
 
 /* Tables of pointers (of grouped products, of kernels over lists of tensors) come from the host,
  * often with other numbers behind them: FSDP2 sends the gradients' addresses and then an index for
- * every 2 KiB of them, 0.6 MB for a layer of 80 MB.  Of a copy that is larger than a piece only
+ * every 2 KiB of them, 0.6 MB for GPT-2 of 1B.  Of a copy that is larger than a piece only
  * those pieces are read whole whose samples are small numbers or addresses, as a rule; data, which
  * fills all the bits of its words, costs a look for every 16 KiB. */
 enum { kWord = sizeof(uint64_t), kPiece = 256 << 10, kSamples = 16, kAddressBits = 48 };
