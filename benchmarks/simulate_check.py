@@ -5,6 +5,7 @@
 
 The program runs once with all the memory there is, recorded; then under budgets of what it needs,
 divided. Each of these is simulated from the one recording, at the link's speed as measured here.
+Steps follow each other at once: what a program does on the host in between is in its recording too.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def main() -> int:
     args = parser.parse_args()
     speed = link_speed()
     program = [sys.executable, str(PROGRAM), "--model", args.model, "--steps", str(args.steps)]
+    program.append("--no-digests")
     document: dict[str, Any] = {
         "title": "penstock simulate beside the runs that it is about",
         "where": provenance(),

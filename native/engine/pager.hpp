@@ -168,7 +168,7 @@ class Pager {
   Status adopt_order(std::vector<UseId> order, SlotId reserve = 0, std::size_t next = 0);
   Status plan_or_drop(std::int64_t begun = 0);
   void drop_plan();
-  void iteration_ends();
+  void count_pass(std::int64_t uses);
   void distrust();  // evicted pages are unmapped from here on
   [[nodiscard]] bool trusts(std::uint64_t function);
   Status doubt(bool opaque, std::uint64_t function);
@@ -209,20 +209,21 @@ class Pager {
   policy::learning::Period period_;
   policy::learning::KnownOrders known_;
   std::map<std::vector<PageId>, UseId> interned_;
-  std::size_t next_try_ = 0;  // of a period that was found and not worth a plan
-  std::int64_t strayed_ = 0;  // how far the program has left the plan
-  SlotId reserve_ = 0;        // slots that the plan leaves to pages it does not know
-  SlotId stolen_ = 0;         // how many it should have left beyond that
-  SlotId missed_ = 0;         // such pages that had left when they were needed again
-  SlotId hot_ = 0;            // pages that join group after group
-  bool followed_ = false;     // this iteration went by the plan so far, all of it trusted
-  // How many iterations a kernel has been in while evicted pages were unmapped.
+  std::size_t next_try_ = 0;   // of a period that was found and not worth a plan
+  std::int64_t strayed_ = 0;   // how far the program has left the plan
+  SlotId reserve_ = 0;         // slots that the plan leaves to pages it does not know
+  SlotId stolen_ = 0;          // how many it should have left beyond that
+  SlotId missed_ = 0;          // such pages that had left when they were needed again
+  SlotId hot_ = 0;             // pages that join group after group
+  std::int64_t followed_ = 0;  // uses by the plan, of trusted work alone, up to now
+  // How many passes a kernel has been in while evicted pages were unmapped.
   struct Trial {
     std::uint64_t pass = 0;  // the last of them
     int passes = 0;
   };
   std::unordered_map<std::uint64_t, Trial> functions_;
   std::uint64_t pass_ = 1;
+  std::int64_t of_pass_ = 0;                       // uses since it began
   std::vector<PageId> touched_, fresh_, planned_;  // kept for their capacity
   std::map<Bytes, std::vector<Addr>> closed_heaps_;
 };

@@ -10,11 +10,12 @@ namespace penstock::engine {
 
 namespace {
 
-// A kernel is trusted when it has run in so many iterations while evicted pages were unmapped: what
-// it reaches unseen would have faulted in those.  After an iteration by the plan, of trusted
-// kernels alone and seen whole, evicted pages are left mapped, until a kernel comes that is not
-// trusted.
+// A kernel is trusted when it has run in so many passes while evicted pages were unmapped: what it
+// reaches unseen would have faulted in those.  After a pass by the plan, of trusted kernels alone
+// and seen whole, evicted pages are left mapped, until a kernel comes that is not trusted.  A pass
+// is an iteration, or so many uses of one that is longer (the prompt and all tokens of a text).
 constexpr int kProof = 4;
+constexpr std::int64_t kPass = 256;
 // A page that joins group after group, kNear uses apart at most, says nothing of where the program
 // stands (a workspace, biases), until it has stayed away for kFar.  Pages of so few uses in turn
 // that they are all like that are told by their number: more than a share of the slots.
@@ -67,13 +68,15 @@ Status Pager::use_begins(UseId use) {
   if (cursor_.planned()) {
     if (cursor_.begin(use)) {
       strayed_ = std::max<std::int64_t>(0, strayed_ - 1);
+      ++followed_;
     } else {
       ++counters_.mismatches;
       disturbed_ = true;
       strayed_ += 8;
-      followed_ = false;
+      followed_ = 0;
       if (strayed_ > std::max<std::int64_t>(64, 2 * steps)) drop_plan();
     }
+    count_pass(std::min(steps, kPass));
   }
   if (cursor_.planned() && cursor_.begun() % steps == 0) {
     ++counters_.iterations;
@@ -86,13 +89,12 @@ Status Pager::use_begins(UseId use) {
       PENSTOCK_TRY(plan_or_drop());
     }
     disturbed_ = false;
-    iteration_ends();
   }
   return learn(use);
 }
 
 void Pager::distrust() {
-  followed_ = false;
+  followed_ = 0;
   if (options_.evicted == Evicted::kProven) residents_.unmap_evicted(true);
 }
 
@@ -106,10 +108,12 @@ bool Pager::trusts(std::uint64_t function) {
   return trial.passes >= kProof;
 }
 
-void Pager::iteration_ends() {
-  ++pass_;
-  if (options_.evicted == Evicted::kProven && followed_) residents_.unmap_evicted(false);
-  followed_ = true;
+void Pager::count_pass(std::int64_t uses) {
+  if (++of_pass_ >= uses) {
+    of_pass_ = 0;
+    ++pass_;
+  }
+  if (options_.evicted == Evicted::kProven && followed_ >= uses) residents_.unmap_evicted(false);
 }
 
 // The work to come may reach what was not named, or its kernel is new.  It is not given before
@@ -154,9 +158,7 @@ Status Pager::recognise() {
   if (period_.size() < most) return {};
   auto known = known_.followed(period_.last(most));
   if (!known) return {};
-  PENSTOCK_TRY(adopt_order(std::move(known->order), known->reserve, known->next));
-  followed_ = true;
-  return {};
+  return adopt_order(std::move(known->order), known->reserve, known->next);
 }
 
 Status Pager::learn(UseId use) {
@@ -174,9 +176,10 @@ Status Pager::learn(UseId use) {
     std::sort(pages.begin(), pages.end());
     pages.erase(std::unique(pages.begin(), pages.end()), pages.end());
     if (static_cast<SlotId>(pages.size()) + others_within(period) <= residents_.slots()) continue;
+    if (known_.covers(order)) continue;
     return adopt_order(std::move(order));
   }
-  // It all fits, as far as can be seen: look again in a while.
+  // It all fits, or is known, as far as can be seen: look again in a while.
   next_try_ = period_.fed() + 1 + period_.holding().back() / 4;
   return {};
 }

@@ -10,7 +10,7 @@
 static void describe(penstock_call* call, penstock_interposer* engine, CUfunction function,
                      CUstream stream, void** parameters, void** extra) {
   penstock_work_on(call, engine, PENSTOCK_WORK_KERNEL, stream);
-  call->work.function = (uint64_t)(uintptr_t)function;
+  call->work.function = penstock_kernel_identity(function);
   if (!penstock_gather(&call->touches, engine, function, parameters, extra)) call->work.opaque = 1;
 }
 
@@ -75,7 +75,7 @@ CUresult penstock_on_cuLaunchCooperativeKernelMultiDevice(penstock_hook* self,
 static void describe_old(penstock_call* call, penstock_interposer* engine, CUfunction function,
                          CUstream stream) {
   penstock_work_on(call, engine, PENSTOCK_WORK_KERNEL, stream);
-  call->work.function = (uint64_t)(uintptr_t)function;
+  call->work.function = penstock_kernel_identity(function);
   call->work.opaque = 1;
 }
 

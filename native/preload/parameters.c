@@ -16,6 +16,7 @@ typedef struct {
 typedef struct {
   bool known;
   uint32_t count;
+  uint64_t identity;
   span spans[];
 } layout;
 
@@ -70,6 +71,35 @@ static span words_of(uint32_t parameter, place where) {
   return (span){parameter, (uint32_t)first, (uint32_t)words};
 }
 
+static uint64_t mix(uint64_t hash, const void* bytes, size_t count) { /* FNV-1a */
+  for (const unsigned char* at = bytes; count != 0; --count) {
+    hash = (hash ^ *at++) * UINT64_C(0x100000001B3);
+  }
+  return hash;
+}
+
+/* A kernel is its name and its parameters.  Handles say less: cuDNN compiles attention anew for
+ * every length of a text, and a handle may come again for another kernel once code was unloaded. */
+static uint64_t identity_of(CUfunction function, const span* spans, uint32_t count) {
+  uint64_t hash = UINT64_C(0xCBF29CE484222325);
+  const char* name = NULL;
+  if ((penstock_driver.cuFuncGetName == NULL ||
+       penstock_driver.cuFuncGetName(&name, function) != CUDA_SUCCESS) &&
+      (penstock_driver.cuKernelGetName == NULL ||
+       penstock_driver.cuKernelGetName(&name, (CUkernel)function) != CUDA_SUCCESS)) {
+    name = NULL;
+  }
+  if (name != NULL) {
+    hash = mix(hash, name, strlen(name));
+    hash = mix(hash, spans, count * sizeof(span));
+  } else {
+    const uint64_t now = atomic_load(&generation);
+    hash = mix(hash, &function, sizeof(function));
+    hash = mix(hash, &now, sizeof(now));
+  }
+  return hash | 1; /* 0 is no kernel */
+}
+
 /* The runtime passes a CUkernel where a CUfunction is declared, so both are asked.  The driver ends
  * the list with INVALID_VALUE, which is also what a kernel without parameters gives at once. */
 static layout* ask(CUfunction function) {
@@ -95,12 +125,14 @@ static layout* ask(CUfunction function) {
   made->known = result == CUDA_ERROR_INVALID_VALUE ||
                 (parameters == 0 && as_function == CUDA_ERROR_INVALID_VALUE);
   made->count = count;
+  made->identity = identity_of(function, found, count);
   memcpy(made->spans, found, count * sizeof(span));
   return made;
 }
 
 static bool same(const layout* left, const layout* right) {
   return left != NULL && left->known == right->known && left->count == right->count &&
+         left->identity == right->identity &&
          memcmp(left->spans, right->spans, left->count * sizeof(span)) == 0;
 }
 
@@ -164,6 +196,11 @@ static const layout* layout_of(CUfunction function) {
     }
   }
   return learn(function);
+}
+
+uint64_t penstock_kernel_identity(CUfunction function) {
+  const layout* const known = layout_of(function);
+  return known != NULL ? known->identity : (uint64_t)(uintptr_t)function;
 }
 
 void penstock_forget_kernels(void) { atomic_fetch_add(&generation, 1); }

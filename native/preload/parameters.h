@@ -16,6 +16,9 @@
 /* Adds the addresses found; false where the driver does not describe the kernel. */
 bool penstock_gather(penstock_touches* touches, penstock_interposer* engine, CUfunction function,
                      void** parameters, void** extra);
+/* The same for kernels of one name and one layout of parameters, whatever their handles; never 0.
+ * Where the driver does not tell names (before CUDA 12.3): by handle, until code is unloaded. */
+uint64_t penstock_kernel_identity(CUfunction function);
 /* Adds the addresses found in `bytes` of packed memory. */
 void penstock_scan(penstock_touches* touches, penstock_interposer* engine, const void* memory,
                    size_t bytes);

@@ -58,6 +58,29 @@ TEST_CASE("known orders: too few uses, or others, tell nothing") {
   CHECK(!KnownOrders().followed(before(order, 20, KnownOrders::kTelling)).has_value());
 }
 
+TEST_CASE("known orders: rounds of one that is known, and little else, are no order of their own") {
+  KnownOrders known;
+  const Uses token = count(0, 40);
+  known.add(token);
+  const auto text = [&](int tokens, int prompt) {
+    Uses all = count(1000, prompt);
+    for (int i = 0; i < tokens; ++i) all.insert(all.end(), token.begin(), token.end());
+    return all;
+  };
+  CHECK(known.covers(text(16, 40)));
+  CHECK(known.covers(text(7, 40)));
+  CHECK(!known.covers(text(6, 40)));  // every seventh use is another
+  CHECK(!known.covers(text(3, 0)));   // not four rounds
+  CHECK(!known.covers(text(0, 400)));
+  CHECK(!KnownOrders().covers(text(16, 40)));
+  Uses begun = text(16, 40);
+  std::rotate(begun.begin(), begun.begin() + 57, begun.end());
+  CHECK(known.covers(begun));
+  Uses others = text(16, 0);  // never kTelling in a row
+  for (std::size_t i = 0; i < others.size(); i += 10) others[i] = 2000;
+  CHECK(!known.covers(others));
+}
+
 TEST_CASE("known orders: the same cycle is kept once, and the least recently followed goes") {
   KnownOrders known;
   const Uses order = count(0, 40);

@@ -253,6 +253,31 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("program: texts of a prompt and many tokens each leave evicted pages mapped") {
+  Bench bench({});
+  Network network(bench, 23, 2 * kGranule + 8192);
+  const std::vector<Tensor> all = network.weights;
+  const auto text = [&] {
+    std::reverse(network.weights.begin(), network.weights.begin() + 8);
+    network.forward(bench, kGranule / 2);
+    network.weights = all;
+    for (int i = 0; i < 13; ++i) network.forward(bench, kGranule / 2);
+  };
+  const auto counters = [&] { return bench.program().pager().stats().counters; };
+  for (int i = 0; i < 6; ++i) text();
+  const auto before = counters();
+  for (int i = 0; i < 3; ++i) text();
+  const auto after = counters();
+  const auto loads = [](const engine::Counters& at) {
+    return at.prefetched_pages + at.demanded_pages;
+  };
+  // A text is 17 times all weights.  A plan for all of it has a page elsewhere every time.
+  CHECK(loads(after) - loads(before) > 3 * 17 * 20);
+  CHECK(2 * (after.map_calls - before.map_calls) < loads(after) - loads(before));
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: caches that grow and move at every step do not hide the order of the weights") {
   Bench bench({.budget = 32 * kGranule});
   Network network(bench, 16, 2 * kGranule + 8192);

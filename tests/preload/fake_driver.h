@@ -12,10 +12,13 @@ typedef struct fake_kernel {
   const char* name;
   void (*run)(const unsigned char* parameters);
   int is_kernel_handle; /* cuFuncGetParamInfo does not know it, cuKernelGetParamInfo does */
-  int is_undescribed;   /* neither does */
+  int is_undescribed;   /* neither does, and nobody knows its name */
   int count;
   size_t offsets[8], sizes[8];
 } fake_kernel;
+
+/* A module beside the one that has everything. */
+#define FAKE_OTHER_MODULE ((CUmodule)1)
 
 /* Looked up by dlsym(). */
 typedef uint64_t (*fake_calls_function)(const char* exported);

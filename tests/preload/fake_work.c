@@ -62,6 +62,7 @@ static void nothing(const unsigned char* p) { (void)p; }
 static const fake_kernel kernels[] = {
     {"add", add, 0, 0, 4, {0, 8, 16, 24}, {8, 8, 8, 4}},
     {"add_kernel_handle", add, 1, 0, 4, {0, 8, 16, 24}, {8, 8, 8, 4}},
+    {"add", add, 0, 0, 4, {0, 8, 16, 24}, {8, 8, 8, 4}}, /* of another module */
     {"add_undescribed", add, 0, 1, 4, {0, 8, 16, 24}, {8, 8, 8, 4}},
     {"by_value", by_value, 0, 0, 2, {0, 8}, {4, 32}},
     {"many", many, 0, 0, 1, {0}, {8000}},
@@ -69,9 +70,11 @@ static const fake_kernel kernels[] = {
     {"penstock_selftest", nothing, 0, 0, 0, {0}, {0}},
 };
 
+/* Of several kernels of one name, the last one is in FAKE_OTHER_MODULE, the first one in others. */
 EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-  (void)module;
-  for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); ++i) {
+  const size_t count = sizeof(kernels) / sizeof(kernels[0]);
+  for (size_t n = 0; n < count; ++n) {
+    const size_t i = module == FAKE_OTHER_MODULE ? count - 1 - n : n;
     if (strcmp(kernels[i].name, name) != 0) continue;
     *function = (CUfunction)&kernels[i];
     return 0;
@@ -83,6 +86,19 @@ static CUresult tell(const fake_kernel* kernel, size_t index, size_t* offset, si
   if (index >= (size_t)kernel->count) return CUDA_ERROR_INVALID_VALUE;
   *offset = kernel->offsets[index];
   *bytes = kernel->sizes[index];
+  return 0;
+}
+EXPORT CUresult cuFuncGetName(const char** name, CUfunction function) {
+  const fake_kernel* const kernel = (const fake_kernel*)function;
+  if (kernel->is_undescribed) return CUDA_ERROR_NOT_SUPPORTED;
+  if (kernel->is_kernel_handle) return CUDA_ERROR_INVALID_HANDLE;
+  *name = kernel->name;
+  return 0;
+}
+EXPORT CUresult cuKernelGetName(const char** name, CUkernel function) {
+  const fake_kernel* const kernel = (const fake_kernel*)function;
+  if (!kernel->is_kernel_handle) return CUDA_ERROR_INVALID_HANDLE;
+  *name = kernel->name;
   return 0;
 }
 EXPORT CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset,

@@ -130,12 +130,32 @@ static void launch_packed(session* with, addition* sum) {
   check_sum(with, sum);
 }
 
+static uint64_t identity(session* with, addition* sum, CUfunction function) {
+  CHECK(launch(with, function, with->stream, sum->list, NULL) == 0);
+  const uint64_t told = last_event(with, DOUBLE_BEGIN)->function;
+  check_sum(with, sum);
+  return told;
+}
+
+/* A kernel is told by its name and its parameters, since handles change and come again. */
+static void launch_namesakes(session* with, addition* sum) {
+  CUfunction other = NULL;
+  CHECK(DRIVER(cuModuleGetFunction)(&other, FAKE_OTHER_MODULE, "add") == 0);
+  CHECK(other != kernel_named("add"));
+  const uint64_t add = identity(with, sum, kernel_named("add"));
+  CHECK(add != 0 && identity(with, sum, other) == add);
+  CHECK(identity(with, sum, kernel_named("add_kernel_handle")) != add);
+  CHECK(with->cu.cuModuleUnload(NULL) == 0);
+  CHECK(identity(with, sum, kernel_named("add")) == add);
+}
+
 void parameters_scenario(session* with) {
   addition sum;
   make_addition(with, &sum);
   with->engine->activate(1);
   launch_all_ways(with, &sum, kernel_named("add"));
   launch_all_ways(with, &sum, kernel_named("add_kernel_handle"));
+  launch_namesakes(with, &sum);
   launch_packed(with, &sum);
   launch_struct(with);
   launch_many(with);
@@ -164,6 +184,15 @@ void parameters_scenario(session* with) {
   CHECK(launch(with, kernel_named("add_undescribed"), NULL, sum.list, NULL) != 0);
   event = last_event(with, DOUBLE_BEGIN);
   CHECK(event->opaque && event->count == 0);
+  /* Nor does it name it: then it is the handle, for as long as no code is unloaded. */
+  const uint64_t told = event->function;
+  with->engine->refuse(CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(launch(with, kernel_named("add_undescribed"), NULL, sum.list, NULL) != 0);
+  CHECK(last_event(with, DOUBLE_BEGIN)->function == told);
+  CHECK(with->cu.cuModuleUnload(NULL) == 0);
+  with->engine->refuse(CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(launch(with, kernel_named("add_undescribed"), NULL, sum.list, NULL) != 0);
+  CHECK(last_event(with, DOUBLE_BEGIN)->function != told);
   with->engine->activate(0);
 }
 

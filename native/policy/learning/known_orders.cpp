@@ -17,7 +17,34 @@ bool ends_at(const std::vector<Use>& order, std::size_t end, std::span<const Use
   return true;
 }
 
+// How many uses of `uses` lie in stretches of kTelling or more that go round `order`.
+std::size_t going_round(const std::vector<Use>& order, std::span<const Use> uses) {
+  constexpr std::size_t kTelling = KnownOrders::kTelling;
+  std::size_t found = 0;
+  for (std::size_t i = 0; i + kTelling <= uses.size();) {
+    const auto last = uses.subspan(i, kTelling);
+    std::size_t end = 0;
+    while (end < order.size() && !(order[end] == last.back() && ends_at(order, end, last))) ++end;
+    if (end == order.size()) {
+      ++i;
+      continue;
+    }
+    std::size_t length = kTelling;
+    while (i + length < uses.size() && uses[i + length] == order[++end % order.size()]) ++length;
+    found += length;
+    i += length;
+  }
+  return found;
+}
+
 }  // namespace
+
+bool KnownOrders::covers(std::span<const Use> order) const {
+  return std::any_of(orders_.begin(), orders_.end(), [&](const Known& known) {
+    if (4 * known.order.size() > order.size()) return false;
+    return kOthers * (order.size() - going_round(known.order, order)) <= order.size();
+  });
+}
 
 void KnownOrders::add(std::vector<Use> order) {
   if (order.empty()) return;

@@ -30,12 +30,19 @@ class KnownOrders {
   // added: a plan for it puts pages where they were then.
   // Nothing if there are fewer than kTelling of them, or no order has them.
   std::optional<Known> followed(std::span<const Use> last);
+  // Whether an order is little but rounds of one a quarter as long, or less, that is known: a
+  // prompt and a token for every word of the answer.  A plan for all of it would put a page
+  // elsewhere in every round, which costs more than going from a plan of the rounds to another one
+  // and back.
+  [[nodiscard]] bool covers(std::span<const Use> order) const;
   // Of the order that was added or followed last: kept for when it comes back.
   void remember(std::int32_t reserve);
   [[nodiscard]] std::size_t size() const { return orders_.size(); }
 
  private:
   static constexpr std::size_t kMost = 8;
+  // Of the uses of an order at most one in so many is in none of the rounds.
+  static constexpr std::size_t kOthers = 8;
   std::vector<Known> orders_;  // the most recently followed last
 };
 

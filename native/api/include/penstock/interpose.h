@@ -62,11 +62,10 @@ typedef struct {
 typedef struct {
   uint64_t struct_size;
   int32_t kind;
-  int32_t opaque; /* it may touch addresses that were not seen */
-  uint64_t
-      function;    /* of a kernel, or the executable graph: the same handle, the same code; or 0 */
-  void* context;   /* CUcontext, current at the call */
-  uint64_t stream; /* CUstream; the default streams as 1 (legacy) and 2 (per thread) */
+  int32_t opaque;    /* it may touch addresses that were not seen */
+  uint64_t function; /* which kernel: its name and parameters, as a number; or a graph; or 0 */
+  void* context;     /* CUcontext, current at the call */
+  uint64_t stream;   /* CUstream; the default streams as 1 (legacy) and 2 (per thread) */
   const penstock_touch* touches; /* in the order of the parameters; may repeat */
   uint32_t count;
   uint32_t captured; /* recorded into a graph, not run: no paging, nothing may be synchronised */
