@@ -215,7 +215,7 @@ class Pager {
   SlotId stolen_ = 0;          // how many it should have left beyond that
   SlotId missed_ = 0;          // such pages that had left when they were needed again
   SlotId hot_ = 0;             // pages that join group after group
-  std::int64_t followed_ = 0;  // uses by the plan, of trusted work alone, up to now
+  std::int64_t followed_ = 0;  // uses not against the plan, of trusted work alone, up to now
   // How many passes a kernel has been in while evicted pages were unmapped.
   struct Trial {
     std::uint64_t pass = 0;  // the last of them

@@ -11,9 +11,10 @@ namespace penstock::engine {
 namespace {
 
 // A kernel is trusted when it has run in so many passes while evicted pages were unmapped: what it
-// reaches unseen would have faulted in those.  After a pass by the plan, of trusted kernels alone
-// and seen whole, evicted pages are left mapped, until a kernel comes that is not trusted.  A pass
-// is an iteration, or so many uses of one that is longer (the prompt and all tokens of a text).
+// reaches unseen would have faulted in those.  After a pass without a use against the plan, of
+// trusted kernels alone and seen whole, evicted pages are left mapped, until a kernel comes that is
+// not trusted.  A pass is an iteration, or so many uses of one that is longer (the prompt and all
+// tokens of a text), or where there is no plan.
 constexpr int kProof = 4;
 constexpr std::int64_t kPass = 256;
 // A page that joins group after group, kNear uses apart at most, says nothing of where the program
@@ -26,6 +27,10 @@ constexpr SlotId kShareOfHot = 8;
 // Nor does one of small blocks that come and go; which of them it holds is chance.
 constexpr std::int32_t kManyBlocks = 6;
 constexpr std::uint64_t kCalm = 512;
+// At most such a share of the slots is left to pages that the plan does not know.  Where those are
+// more (all gradients of a training step), room is lacking either way: a slot saves a load or two
+// an iteration on both sides, and what is planned comes ahead of its use.
+constexpr SlotId kShareOfOthers = 2;
 // A plan is left for another that is known after two uses against it.
 constexpr std::int64_t kLost = 16;
 // A program of more uses than this is learned anew: 20 MB of them, and no iteration has so many.
@@ -65,10 +70,10 @@ void Pager::drop_plan() {
 
 Status Pager::use_begins(UseId use) {
   const auto steps = static_cast<std::int64_t>(cursor_.order().size());
+  ++followed_;
   if (cursor_.planned()) {
     if (cursor_.begin(use)) {
       strayed_ = std::max<std::int64_t>(0, strayed_ - 1);
-      ++followed_;
     } else {
       ++counters_.mismatches;
       disturbed_ = true;
@@ -76,15 +81,18 @@ Status Pager::use_begins(UseId use) {
       followed_ = 0;
       if (strayed_ > std::max<std::int64_t>(64, 2 * steps)) drop_plan();
     }
-    count_pass(std::min(steps, kPass));
   }
+  count_pass(cursor_.planned() ? std::min(steps, kPass) : kPass);
   if (cursor_.planned() && cursor_.begun() % steps == 0) {
     ++counters_.iterations;
     before_ = at_boundary_;
     at_boundary_ = counters_;
-    const SlotId lacking = std::exchange(stolen_, 0) + std::exchange(missed_, 0);
-    if (lacking > 0) {
-      reserve_ += lacking;
+    // A page that found no slot left early is missed as well, later.
+    const SlotId lacking = std::max(std::exchange(stolen_, 0), std::exchange(missed_, 0));
+    const SlotId wanted = std::min(reserve_ + lacking, residents_.slots() / kShareOfOthers);
+    // On the way from one phase to another, pages are missed whatever is left to them.
+    if (wanted > reserve_ && counters_.mismatches == before_.mismatches) {
+      reserve_ = wanted;
       known_.remember(reserve_);
       PENSTOCK_TRY(plan_or_drop());
     }

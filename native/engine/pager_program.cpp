@@ -361,7 +361,7 @@ Status Pager::demand_other(PageId page) {
   SlotId slot = choose_other_slot();
   if (slot == kNoSlot) {
     PENSTOCK_ASSIGN(slot, choose_slot(page));
-    if (cursor_.planned()) ++stolen_;
+    if (cursor_.planned() && table_.page(page).blank) ++stolen_;
   }
   PENSTOCK_TRY(residents_.place(page, std::span(&slot, 1)));
   residents_.slot(slot).release = -1;

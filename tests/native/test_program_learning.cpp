@@ -278,6 +278,54 @@ TEST_CASE("program: texts of a prompt and many tokens each leave evicted pages m
   CHECK(bench.wrong() == 0);
 }
 
+TEST_CASE("program: gradients that are new in every step do not cost the weights their plan") {
+  Bench bench({.budget = 48 * kGranule});
+  Network network(bench, 20, 2 * kGranule + 8192);
+  const auto step = [&] {
+    network.forward(bench, kGranule / 2);
+    std::vector<Tensor> gradients;
+    for (auto weight = network.weights.rbegin(); weight != network.weights.rend(); ++weight) {
+      gradients.push_back(bench.make(weight->bytes, bench.stream(0), 5));
+      bench.work(bench.stream(0), {&*weight}, {&gradients.back()}, 6);
+      for (int i = 0; i < 6; ++i) {
+        bench.work(bench.stream(0), {&gradients.back()}, {&gradients.back()}, 7);
+      }
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      Tensor& weight = network.weights[network.weights.size() - 1 - i];
+      bench.work(bench.stream(0), {&weight, &gradients[i]}, {&weight}, 8);
+    }
+    for (const Tensor& gradient : gradients) bench.drop(gradient);
+  };
+  for (int i = 0; i < 12; ++i) step();
+  const auto stats = [&] { return bench.program().pager().stats(); };
+  const auto before = stats().counters;
+  for (int i = 0; i < 4; ++i) step();
+  const auto after = stats().counters;
+  CHECK(stats().streamed_pages > 0);  // there is one
+  CHECK(after.prefetched_pages - before.prefetched_pages >
+        after.demanded_pages - before.demanded_pages);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: kernels are tried where there is no order as well") {
+  Bench bench({});
+  Network network(bench, 20, 2 * kGranule + 8192);
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 2400; ++i) {
+    const Tensor& weight = network.weights[random() % network.weights.size()];
+    Tensor result = bench.make(512, bench.stream(0), 2);
+    bench.work(bench.stream(0), {&weight}, {&result}, 3);
+    bench.drop(result);
+  }
+  const auto slots = static_cast<std::int64_t>(bench.program().pager().stats().slots);
+  CHECK(bench.program().pager().stats().counters.plans == 0);
+  CHECK(bench.device().live().mappings > slots);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: caches that grow and move at every step do not hide the order of the weights") {
   Bench bench({.budget = 32 * kGranule});
   Network network(bench, 16, 2 * kGranule + 8192);
