@@ -156,25 +156,14 @@ def in_turns(steps: dict[str, Callable[[], Any]]) -> dict[str, float]:
     apart so.
     """
     calls = {
-        name: max(2, min(400, int(SAMPLE_MS / sample(step, 4)))) for name, step in steps.items()
+        name: max(2, min(400, int(SAMPLE_MS / tuning.back_to_back(step, 4))))
+        for name, step in steps.items()
     }
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(ROUNDS):
         for name, step in steps.items():
-            times[name].append(sample(step, calls[name]))
+            times[name].append(tuning.back_to_back(step, calls[name]))
     return {name: round(statistics.median(taken), 4) for name, taken in times.items()}
-
-
-def sample(step: Callable[[], Any], calls: int) -> float:
-    """Milliseconds of a call, of several back to back."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    start.record()
-    for _ in range(calls):
-        step()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / calls
 
 
 def _step(way: Callable[..., Any], inputs: list[Tensor], training: bool) -> Callable[[], Any]:

@@ -311,6 +311,21 @@ def test_the_largest_batch_is_found_and_trained_with(capsys):
     assert again["loss"] == result["loss"]
 
 
+def test_a_batch_that_fits_the_search_alone_is_not_the_one_that_is_found(capsys):
+    # AdamW's state is made within the first step of a run, and before the larger batches of a
+    # search: what lies between the activations then is lost to the native allocator.
+    work = [*TINY[:-4], "--seq-len", "64", "--gpu-memory", "25MiB", "--allocator", "native"]
+    result = finetune_json(capsys, *work, "--strategy", "LR", "--steps", "2", "--find-batch")
+    tries = [(each["batch"], each["fits"]) for each in result["tries"]]
+    batch = result["largest_batch"]
+    assert (batch + 1, True) in tries  # in the search
+    assert (batch + 1, False) in tries  # and not in the run
+    assert result["batch"] == batch
+    assert len(result["loss"]) == 2
+    larger = ["--strategy", "LR", "--memory", "resident", "--batch", batch + 1]
+    assert "does not fit" in refused(capsys, 4, *work, *larger)
+
+
 def test_a_search_on_a_device_without_end_is_refused(capsys):
     assert "--gpu-memory" in refused(capsys, 2, *TINY, "--find-batch")
 

@@ -8,6 +8,7 @@ is closed before `train` is left; a result exists only of a whole run.
 from __future__ import annotations
 
 import gc
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,9 +86,15 @@ class _Session:
         self.found: Found | None = None
 
     def run(self) -> dict[str, Any]:
-        meter: Meter = CudaMeter(self.device) if self.device.is_cuda else self._recording()
         if self.request.find_batch:
             self._find_batch()
+        while (result := self._train()) is None:
+            self._let_go()
+        return result
+
+    def _train(self) -> dict[str, Any] | None:
+        """All steps; None where the batch that was found did not fit after all: the next will."""
+        meter: Meter = CudaMeter(self.device) if self.device.is_cuda else self._recording()
         with self._engine(self.store) as (engine, history):
             loop = Loop(
                 *(self.request, engine, self.source, meter, self.group, self.progress),
@@ -97,12 +104,15 @@ class _Session:
             )
             history.warm_up = PAGED_WARM_UP if self.request.paged else WARM_UP
             self._watch(engine, meter, loop)
+            begin = time.perf_counter()
             try:
                 loop.run()
             except (RuntimeError, OutOfMemory) as error:
                 if not (isinstance(error, _DoesNotFitError) or out_of_memory(error)):
                     raise
-                self._too_large(engine, error)
+                if not self._found_too_large(engine, error, time.perf_counter() - begin):
+                    self._too_large(engine, error)
+                return None
             ranks = self.group.gather(meter.figures())
             return document(self.request, self.plan, loop, ranks, self.found)
 
@@ -153,23 +163,58 @@ class _Session:
         pager = largest_layer_bytes(engine.model) if self.request.paged else 0
         return Budget(size, pager, self._recording)
 
-    def _search(self, engine: Engine, below: int | None = None) -> Found:
+    def _search(self, engine: Engine, below: int | None = None, first: int = 1) -> Found:
         with self.progress.stage("looking for the largest batch", 100) as advance:
             fit = Fit(engine, self.source, self._budget(engine), advance)
-            batch = largest(fit, below=below)
+            batch = largest(fit, below=below, first=first)
         return Found(batch, fit.tries)
 
     def _find_batch(self) -> None:
         """Search on an engine that is thrown away, and go on with what was found."""
         with self._engine() as (engine, _):
-            self.found = self._search(engine)
+            found = self._search(engine)
         del engine
-        gc.collect()
-        if self.found.batch == 0:
+        self._let_go()
+        self._take(found)
+
+    def _take(self, found: Found) -> None:
+        """Train with the batch that was found.
+
+        Raises:
+            OutOfMemory: If there is none.
+        """
+        if found.batch == 0:
             self._refuse(1, 0)
-        self.request = replace(self.request, batch=self.found.batch)
+        self.found = found
+        self.request = replace(self.request, batch=found.batch)
         if self.store is not None:
             self.store = Store(self.request, self.group)
+
+    def _let_go(self) -> None:
+        """Of an engine that is thrown away: all that it held."""
+        gc.collect()
+        if self.device.is_cuda:
+            torch.cuda.empty_cache()
+
+    def _found_too_large(self, engine: Engine, error: Exception, seconds: float) -> bool:
+        """After a run with the batch that was found ran out of memory: find a smaller one.
+
+        A run makes AdamW's state among the first step's activations, a search before the larger
+        batches: an allocator that cannot use what lies between may have room for the second alone.
+
+        Returns:
+            Whether there is another to begin again with; not once a checkpoint was saved.
+        """
+        saved = self.store is not None and self.store.newest() is not None
+        if self.found is None or self.request.batch == 1 or saved:
+            return False
+        engine.recover()
+        error.__traceback__ = None  # its frames hold what the step had made
+        batch = self.request.batch
+        smaller = self._search(engine, below=batch, first=batch - 1)
+        failed = {"batch": batch, "fits": False, "seconds": round(seconds, 3)}
+        self._take(Found(smaller.batch, [*self.found.tries, failed, *smaller.tries]))
+        return True
 
     def _too_large(self, engine: Engine, error: Exception) -> NoReturn:
         """Say which batch would have fitted.

@@ -207,12 +207,13 @@ def measure(way: Way, device: torch.device, *, captured: bool = False) -> float:
     way()
     if captured:
         return _measure_captured(way)
-    once = _timed(way, 1)
+    once = back_to_back(way, 1)
     calls = max(2, min(200, int(MEASURE_MS / max(once, 1e-3))))
-    return min(_timed(way, calls) for _ in range(REPEATS))
+    return min(back_to_back(way, calls) for _ in range(REPEATS))
 
 
-def _timed(way: Way, calls: int) -> float:
+def back_to_back(way: Way, calls: int) -> float:
+    """Milliseconds of one call of several that follow each other, by the GPU's clock."""
     start = torch.cuda.Event(enable_timing=True)
     end = torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
@@ -235,7 +236,7 @@ def _measure_captured(way: Way, calls: int = 20) -> float:
         for _ in range(calls):
             way()
     graph.replay()
-    return min(_timed(graph.replay, 5) for _ in range(REPEATS)) / calls
+    return min(back_to_back(graph.replay, 5) for _ in range(REPEATS)) / calls
 
 
 def _measure_on_host(way: Way) -> float:
