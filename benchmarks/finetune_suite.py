@@ -96,7 +96,10 @@ def plans(args: argparse.Namespace) -> list[Plan]:
             Plan(f"{part} opt LR {name}", (*tutorial, *engine, *steps, "--allocator", name), 90)
             for name in ("native", "stitch", "expandable")
         ]
-    return [plan for part in args.parts for plan in made[part]]
+        again = Plan(f"{part} opt LR native again", made[part][0].flags, 90, made[part][0].label)
+        made[part].append(again)
+    chosen = [plan for part in args.parts for plan in made[part]]
+    return [plan for plan in chosen if not args.only or plan.label in args.only]
 
 
 def tiny(flags: tuple[str, ...]) -> list[str]:
@@ -215,6 +218,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--parts", nargs="+", choices=(*PARTS, *SEVERAL), default=list(PARTS))
+    parser.add_argument("--only", nargs="+", help="of these parts the rows of these labels")
     parser.add_argument("--gpus", type=int, default=4, help="of the parts zero3 and fsdp")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for everything")
     parser.add_argument("--steps", type=int, default=12)

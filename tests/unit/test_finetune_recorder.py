@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.finetune.memory import Budget, ReplayMeter
+from penstock.finetune.memory import Budget, ReplayMeter, driver_calls
 from penstock.finetune.recorder import AllocationRecorder
 from penstock.finetune.search import largest
+from penstock.native.allocator_structs import AllocatorStats
+from penstock.torch.allocator_stats import as_torch
 
 MIB = 1 << 20
 
@@ -140,3 +142,9 @@ def test_the_largest_is_found_in_few_tries(limit):
     tried.clear()
     assert largest(fits, below=limit + 5) == limit
     assert limit + 5 not in tried
+
+
+def test_driver_calls_of_any_allocator():
+    assert driver_calls({"num_device_alloc": 3, "num_device_free": 1}) == 4
+    nested = as_torch(AllocatorStats(driver_calls=7))
+    assert driver_calls({f"penstock.{key}": each for key, each in nested["penstock"].items()}) == 7

@@ -46,11 +46,14 @@ class Curve:
         ms: Since the first step began.
         requested: The most bytes that were asked for since the point before.
         reserved: Bytes that the allocator held.
+        driver_calls: Calls of the driver that the allocator has made, all of them so far; torch's
+            own counts those alone that take or give back a segment. Empty where it is replayed.
     """
 
     ms: list[float] = field(default_factory=list)
     requested: list[int] = field(default_factory=list)
     reserved: list[int] = field(default_factory=list)
+    driver_calls: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ class CudaMeter:
         self._curve.ms.append((time.perf_counter() - self._begin) * 1e3)
         self._curve.requested.append(int(stats.get("requested_bytes.all.peak", 0)))
         self._curve.reserved.append(int(stats.get("reserved_bytes.all.current", 0)))
+        self._curve.driver_calls.append(driver_calls(stats))
         torch.cuda.reset_peak_memory_stats(self._device.torch_device)
 
     def note(self) -> str:
@@ -255,6 +259,12 @@ def largest_layer_bytes(model: nn.Module) -> int:
         own = list(module.parameters(recurse=False))
         most = max(most, sum(each.nbytes * (3 if each.requires_grad else 1) for each in own))
     return most
+
+
+def driver_calls(stats: Mapping[str, int]) -> int:
+    """Calls of the driver, by what `torch.cuda.memory_stats()` gives under any allocator."""
+    segments = int(stats.get("num_device_alloc", 0)) + int(stats.get("num_device_free", 0))
+    return int(stats.get("penstock.driver_calls", segments))
 
 
 def out_of_memory(error: BaseException) -> bool:
