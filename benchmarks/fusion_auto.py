@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import torch
 from fusion_models import (
     DTYPE,
     SEQ_LEN,
@@ -44,9 +45,10 @@ ROW_MS = 700.0
 def tune(suite: Suite, model: str, plain: GPT, batch: int, *, training: bool) -> str:
     """What auto chooses for the shape; the ops inside are measured on the way."""
     config, begin = plain.config, time.monotonic()
-    outcome = auto.measure(
-        config, dtype=DTYPE, device="cuda:0", batch=batch, seq_len=SEQ_LEN, training=training
-    )
+    with torch.autograd.set_multithreading_enabled(False):  # as the steps of the tables
+        outcome = auto.measure(
+            config, dtype=DTYPE, device="cuda:0", batch=batch, seq_len=SEQ_LEN, training=training
+        )
     suite.document.setdefault("auto", []).append(
         {
             "model": model,

@@ -187,7 +187,8 @@ def forward_step(model: GPT, tokens: Tensor, *, last: bool = False) -> Callable[
     return step
 
 
-def training_step(model: GPT, tokens: Tensor) -> Callable[[], None]:
+def training_step(model: GPT, tokens: Tensor, *, threads: bool = False) -> Callable[[], None]:
+    """Forward and backward, the latter in the calling thread or in `threads` of autograd's own."""
     targets = tokens.roll(-1, 1).reshape(-1)
 
     def step() -> None:
@@ -195,7 +196,8 @@ def training_step(model: GPT, tokens: Tensor) -> Callable[[], None]:
         logits = model(tokens)
         loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets)
         del logits
-        loss.backward()
+        with torch.autograd.set_multithreading_enabled(threads):
+            loss.backward()
 
     return step
 

@@ -176,6 +176,24 @@ def training(figures: Figures) -> str:
     )
 
 
+def threads(figures: Figures) -> str:
+    rows = []
+    found = figures.of("training, threads")
+    for row in (row for row in found if not row["threads"]):
+        other = next(r for r in found if r["threads"] and r["fusion"] == row["fusion"])
+        rows.append(
+            [
+                f"{row['model']}, batch {row['batch']}",
+                named(row),
+                f"{row['median_ms']:.1f}",
+                f"{other['median_ms']:.1f}",
+                f"{other['median_ms'] / row['median_ms']:.3f}",
+            ]
+        )
+    head = ["model", "variant", "ms, the calling thread", "ms, threads of autograd's", "x"]
+    return table(head, rows)
+
+
 def segments(figures: Figures) -> str:
     rows = []
     for row in figures.of("segment"):
@@ -306,6 +324,7 @@ def figures_text(documents: list[dict[str, Any]]) -> str:
         "What was to be shown": lambda found: table(*fusion_goals.goals(found)),
         "Forward pass": prefill,
         "Training step": training,
+        "Training step by where backward runs": threads,
         "Each segment by itself": segments,
         "Tokens one by one (1.5B, batch 1)": decode,
         "Under a budget (batch 8, logits of the last token)": budgets,

@@ -182,6 +182,7 @@ def _step(way: Callable[..., Any], inputs: list[Tensor], training: bool) -> Call
 
     def both() -> None:
         out = way(*leaves)
-        torch.autograd.grad(out if isinstance(out, tuple) else (out,), leaves, grads)
+        with torch.autograd.set_multithreading_enabled(False):  # as training steps here have it
+            torch.autograd.grad(out if isinstance(out, tuple) else (out,), leaves, grads)
 
     return both

@@ -209,6 +209,19 @@ def training(suite: Suite, model: str, batch: int, *, dropout: float = 0.1) -> N
     suite.table(4, members)
 
 
+def threads(suite: Suite, model: str, batch: int) -> None:
+    """Training steps with backward in the calling thread, and in autograd's, in turns."""
+    plain = random_model(config_of(model)).train()
+    members = []
+    for name in ("baseline", "ffn_layernorm", EVERYTHING):
+        for own in (False, True):
+            variant, tokens = variant_of(plain, name), tokens_for(plain.config, batch)
+            label = {"work": "training, threads", "model": model, "batch": batch, "fusion": name}
+            step = training_step(variant, tokens, threads=own)
+            members.append(Member({**label, "threads": own}, step, dict))
+    suite.table(3, members)
+
+
 def compiled(suite: Suite, model: str, batch: int, name: str, *, train: bool) -> None:
     """A variant under torch.compile, in turns with the baseline without it."""
     work = "training" if train else "prefill"
@@ -244,6 +257,7 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
     ("checks", checks),
     ("training", partial(training, model="1.5B", batch=4)),
     ("training", partial(training, model="6.7B", batch=1)),
+    ("threads", partial(threads, model="1.5B", batch=4)),
     ("decode", fusion_budget.decode),
     ("budgets", partial(fusion_budget.budgets, model="1.5B")),
     ("budgets", partial(fusion_budget.budgets, model="6.7B")),

@@ -46,14 +46,11 @@ class Curve:
         ms: Since the first step began.
         requested: The most bytes that were asked for since the point before.
         reserved: Bytes that the allocator held.
-        driver_calls: Calls of the driver that the allocator has made, all of them so far; torch's
-            own counts those alone that take or give back a segment. Empty where it is replayed.
     """
 
     ms: list[float] = field(default_factory=list)
     requested: list[int] = field(default_factory=list)
     reserved: list[int] = field(default_factory=list)
-    driver_calls: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -67,6 +64,9 @@ class MemoryFigures:
         reserved: What the allocator held of the device.
         device: What the driver says was taken, without the context; None where there is none.
         curve: Memory over time.
+        driver_calls: Calls of the driver that the allocator had made, of its own count, at each
+            point of the curve; torch's counts those that take or give back a segment. Empty where
+            there is none.
     """
 
     source: str
@@ -75,6 +75,7 @@ class MemoryFigures:
     reserved: int
     device: int | None
     curve: Curve
+    driver_calls: list[int] = field(default_factory=list)
 
     @property
     def utilisation(self) -> float:
@@ -117,6 +118,7 @@ class CudaMeter:
         torch.cuda.reset_peak_memory_stats(self._device.torch_device)
         self._peaks = {"requested_bytes": 0, "active_bytes": 0, "reserved_bytes": 0}
         self._curve = Curve()
+        self._driver_calls: list[int] = []
         self._begin = time.perf_counter()
 
     @contextmanager
@@ -136,7 +138,7 @@ class CudaMeter:
         self._curve.ms.append((time.perf_counter() - self._begin) * 1e3)
         self._curve.requested.append(int(stats.get("requested_bytes.all.peak", 0)))
         self._curve.reserved.append(int(stats.get("reserved_bytes.all.current", 0)))
-        self._curve.driver_calls.append(driver_calls(stats))
+        self._driver_calls.append(driver_calls(stats))
         torch.cuda.reset_peak_memory_stats(self._device.torch_device)
 
     def note(self) -> str:
@@ -153,6 +155,7 @@ class CudaMeter:
             self._peaks["reserved_bytes"],
             self._watch.peak,
             self._curve,
+            self._driver_calls,
         )
 
 

@@ -61,6 +61,7 @@ def document(
         "ideal_ms": ideal,
         "ratio_to_ideal": history.median_ms / ideal if ideal and history.median_ms else None,
         "memory_over_time": asdict(memory.curve),
+        "driver_calls": memory.driver_calls,
         "counters": counters,
     }
 

@@ -62,7 +62,9 @@ def choose(
         device: Where the model will run.
         batch: Sequences a step.
         seq_len: Tokens a sequence.
-        training: Whether forward and backward count, with the model's dropout.
+        training: Whether forward and backward count, with the model's dropout; backward in
+            autograd's threads, unless the caller has `torch.autograd.set_multithreading_enabled`
+            say otherwise.
         recompute: What `ffn_layernorm` keeps for backward.
     """
     device = torch.device(device)
@@ -153,8 +155,11 @@ def _key(
 ) -> tuning.Key:
     shape = (config.d_model, config.n_heads, config.d_ff, batch, seq_len)
     name = str(torch_dtype(dtype)).removeprefix("torch.")
-    mode = ("training", config.dropout, recompute) if training else ("eval",)
-    return ("auto", name, *shape, *mode)
+    if not training:
+        return ("auto", name, *shape, "eval")
+    # Where backward runs decides what an op of Python costs the host.
+    threads = () if torch.autograd.is_multithreading_enabled() else ("one thread",)
+    return ("auto", name, *shape, "training", config.dropout, recompute, *threads)
 
 
 class Stage:
