@@ -3,7 +3,7 @@
 
 Usage: python benchmarks/fusion_page.py [--check]   (--check writes nothing)
 
-A run has time for some of the tables: of each, the page takes the last run that has it.
+A run has time for some of the tables: of each, the page takes the last run that has it whole.
 """
 
 from __future__ import annotations
@@ -53,6 +53,12 @@ def share(row: Row, base: Row, key: str) -> str:
     return f"{row[key] / base[key] - 1:+.0%}"
 
 
+def _whole(rows: list[Row]) -> bool:
+    """Whether a table that ends with the baseline again does: time may have run out within it."""
+    work = rows[0]["work"].partition(",")[0]
+    return work not in ("prefill", "training") or any(row.get("again") for row in rows)
+
+
 class Figures:
     """The rows of all results, each table from the last run that has it."""
 
@@ -61,17 +67,22 @@ class Figures:
     def __init__(self, documents: list[dict[str, Any]]) -> None:
         self.documents = documents
         tables: dict[tuple[Any, ...], list[Row]] = {}
-        for document in documents:
+        for number, document in enumerate(documents):
             found: dict[tuple[Any, ...], list[Row]] = {}
             for row in document["rows"]:
                 unfit = document.get("unfit", {}).get(row["work"], {"columns": ()})["columns"]
                 kept = {key: value for key, value in row.items() if key not in unfit}
+                kept["run"] = number
                 found.setdefault(tuple(row.get(key) for key in self.TABLE), []).append(kept)
-            tables.update(found)
+            tables |= {key: t for key, t in found.items() if _whole(t) or key not in tables}
         self.rows: list[Row] = [row for table in tables.values() for row in table]
         # Of each shape the last: earlier ones were chosen by other rules.
         keys = ("model", "batch", "training", "dropout")
-        choices = [row for document in documents for row in document.get("auto", [])]
+        choices = [
+            {**row, "run": number}
+            for number, document in enumerate(documents)
+            for row in document.get("auto", [])
+        ]
         self.auto: list[Row] = list({tuple(r[k] for k in keys): r for r in choices}.values())
 
     def of(self, work: str, **what: Any) -> list[Row]:
@@ -87,12 +98,14 @@ class Figures:
                 yield what, self.of(work, **what)
 
     def judging(self, choice: Row) -> list[Row]:
-        """The table that a choice of auto is judged by: its own, or that of all variants."""
+        """The table that a choice of auto is judged by: of its own run, if that has one."""
         what = {"model": choice["model"], "batch": choice["batch"]}
         if choice["training"]:
             what["dropout"] = choice["dropout"]
         work = "training" if choice["training"] else "prefill"
-        rows = self.of(f"{work}, for auto", **what) or self.of(work, **what)
+        tables = [self.of(f"{work}, for auto", **what), self.of(work, **what)]
+        own = [table for table in tables if table and table[0]["run"] == choice["run"]]
+        rows = (own or [table for table in tables if table] or [[]])[0]
         return [row for row in rows if row.get("recompute", 1) == 1]
 
     def beside(self, row: Row) -> Row | None:
