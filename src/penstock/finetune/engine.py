@@ -96,6 +96,11 @@ class Engine:
         """After a step that ran out of memory: let go of what it had made."""
         self.optimizer.zero_grad(set_to_none=True)
 
+    def begin_anew(self) -> None:
+        """Hold what there is before a first step: the optimizer's state is made within that."""
+        self.recover()
+        self.optimizer.state.clear()
+
     def alive(self) -> list[Tensor]:
         """Tensors on the device that outlive a step, and are not the pager's."""
         states = [

@@ -46,6 +46,10 @@ class Paged(Engine):
                 self._attachment.leave_watch()
             raise
 
+    def begin_anew(self) -> None:
+        """The optimizer's state is the pager's: made once, and moved to where there is room."""
+        self.recover()
+
     def alive(self) -> list[Tensor]:
         """What the pager serves is not torch's: buffers alone, and what stays outside."""
         return list(self.model.buffers())

@@ -199,8 +199,8 @@ class _Session:
     def _found_too_large(self, engine: Engine, error: Exception, seconds: float) -> bool:
         """After a run with the batch that was found ran out of memory: find a smaller one.
 
-        A run makes AdamW's state among the first step's activations, a search before the larger
-        batches: an allocator that cannot use what lies between may have room for the second alone.
+        A search tries a few steps of each batch, one batch after the other: what those leave, or
+        more steps, may be what is between fitting and not.
 
         Returns:
             Whether there is another to begin again with; not once a checkpoint was saved.
