@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
 
-from penstock.finetune.memory import Budget, ReplayMeter, driver_calls
+from penstock.finetune.memory import Budget, CudaMeter, ReplayMeter, driver_calls
 from penstock.finetune.recorder import AllocationRecorder
 from penstock.finetune.search import largest
 from penstock.native.allocator_structs import AllocatorStats
@@ -148,3 +150,30 @@ def test_driver_calls_of_any_allocator():
     assert driver_calls({"num_device_alloc": 3, "num_device_free": 1}) == 4
     nested = as_torch(AllocatorStats(driver_calls=7))
     assert driver_calls({f"penstock.{key}": each for key, each in nested["penstock"].items()}) == 7
+
+
+class Card:
+    """As much of a CUDA device as a meter asks."""
+
+    is_cuda, torch_device = True, None
+
+    def __init__(self, monkeypatch):
+        for name in ("empty_cache", "memory_reserved", "reset_peak_memory_stats", "memory_stats"):
+            answer = {} if name == "memory_stats" else 0
+            monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+        monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
+        self.free = 100 * MIB
+
+    def free_bytes(self):
+        return self.free
+
+
+def test_what_is_taken_within_a_step_and_given_back_counts(monkeypatch):
+    card = Card(monkeypatch)
+    meter = CudaMeter(card, watched=1)
+    for taken in (60 * MIB, 80 * MIB):  # only the first step is watched throughout
+        with meter.step():
+            card.free -= taken
+            time.sleep(0.1)
+            card.free += taken
+    assert meter.figures().device == 60 * MIB

@@ -100,14 +100,18 @@ class Meter(Protocol):
 
 
 class CudaMeter:
-    """Asks torch's allocator, whichever it is, after every step.
+    """Asks torch's allocator, whichever it is, after every step; the driver too.
+
+    Within a step that trains beyond its budget PyTorch's cache may be given back, and the pager
+    takes the room: so the driver is asked all the time in the first steps, which no rate counts.
 
     Args:
         device: A CUDA device.
+        watched: How many steps that are.
     """
 
-    def __init__(self, device: RunDevice) -> None:
-        self._device = device
+    def __init__(self, device: RunDevice, watched: int) -> None:
+        self._device, self._watched = device, watched
         self._watch = MemoryWatch(device)
         self.restart()
 
@@ -119,13 +123,17 @@ class CudaMeter:
         self._peaks = {"requested_bytes": 0, "active_bytes": 0, "reserved_bytes": 0}
         self._curve = Curve()
         self._driver_calls: list[int] = []
+        self._steps = 0
         self._begin = time.perf_counter()
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Look when the step is over, however it ends."""
+        watched = self._steps < self._watched
+        self._steps += 1
         try:
-            yield
+            with self._watch.watching() if watched else nullcontext():
+                yield
         finally:
             self._look()
 

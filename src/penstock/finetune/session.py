@@ -94,7 +94,9 @@ class _Session:
 
     def _train(self) -> dict[str, Any] | None:
         """All steps; None where the batch that was found did not fit after all: the next will."""
-        meter: Meter = CudaMeter(self.device) if self.device.is_cuda else self._recording()
+        warm_up = PAGED_WARM_UP if self.request.paged else WARM_UP
+        cuda = self.device.is_cuda
+        meter: Meter = CudaMeter(self.device, warm_up) if cuda else self._recording()
         with self._engine(self.store) as (engine, history):
             loop = Loop(
                 *(self.request, engine, self.source, meter, self.group, self.progress),
@@ -102,7 +104,7 @@ class _Session:
                 history=history,
                 save=lambda: self._save(loop),
             )
-            history.warm_up = PAGED_WARM_UP if self.request.paged else WARM_UP
+            history.warm_up = warm_up
             self._watch(engine, meter, loop)
             begin = time.perf_counter()
             try:

@@ -114,8 +114,8 @@ class MemoryWatch:
 
     Counted from the moment it is made: without the context, with all that PyTorch holds. During
     `watching()` the driver is asked every 2 ms, from a thread; around timed steps, which a thread
-    would disturb, `look()` asks once. Free memory only falls within a step: PyTorch's allocator
-    keeps what it took, and so does the pager.
+    would disturb, `look()` asks once: enough where free memory only falls within a step, because
+    PyTorch's allocator keeps what it took, and so does the pager.
 
     Args:
         device: The device; on the emulated GPU there is nothing to ask, and `peak` is None.
