@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the launching thread's time goes under `penstock run`: GPT-2 XL's forwards, sampled.
+
+    python benchmarks/launch_profile.py --output benchmarks/results/run/profile.json
+
+The program runs plainly and under budgets of what it needs, divided; each time some forwards are
+timed, and some more sampled every 100 us. A row has the median of the former, and of the latter
+each module's and function's share of a step: by where the thread is (`modules`), and by what is on
+its stack (`inclusive`, Penstock's own functions; `calls`, what the engine calls). Functions have
+names where the engine's library has symbols: a build by CMake, named by PENSTOCK_LIBRARY.
+
+With the GPU's own time of a plain step (`gpu_busy_ms`, by the profiler) it tells who sets the pace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = Path(__file__).parent / "programs"
+RATIOS = (0.8, 1.04, 1.25)
+STEPS, LEARNING = 12, 14
+PERIOD_US = 100
+OURS = ("libpenstock.so", "preload/libcuda.so.1")  # the engine, the proxy before the driver
+
+
+# ---- Within the program -----------------------------------------------------------------------
+
+
+def forwards() -> Callable[[], float]:
+    """A forward pass of the model of `programs/hf_lm.py`, and how many ms it took."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sys.path.insert(0, str(PROGRAMS))
+    from hf_lm import SHAPES
+
+    torch.set_default_dtype(torch.float16)
+    with torch.device("cuda"):
+        model = GPT2LMHeadModel(GPT2Config(**SHAPES["gpt2-xl"])).eval()
+    torch.set_default_dtype(torch.float32)
+    tokens = torch.randint(0, 50257, (1, 1024)).cuda()
+
+    def step() -> float:
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        with torch.inference_mode():
+            model(tokens, use_cache=False)
+        torch.cuda.synchronize()
+        return (time.perf_counter() - begin) * 1e3
+
+    return step
+
+
+def gpu_busy_ms(step: Callable[[], float]) -> float:
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        step()
+    on_gpu = [e for e in seen.key_averages() if e.device_type == DeviceType.CUDA]
+    return round(sum(e.self_device_time_total for e in on_gpu) / 1e3, 3)
+
+
+def program(sampler: str, samples: str, busy: bool) -> None:
+    """What is sampled; prints one JSON object."""
+    import torch
+
+    library = ctypes.CDLL(sampler)
+    step = forwards()
+    for _ in range(LEARNING):
+        step()
+    found: dict[str, Any] = {"step_ms": [round(step(), 3) for _ in range(STEPS)]}
+    if library.sampler_start(ctypes.c_long(PERIOD_US)) != 0:
+        raise OSError("the system gives no timer for a thread")
+    found["sampled_step_ms"] = [round(step(), 3) for _ in range(STEPS)]
+    if library.sampler_stop(samples.encode()) != 0:
+        raise OSError(f"{samples} cannot be written")
+    found["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+    if busy:
+        found["gpu_busy_ms"] = gpu_busy_ms(step)
+    print(json.dumps(found))
+
+
+# ---- Around it --------------------------------------------------------------------------------
+
+
+@cache
+def symbols(file: str) -> tuple[list[int], list[str]]:
+    """Offsets and names of a library's functions."""
+    listed = subprocess.run(
+        ["nm", "-C", "--defined-only", file], capture_output=True, text=True, check=False
+    ).stdout
+    parts = [line.split(" ", 2) for line in listed.splitlines()]
+    found = sorted((int(p[0], 16), p[2]) for p in parts if len(p) == 3 and p[1] in "tTwW")
+    return [each[0] for each in found], [each[1] for each in found]
+
+
+def named(frame: str) -> tuple[str, str]:
+    """Module and function of a frame; the driver is libcuda, wherever it lies."""
+    offset, file, symbol = frame.split("|")
+    if not file.endswith(OURS):
+        module = Path(file).name
+        return (
+            "libcuda" if module.startswith("libcuda") and "rt" not in module else module
+        ), symbol
+    offsets, names = symbols(file)
+    at = bisect.bisect(offsets, int(offset, 16)) - 1
+    symbol = names[at].partition("(")[0] if at >= 0 else symbol
+    return ("engine" if file.endswith(OURS[0]) else "proxy"), symbol.removeprefix("penstock::")
+
+
+def shares(samples: Path) -> dict[str, Any]:
+    """What the samples say, in shares of all."""
+    modules: Counter[str] = Counter()
+    inclusive: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    stacks = [line.split() for line in samples.read_text(encoding="utf-8").splitlines()]
+    for stack in stacks:
+        frames = [named(frame) for frame in stack]
+        if not frames:
+            continue
+        modules[frames[0][0]] += 1
+        ours = [i for i, (module, _) in enumerate(frames) if module in ("engine", "proxy")]
+        inclusive.update({frames[i][1] for i in ours})
+        # The first of the driver's own frames below the engine's: what it called.
+        if ours and frames[ours[0]][0] == "engine" and ours[0] > 0:
+            module, name = frames[ours[0] - 1]
+            calls[name or module] += 1
+    parts = {"modules": modules, "inclusive": inclusive, "calls": calls}
+    return {"samples": len(stacks)} | {
+        name: {key: round(n / len(stacks), 4) for key, n in found.most_common(24)}
+        for name, found in parts.items()
+    }
+
+
+def row(folder: Path, how: str, budget: int | None) -> dict[str, Any]:
+    """One run of the program."""
+    samples = folder / f"{how}.samples"
+    command = [sys.executable, __file__, "--within", str(folder / "sampler.so"), str(samples)]
+    if budget is None:
+        command.append("--busy")
+    else:
+        under = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget), "--summary"]
+        command = [*under, "--", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    if done.returncode != 0:
+        return {"how": how, "error": done.stderr[-400:]}
+    found = json.loads(done.stdout.splitlines()[-1])
+    found["median_step_ms"] = round(statistics.median(found["step_ms"]), 3)
+    said = [line for line in done.stderr.splitlines() if line.startswith("penstock:")]
+    return {"how": how, "budget_bytes": budget, "said": said, **found, **shares(samples)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
+    parser.add_argument("--within", nargs=2, metavar=("SAMPLER", "SAMPLES"), help="used by itself")
+    parser.add_argument("--busy", action="store_true", help="used by itself")
+    args = parser.parse_args()
+    if args.within is not None:
+        program(*args.within, args.busy)
+        return 0
+    if args.output is None:
+        parser.error("--output is missing")
+    from measure import provenance, write_result
+
+    document: dict[str, Any] = {
+        "title": "Where the launching thread's time goes: GPT-2 XL, forward",
+        "command": "python benchmarks/launch_profile.py",
+        "where": provenance(),
+        "rows": [],
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        build = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC"]
+        source = PROGRAMS / "sampler.c"
+        subprocess.run([*build, "-o", str(folder / "sampler.so"), str(source)], check=True)
+        plain = row(folder, "plain", None)
+        document["rows"].append(plain)
+        for ratio in args.ratios if "error" not in plain else ():
+            budget = int(plain["peak_allocated_bytes"] / ratio)
+            document["rows"].append({"ratio": ratio, **row(folder, f"run-{ratio:g}", budget)})
+            print(json.dumps(document["rows"][-1])[:400], flush=True)
+            write_result(args.output, document)
+    write_result(args.output, document)
+    return 1 if any("error" in each for each in document["rows"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
