@@ -172,11 +172,13 @@ void ModelledDriver::copy(ModelledLink& link, Bytes size, Stream stream) {
 }
 
 Status ModelledDriver::copy_in(Addr, const void*, Bytes size, Stream stream) {
+  advance(from_us(options_.copy_call_us));
   copy(in_, size, stream);
   return {};
 }
 
 Status ModelledDriver::copy_out(void*, Addr, Bytes size, Stream stream) {
+  advance(from_us(options_.copy_call_us));
   copy(out_, size, stream);
   return {};
 }
@@ -184,6 +186,7 @@ Status ModelledDriver::copy_out(void*, Addr, Bytes size, Stream stream) {
 Status ModelledDriver::copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
                                         Stream stream) {
   PENSTOCK_TRY(check_fingerprint(to, size, fingerprint));
+  advance(from_us(options_.digest_call_us));
   bool different = fingerprint->valid == 0;
   for (std::uint64_t i = from / unit_; i <= (from + size - 1) / unit_; ++i) {
     different = changed_.erase(i) > 0 || different;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A driver without memory but with a clock, for simulations: every stream has a time until which it
 // is busy, every event the time at which it happens, copies take their turn on a link of two
-// directions, and the calls that change mappings take the calling thread's time.  So an engine runs
-// on it as it is, and its schedule can be read off.
+// directions, and the calls that change mappings or give copies take the calling thread's time.  So
+// an engine runs on it as it is, and its schedule can be read off.
 //
 // The books and the rules about addresses and chunks are MetadataDriver's.  Kernels run one at a
 // time whatever their stream.  What a copy out finds changed is what changed() named.  Page-locked
@@ -29,6 +29,8 @@ struct ModelledDriverOptions {
   double set_access_idle_us = 26;  // set_access() while no kernel runs; costs has it while one does
   double link_gb_per_s = 55;       // each direction
   double copy_latency_us = 2;
+  double copy_call_us = 0;        // of the calling thread, for a copy over the link
+  double digest_call_us = 0;      // for one that goes out if it has changed
   double device_gb_per_s = 3000;  // what a digest reads at
 };
 

@@ -155,6 +155,8 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
   machine.granularity = settled.granularity;
   machine.costs = settled.costs;
   machine.link_gb_per_s = settled.link_gb_per_s;
+  machine.copy_call_us = settled.copy_call_us;
+  machine.digest_call_us = settled.digest_call_us;
   PENSTOCK_ASSIGN(const auto device, driver::ModelledDriver::open(machine));
   std::unique_ptr<SimulateSubject> subject;
   if (settled.policy == SimulatePolicy::kPenstock) {

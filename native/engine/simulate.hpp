@@ -4,7 +4,8 @@
 //
 // The calling thread gives work as fast as the recorded one did, waits where that waited, and never
 // has more than kQueue pieces on a stream that are not over.  Kernels take their recorded time;
-// copies take their turn on the link; calls that change mappings take the calling thread's time.
+// copies take their turn on the link; calls that change mappings, and those that give copies, take
+// the calling thread's time.
 #pragma once
 
 #include <cstdint>

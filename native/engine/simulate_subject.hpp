@@ -25,6 +25,12 @@ struct SimulateOptions {
   bool kernels_write = false;  // lasting blocks too are changed by every kernel that touches them
   double link_gb_per_s = 55;
   driver::DriverCosts costs = {};
+  // Of the launching thread, each with the two events and the waits around it.  By a profile of it
+  // on an H200's host (benchmarks/results/run/profile.json, at 1.25): 0.45 ms of a step for 69
+  // copies, 0.63 for as many digests, 0.34 for their events and those of 172 groups, and what the
+  // engine does to place a page.
+  double copy_call_us = 11;
+  double digest_call_us = 10;
 };
 
 struct SimulateCounts {

@@ -81,6 +81,25 @@ TEST_CASE("modelled driver: kernels run one at a time, and mapping takes the cal
   CHECK(device->unmap(address, granule).code() == Code::kInvalidArgument);  // the books' rules hold
 }
 
+TEST_CASE("modelled driver: giving a copy or a digest takes the caller's time") {
+  const auto made = ModelledDriver::open(
+      {.link_gb_per_s = 10, .copy_latency_us = 0, .copy_call_us = 5, .digest_call_us = 7});
+  REQUIRE(made.ok());
+  ModelledDriver& device = *made.value();
+  const Stream stream = device.create_stream().value();
+  CHECK(device.copy_in(0, nullptr, kMegabyte, stream).ok());
+  CHECK(device.now() == 5'000);
+  CHECK(device.end_of(stream) == 105'000);  // begins when it has been given
+  CHECK(device.copy_out(nullptr, 0, kMegabyte, stream).ok());
+  CHECK(device.now() == 10'000);
+  Fingerprint fingerprint;
+  const Bytes size = device.info().granularity;
+  void* const host = device.host_alloc(size).value();
+  CHECK(device.copy_out_changed(host, Addr{1} << 44, size, &fingerprint, stream).ok());
+  CHECK(device.now() == 17'000);
+  CHECK(device.host_free(host).ok());
+}
+
 TEST_CASE("modelled driver: what has not changed does not go out again") {
   const auto device = open();
   const Stream stream = device->create_stream().value();

@@ -71,6 +71,7 @@ TEST_CASE("simulate: Penstock's engine learns the sweep and comes near Belady, a
   constexpr int kSlots = 200;
   const WorkRecords program = sweep(kPages, kPage, 40, 8);
   SimulateOptions options{.budget = kSlots * kPage, .page_bytes = kPage};
+  options.copy_call_us = options.digest_call_us = 0;  // by the link alone
   const SimulateResult result = run(program, options);
   CHECK(result.plans >= 1);
   REQUIRE(result.steps.size() == 40);
@@ -112,6 +113,19 @@ TEST_CASE("simulate: work that hides the copies takes its own time") {
     CHECK(step.ms > 0.999 * step.recorded_ms);
     CHECK(step.bytes_in >= 20 * kPage);
   }
+}
+
+TEST_CASE("simulate: where the host sets the pace, giving copies and digests takes its time") {
+  const WorkRecords program = sweep(60, kPage, 40, 200);
+  SimulateOptions options{.budget = 40 * kPage};
+  const auto real = steady(run(program, options));
+  const double calls_us = options.copy_call_us + options.digest_call_us;
+  options.copy_call_us = options.digest_call_us = 0;
+  const auto ideal = steady(run(program, options));
+  std::uint64_t loads = 0;
+  for (const SimulatedStep& step : real) loads += step.page_loads;
+  const double each = static_cast<double>(loads) / static_cast<double>(real.size());
+  CHECK(mean_ms(real) - mean_ms(ideal) == doctest::Approx(each * calls_us / 1e3).epsilon(0.1));
 }
 
 TEST_CASE("simulate: what is changed goes out as well, once it leaves") {
