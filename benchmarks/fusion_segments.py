@@ -178,7 +178,7 @@ def _step(way: Callable[..., Any], inputs: list[Tensor], training: bool) -> Call
     with torch.no_grad():
         like = way(*inputs)
     many = like if isinstance(like, tuple) else (like,)
-    grads = [torch.ones_like(part) for part in many]
+    grads = [torch.randn_like(part) for part in many]
 
     def both() -> None:
         out = way(*leaves)

@@ -90,7 +90,7 @@ def test_a_training_step_goes_back_through_every_block():
         block.attn.qkv.weight.register_hook(lambda grad: seen.append(float(grad.abs().sum())))
     made.step("dropout_layernorm,ffn_layernorm")()
     assert len(seen) == 3
-    assert min(seen) > 0
+    assert min(seen) > 0.1  # and no rounding errors: all of it went through a LayerNorm
 
 
 def test_what_gives_another_result_or_fails_is_not_timed(monkeypatch):

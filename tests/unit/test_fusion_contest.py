@@ -202,6 +202,20 @@ def test_what_is_not_better_beyond_the_noise_does_not_win():
         assert heat.winner == winner
 
 
+@pytest.mark.parametrize("others", [1, 4, 8])
+def test_of_many_that_are_alike_chance_makes_none_the_winner(others):
+    scattered = random.Random(3)
+
+    def runs():
+        return [100 * scattered.gauss(1.0, SCATTER) for _ in range(9)]
+
+    contests = [
+        heat_of(runs(), runs(), **{str(n): runs() for n in range(others)}) for _ in range(400)
+    ]
+    won = sum(heat.winner != "baseline" for heat in contests)
+    assert won < 0.08 * len(contests)  # of eight it was one in six when two errors were enough
+
+
 def test_sets_are_of_the_best_one_and_others_that_do_no_harm():
     costs = dict.fromkeys(sets_of(VARIANTS), 100.0)
     costs |= {"dropout_layernorm": 95.0, "attention_layernorm": 103.0, "ffn_layernorm": 99.0}

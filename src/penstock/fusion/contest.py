@@ -29,6 +29,8 @@ FEWEST_ROUNDS, MOST_ROUNDS = 5, 21
 SECONDS = 3.0
 # Two runs may agree by chance.
 LEAST_NOISE = 0.005
+# How often what is no better may be taken, whatever the number of candidates: two errors, of one.
+BY_CHANCE = 1 - statistics.NormalDist().cdf(2)
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,18 @@ class Heat:
 
     @property
     def noise(self) -> float:
-        """What a ratio may be off by, as a share: two standard errors of a median over the rounds.
+        """What the best ratio may be off by, as a share: two standard errors, or more for several.
 
         From how much two runs of the first candidate in one round are apart. With m the median of
         that, their ratio spreads by m / 0.67, one to their mean by 0.87 of it; the median of n
-        such ratios has 1.25 / sqrt(n) of that.
+        such ratios has 1.25 / sqrt(n) of that. One candidate is better by two such errors by
+        chance once in 44 contests; the best of eight that are all alike would be in one of six.
         """
         first = next(iter(self.samples.values()))
         apart = [abs(b.cost_ms / a.cost_ms - 1) for a, b in zip(first, self.again, strict=True)]
         error = statistics.median(apart) / 0.67 * 0.87 * 1.25 / math.sqrt(len(apart))
-        return max(LEAST_NOISE, 2 * error)
+        by_chance = BY_CHANCE / max(1, len(self.samples) - 1)
+        return max(LEAST_NOISE, statistics.NormalDist().inv_cdf(1 - by_chance) * error)
 
     @property
     def ratios(self) -> dict[str, float]:
