@@ -28,6 +28,8 @@ ALLOCATORS = ("native", "expandable", "stitch")
 PARTS = ("budgets", "strategies", "6.7b", "13b", "find")
 # What needs several GPUs, and DeepSpeed for the first: GMLake's tutorial case on four, FSDP2.
 SEVERAL = ("zero3", "fsdp")
+# The offload of others on one GPU, by the engines of the verb: DeepSpeed's is built on first use.
+PEERS = {"FSDP2": ("--fsdp",), "ZeRO-2": ("--zero", "2"), "ZeRO-3": ("--zero", "3")}
 # The work of the peers' figures: full fine-tune, fp32 masters, bf16 autocast, recomputation.
 XL = ("--model", "gpt2_xl", "--strategy", "R", "--batch", "8", "--seq-len", "1024")
 OPT = ("--model", "opt-1.3b", "--seq-len", "1024", "--lengths", "varied")
@@ -51,7 +53,7 @@ class Plan:
 
 def plans(args: argparse.Namespace) -> list[Plan]:
     """The rows of the parts that are asked for, worth first."""
-    made: dict[str, list[Plan]] = {name: [] for name in (*PARTS, *SEVERAL)}
+    made: dict[str, list[Plan]] = {name: [] for name in (*PARTS, *SEVERAL, "peers")}
     steps = ("--steps", str(args.steps))
     made["budgets"] = [
         Plan("xl resident", (*XL, *steps, "--memory", "resident"), 40),
@@ -63,6 +65,12 @@ def plans(args: argparse.Namespace) -> list[Plan]:
     ]
     other = ("--gpu-memory", "9GiB", "--allocator", "expandable")
     made["budgets"].append(Plan("xl 9GiB expandable", (*XL, *steps, *other), 60, "xl resident"))
+    offload = tuple("RO" if flag == "R" else flag for flag in XL)
+    made["peers"] = [made["budgets"][0], *made["budgets"][2:4]]
+    made["peers"] += [
+        Plan(f"xl {peer} offload", (*offload, *steps, *engine), 60, "xl resident")
+        for peer, engine in PEERS.items()
+    ]
     for strategy in ("LR", "N", "R", "LRO", "RO"):
         for allocator in ALLOCATORS:
             flags = (*OPT, "--strategy", strategy, "--batch", str(BATCHES[strategy]), *steps)
@@ -217,7 +225,9 @@ def where(small: bool) -> dict[str, Any]:
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--parts", nargs="+", choices=(*PARTS, *SEVERAL), default=list(PARTS))
+    parser.add_argument(
+        "--parts", nargs="+", choices=(*PARTS, *SEVERAL, "peers"), default=list(PARTS)
+    )
     parser.add_argument("--only", nargs="+", help="of these parts the rows of these labels")
     parser.add_argument("--gpus", type=int, default=4, help="of the parts zero3 and fsdp")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for everything")

@@ -24,14 +24,16 @@ def test_every_row_is_a_request_that_makes_sense(suite):
     from penstock.cli.finetune import command
 
     parts = ["--parts", *suite.PARTS, *suite.SEVERAL]
+    peers = suite.plans(suite.arguments(["--output", "x", "--parts", "peers"]))
     plans = suite.plans(suite.arguments(["--output", "x", *parts]))
+    assert {f"xl {name} offload" for name in suite.PEERS} < {plan.label for plan in peers}
     labels = [plan.label for plan in plans]
     assert len(set(labels)) == len(labels)
     assert {plan.compared_with for plan in plans} <= {*labels, ""}
     for strategy in ("N", "R", "LR", "RO", "LRO"):
         assert {f"opt {strategy} {name}" for name in suite.ALLOCATORS} <= set(labels)
     assert {"xl resident", "xl 16GiB", "xl 12GiB", "xl 9GiB", "6.7b 40GiB"} <= set(labels)
-    for plan in plans:
+    for plan in [*plans, *peers]:
         with click.Context(command):
             command.make_context("finetune", list(plan.flags))
         small = suite.tiny(plan.flags)

@@ -30,6 +30,19 @@ def test_a_process_that_could_not_say_why_is_quoted(tmp_path):
     assert "-v" in failure.remedy
 
 
+def test_torchruns_own_error_does_not_hide_the_process(tmp_path):
+    kept = [
+        "Traceback (most recent call last):",
+        "[rank0]: ModuleNotFoundError: No module named 'msgpack'",
+        "Traceback (most recent call last):",
+        "    raise ChildFailedError(",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "============",
+    ]
+    failure = launch._failure(tmp_path, kept)
+    assert failure.what.endswith("died: ModuleNotFoundError: No module named 'msgpack'")
+
+
 @pytest.mark.parametrize("verbose", [False, True])
 def test_progress_goes_on_and_the_rest_is_kept(verbose):
     code = (

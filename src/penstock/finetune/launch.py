@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -106,10 +107,12 @@ def _failure(folder: Path, kept: list[str]) -> PenstockError:
         document = json.loads(path.read_text())
         kind: type[PenstockError] = getattr(errors, document["kind"], FailedError)
         return kind(document["what"], remedy=document["remedy"])
-    cause = next((line for line in reversed(kept) if "Error" in line), "")
+    # What torchrun says itself, which is that a process failed, comes last.
+    said = [line for line in kept if "Error" in line and "ChildFailedError" not in line]
+    cause = re.sub(r"^\[rank\d+\]:\s*", "", said[-1]).strip() if said else ""
     if "ModuleNotFoundError: No module named 'torch" in cause:
         return EnvironmentProblem("torch is not installed", remedy="pip install 'penstock[torch]'")
     return FailedError(
-        f"a process of the run died{f': {cause.strip()}' if cause else ''}",
+        f"a process of the run died{f': {cause}' if cause else ''}",
         remedy="the same with -v, which prints what the processes print",
     )

@@ -38,7 +38,8 @@ REPEATS = 3
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 # A second way has to be faster by more than two runs of one way differ.
 MARGIN = 0.98
-# Of the way choices are made: an older one means something else. 2: auto by chains of layers.
+# Of the way choices are made: an older one means something else. 2: auto by chains of layers;
+# 3: with gradients that are some, and a margin by the number of candidates.
 VERSION = 3
 
 _known: dict[str, dict[str, str]] = {}
