@@ -41,7 +41,8 @@ MISSES = {
 class Machine:
     """Runs blocks, by the figures of a model; its clock is in ms."""
 
-    def __init__(self, table, seed):
+    def __init__(self, table, seed, scatter=SCATTER):
+        self.scatter = scatter
         self.layers, gpu, host, sets = table
         figures = [(g / self.layers, h) for g, h in zip(gpu, host, strict=True)]
         self.figures = dict.fromkeys(sets_of(VARIANTS), figures[-1])
@@ -57,7 +58,7 @@ class Machine:
         slow = self.now // SPELL_MS % 2 == 0
         host *= SPELL if slow else 1.0
         gpu *= BOOST if self.cool > 0 else 1.0
-        scatter = self.random.gauss(1.0, SCATTER)
+        scatter = self.random.gauss(1.0, self.scatter)
         elapsed = max(gpu, host) * scatter
         self.now += elapsed * count
         self.cool -= elapsed * count
@@ -114,6 +115,19 @@ def test_the_best_single_variant_within_noise_where_it_was_missed(miss):
     assert max(now) < 0.025
 
 
+def test_a_contest_that_is_undecided_goes_on(monkeypatch):
+    # 13B at batch 8: 1.9 % are to be gained, and two runs of four of its blocks were 2 % apart.
+    gpu = (373.8, 366.7, 372.6, 373.1, 373.4, 373.3)
+
+    def missed():
+        machines = [Machine((40, gpu, FORWARD_HOST, {}), seed, scatter=0.015) for seed in range(60)]
+        return sum(machine.loss(rule_now(machine)) > 0.01 for machine in machines)
+
+    now = missed()
+    monkeypatch.setattr(contest, "MOST_SECONDS", contest.SECONDS)
+    assert now < missed() / 2
+
+
 def test_the_host_decides_where_it_sets_the_pace():
     gpu = (10.0, 9.0, 9.5, 9.5, 9.0, 8.0)
     names, losses = chosen(rule_now, (48, gpu, FORWARD_HOST, {}), 30)
@@ -139,7 +153,7 @@ def test_a_set_that_is_as_good_is_seldom_taken():
 def test_a_contest_is_over_in_time(miss):
     machine = Machine(MISSES[miss], 0)
     rule_now(machine)
-    assert (machine.now - machine.begin) / 1e3 < 2 * contest.SECONDS + 1.0
+    assert (machine.now - machine.begin) / 1e3 < 2 * contest.MOST_SECONDS
 
 
 # ---- Rounds and rules --------------------------------------------------------------------------
