@@ -30,6 +30,8 @@ from .request import Request
 class Replicated(Engine):
     """The whole model on every process; gradients are averaged."""
 
+    threads = True  # as PyTorch has it: not measured otherwise
+
     def __init__(self, request: Request, model: nn.Module, device: RunDevice, group: Group) -> None:
         super().__init__(request, model, device)
         ordinals = [device.torch_device.index] if device.is_cuda else None
@@ -46,6 +48,8 @@ class Replicated(Engine):
 
 class Sharded(Engine):
     """FSDP2: every process holds a share of each layer, gathered when the layer runs."""
+
+    threads = True
 
     def __init__(self, request: Request, model: nn.Module, device: RunDevice, group: Group) -> None:
         mesh = init_device_mesh(device.torch_device.type, (group.world,))
