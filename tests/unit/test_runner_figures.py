@@ -35,6 +35,14 @@ def test_a_resident_run_is_better_evidence_than_a_profiled_pass():
     assert ideal(touched=GB, profiled_ms=0.0, own_ms=5.0).ms == 5.0
 
 
+def test_a_profiled_pass_that_was_a_slow_one_is_no_bound_of_faster_steps():
+    found = ideal(touched=7.1 * GB, profiled_ms=472.0, step_ms=206.0)
+    assert (found.ms, found.compute_from) == (206.0, "profiled pass")
+    assert ideal(touched=7.1 * GB, profiled_ms=26.4, step_ms=206.0).ms == 26.4
+    # A resident run was seen to take what it took, whatever these steps did.
+    assert ideal(touched=7.1 * GB, resident_ms=30.0, step_ms=26.0).ms == 30.0
+
+
 def test_no_bound_is_known_where_nothing_was_measured():
     assert ideal(link_gb_per_s=0.0).ms is None
     assert ideal(touched=1).ms is None

@@ -66,6 +66,7 @@ def ideal_step(
     resident_ms: float | None = None,
     profiled_ms: float | None = None,
     own_ms: float | None = None,
+    step_ms: float | None = None,
 ) -> Ideal:
     """Work the bound out from what was measured in the same process.
 
@@ -77,7 +78,11 @@ def ideal_step(
         resident_ms: A step of the resident model, where one was run.
         profiled_ms: A profiled step less the time it waited for pages, where there was one.
         own_ms: The steps themselves, where nothing moved in them.
+        step_ms: The median step. A pass that was profiled alone may have been a slow one: no step
+            computes for longer than it takes.
     """
+    if profiled_ms is not None and step_ms is not None:
+        profiled_ms = min(profiled_ms, step_ms)
     room = max(0, budget - others)
     missing = max(0, touched - room)
     compute = source = None

@@ -156,6 +156,7 @@ def _ideal(request: Request, outcome: Outcome, reference: Reference | None) -> I
         resident_ms=resident_ms,
         profiled_ms=stats.get("compute_ms") if moved else None,
         own_ms=None if moved else steps.median_ms,
+        step_ms=steps.median_ms,
     )
 
 
