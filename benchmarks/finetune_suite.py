@@ -104,8 +104,13 @@ def plans(args: argparse.Namespace) -> list[Plan]:
             Plan(f"{part} opt LR {name}", (*tutorial, *engine, *steps, "--allocator", name), 90)
             for name in ("native", "stitch", "expandable")
         ]
-        again = Plan(f"{part} opt LR native again", made[part][0].flags, 90, made[part][0].label)
-        made[part].append(again)
+        native, stitch, _ = made[part]
+        made[part].append(Plan(f"{native.label} again", native.flags, 90, native.label))
+        # Where every step has the shapes of the last, no allocator has anything left to do.
+        made[part] += [
+            Plan(f"{plan.label} fixed", (*plan.flags, "--lengths", "fixed"), 90)
+            for plan in (native, stitch)
+        ]
     chosen = [plan for part in args.parts for plan in made[part]]
     return [plan for plan in chosen if not args.only or plan.label in args.only]
 
@@ -138,7 +143,7 @@ class Suite:
                 self.rows.append({"label": plan.label, "skipped": f"{self.left():.0f} s left"})
             else:
                 self.rows.append(self.one(plan, self.scratch / f"{number}.json"))
-            print(f"{plan.label:<22} {summary(self.rows[-1])}", flush=True)
+            print(f"{plan.label:<28} {summary(self.rows[-1])}", flush=True)
             done(self.rows)
 
     def one(self, plan: Plan, target: Path) -> dict[str, Any]:

@@ -125,4 +125,5 @@ def _peaks(memory: MemoryFigures) -> dict[str, Any]:
         "peak_reserved_bytes": memory.reserved,
         "utilisation": memory.utilisation,
         "peak_device_bytes": memory.device,
+        "driver_calls": memory.driver_calls,
     }
