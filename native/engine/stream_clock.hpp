@@ -43,6 +43,8 @@ class StreamClock {
 
  private:
   static constexpr Bytes kEpochBytes = 32 * kMiB;
+  // Beyond so many events that nobody asked for, those that have happened are used again.
+  static constexpr std::size_t kMostEnded = 16;
   struct Ended {
     std::uint32_t epoch;
     driver::Event event;
@@ -55,6 +57,8 @@ class StreamClock {
     std::deque<Ended> ended;
   };
   Status end_epoch(Line& line);
+  // Whether the oldest event has happened; it is spare then.
+  Result<bool> retire(Line& line);
 
   driver::Driver& driver_;
   std::vector<Line> lines_;
