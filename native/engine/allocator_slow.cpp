@@ -21,7 +21,8 @@ using policy::packing::Request;
 Result<BlockId> Allocator::place_slowly(Pool& pool, Request request) {
   policy::packing::Packer& packer = pool.memory->packer();
   const Bytes size = request.bytes;
-  PENSTOCK_TRY(take_over(pool, request.tag, false));
+  bool apart = packer.keeps_apart(request);
+  if (!apart) PENSTOCK_TRY(take_over(pool, request.tag, false));
   bool device_full = false;
   for (int step = 0;;) {
     request.growable = device_full || reserved_ >= options_.budget
@@ -46,6 +47,10 @@ Result<BlockId> Allocator::place_slowly(Pool& pool, Request request) {
         break;
       }
       case Decision::Kind::kFull: {
+        if (std::exchange(apart, false)) {
+          PENSTOCK_TRY(take_over(pool, request.tag, false));
+          break;
+        }
         const Bytes before = reserved_;
         PENSTOCK_ASSIGN(const bool tried, recover(pool, request, step++));
         if (!tried) return out_of_memory(size);

@@ -44,6 +44,7 @@ Result<std::unique_ptr<Program>> Program::create(driver::Driver& device,
   allocator.line_bytes = 4 * device.info().total;
   allocator.packing.smallest_chunk = own.page_bytes;
   allocator.packing.largest_chunk = own.page_bytes;
+  allocator.packing.huge_chunk = own.page_bytes;
   // Addresses are plenty, and a chunk behind two of them could not leave either.
   allocator.packing.stitch_when = policy::packing::StitchWhen::kNever;
   allocator.packing.growth_bytes = 0;

@@ -25,6 +25,9 @@ struct Options {
   // chunk can be stitched.
   Bytes smallest_chunk = 2 * kMiB;
   Bytes largest_chunk = 8 * kMiB;
+  // What memory grows by at once may be cut into larger ones, if they are 128 or more: the logits
+  // of a large vocabulary take 16 GB, and 2,000 chunks each time that they are stitched.
+  Bytes huge_chunk = 32 * kMiB;
   // What memory grows by is cut into about so many chunks.
   std::uint64_t chunks_a_growth = 4;
   // While memory grows in a burst, so much is mapped at once.

@@ -14,6 +14,12 @@ namespace {
 // in chunks of 2 MiB lets opt1.3b_full run in 20 MiB less of 15 GiB, and costs 29 us a chunk once.
 constexpr std::uint64_t kScarce = 4;
 
+// Of huge chunks there are at least so many: one lost at the end of a growth is below 1 % of it.
+constexpr std::uint64_t kManyChunks = 128;
+
+// Other streams keep what they freed where it is less than this part of the memory.
+constexpr std::uint64_t kApart = 32;
+
 }  // namespace
 
 using Kind = Decision::Kind;
@@ -127,7 +133,9 @@ Decision Packer::grow(const Request& request, Bytes bytes, Bytes missing) {
 // since they pack better.
 std::vector<std::uint32_t> Packer::cut(std::uint64_t slots, std::uint64_t growable) const {
   const bool scarce = growable < slots_ / kScarce;
-  const std::uint64_t largest = scarce ? 1 : options_.largest_chunk >> shift_;
+  const Bytes large = std::max(options_.largest_chunk,
+                               std::min(options_.huge_chunk, (slots << shift_) / kManyChunks));
+  const std::uint64_t largest = scarce ? 1 : std::bit_floor(large >> shift_);
   const std::uint64_t share = std::max<std::uint64_t>(slots / options_.chunks_a_growth, 1);
   std::uint64_t size = std::min(largest, std::bit_floor(share));
   std::vector<std::uint32_t> chunks;
@@ -153,6 +161,7 @@ BlockId Packer::place_in(const Request& request, RangeId range) {
 
 void Packer::release(BlockId id, std::uint32_t epoch) {
   Block& block = blocks_[id];
+  used_of_[block.tag] -= block.bytes;
   if (block.range == kNone) {
     ranges_.wake(extents_.release(block.extent, block.tag, epoch));
   } else {
@@ -173,6 +182,8 @@ BlockId Packer::new_block(const Request& request, Bytes bytes) {
     spare_.pop_back();
   }
   blocks_[id] = {.bytes = bytes, .requested = request.bytes, .tag = request.tag, .live = true};
+  if (request.tag >= used_of_.size()) used_of_.resize(request.tag + std::size_t{1});
+  used_of_[request.tag] += bytes;
   ++live_blocks_;
   ++allocations_;
   return id;
@@ -191,6 +202,20 @@ BlockId Packer::put_in_range(const Request& request, Bytes bytes, RangeId range)
   blocks_[id].range = range;
   blocks_[id].offset = ranges_[range].pieces.front().start;
   return id;
+}
+
+bool Packer::keeps_apart(const Request& request) const {
+  Bytes all = 0;
+  Bytes largest = 0;
+  for (std::size_t tag = 0; tag < std::max(used_of_.size(), request.tag + std::size_t{1}); ++tag) {
+    if (tag == kAnyStream) continue;
+    Bytes held = extents_.free_bytes(static_cast<StreamTag>(tag));
+    if (tag < used_of_.size()) held += used_of_[tag];
+    if (tag == request.tag) held += request.bytes;
+    all += held;
+    largest = std::max(largest, held);
+  }
+  return all - largest < (slots_ << shift_) / kApart;
 }
 
 bool Packer::too_many_ranges() const {

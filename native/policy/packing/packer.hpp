@@ -63,6 +63,11 @@ class Packer {
   RangeId stitched(std::vector<Piece> pieces);
   BlockId place_in(const Request& request, RangeId range);  // one just stitched for it
   void release(BlockId block, std::uint32_t epoch);
+  // Whether the request should have memory of its own rather than what other streams freed: all
+  // streams but the largest have so little together that keeping it apart wastes next to nothing.
+  // What they are given else lies at other places in each iteration of a loop, in the way of the
+  // largest stream's ranges.
+  [[nodiscard]] bool keeps_apart(const Request& request) const;
   void hand_over(StreamTag from, StreamTag to, std::uint32_t epoch, std::uint32_t to_epoch = 0) {
     extents_.hand_over(from, to, epoch, to_epoch);
   }
@@ -109,7 +114,8 @@ class Packer {
   std::uint64_t live_blocks_ = 0;
   std::uint64_t allocations_ = 0;
   std::uint64_t last_growth_ = 0;
-  std::uint64_t slots_ = 0;  // with chunks
+  std::uint64_t slots_ = 0;     // with chunks
+  std::vector<Bytes> used_of_;  // by tag
 };
 
 }  // namespace penstock::policy::packing
