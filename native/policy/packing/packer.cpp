@@ -17,8 +17,11 @@ constexpr std::uint64_t kScarce = 4;
 // Of huge chunks there are at least so many: one lost at the end of a growth is below 1 % of it.
 constexpr std::uint64_t kManyChunks = 128;
 
-// Other streams keep what they freed where it is less than this part of the memory.
+// All streams but the largest may have this part of the memory added for them, rather than take
+// what the largest freed; and what they freed is left to them up to the second.  What was added
+// counts, not what they have: else they are given more each time that they lost it.
 constexpr std::uint64_t kApart = 32;
+constexpr std::uint64_t kLeft = 16;
 
 }  // namespace
 
@@ -150,6 +153,7 @@ std::vector<std::uint32_t> Packer::cut(std::uint64_t slots, std::uint64_t growab
 void Packer::grown(const Decision& decision, StreamTag tag) {
   extents_.populate(decision.first_slot, decision.chunks, tag);
   slots_ += decision.slots();
+  held_of(tag).grown += decision.slots() << shift_;
   last_growth_ = allocations_;
 }
 
@@ -161,7 +165,7 @@ BlockId Packer::place_in(const Request& request, RangeId range) {
 
 void Packer::release(BlockId id, std::uint32_t epoch) {
   Block& block = blocks_[id];
-  used_of_[block.tag] -= block.bytes;
+  held_of_[block.tag].used -= block.bytes;
   if (block.range == kNone) {
     ranges_.wake(extents_.release(block.extent, block.tag, epoch));
   } else {
@@ -182,8 +186,7 @@ BlockId Packer::new_block(const Request& request, Bytes bytes) {
     spare_.pop_back();
   }
   blocks_[id] = {.bytes = bytes, .requested = request.bytes, .tag = request.tag, .live = true};
-  if (request.tag >= used_of_.size()) used_of_.resize(request.tag + std::size_t{1});
-  used_of_[request.tag] += bytes;
+  held_of(request.tag).used += bytes;
   ++live_blocks_;
   ++allocations_;
   return id;
@@ -205,17 +208,23 @@ BlockId Packer::put_in_range(const Request& request, Bytes bytes, RangeId range)
 }
 
 bool Packer::keeps_apart(const Request& request) const {
-  Bytes all = 0;
-  Bytes largest = 0;
-  for (std::size_t tag = 0; tag < std::max(used_of_.size(), request.tag + std::size_t{1}); ++tag) {
-    if (tag == kAnyStream) continue;
-    Bytes held = extents_.free_bytes(static_cast<StreamTag>(tag));
-    if (tag < used_of_.size()) held += used_of_[tag];
-    if (tag == request.tag) held += request.bytes;
-    all += held;
-    largest = std::max(largest, held);
+  StreamTag largest = kAnyStream;
+  Bytes most = 0;
+  Bytes free = 0;
+  Bytes grown = 0;
+  for (StreamTag tag = 1; tag < held_of_.size(); ++tag) {
+    free += extents_.free_bytes(tag);
+    grown += held_of_[tag].grown;
+    const Bytes held = held_of_[tag].used + extents_.free_bytes(tag);
+    if (held >= most) {
+      most = held;
+      largest = tag;
+    }
   }
-  return all - largest < (slots_ << shift_) / kApart;
+  if (largest == kAnyStream) return false;
+  const Bytes all = slots_ << shift_;
+  if (request.tag == largest) return free - extents_.free_bytes(largest) < all / kLeft;
+  return grown - held_of_[largest].grown + request.bytes < all / kApart;
 }
 
 bool Packer::too_many_ranges() const {

@@ -63,7 +63,7 @@ class Packer {
   RangeId stitched(std::vector<Piece> pieces);
   BlockId place_in(const Request& request, RangeId range);  // one just stitched for it
   void release(BlockId block, std::uint32_t epoch);
-  // Whether the request should have memory of its own rather than what other streams freed: all
+  // Whether memory should rather be added for the request than taken from other streams: all
   // streams but the largest have so little together that keeping it apart wastes next to nothing.
   // What they are given else lies at other places in each iteration of a loop, in the way of the
   // largest stream's ranges.
@@ -88,6 +88,7 @@ class Packer {
   void vacate(const Run& run) {
     extents_.vacate(run.first_slot, run.slots);
     slots_ -= run.slots;
+    for (Held& held : held_of_) held.grown = 0;  // whoever had it: all begin anew
   }
 
   [[nodiscard]] const Options& options() const { return options_; }
@@ -114,8 +115,16 @@ class Packer {
   std::uint64_t live_blocks_ = 0;
   std::uint64_t allocations_ = 0;
   std::uint64_t last_growth_ = 0;
-  std::uint64_t slots_ = 0;     // with chunks
-  std::vector<Bytes> used_of_;  // by tag
+  std::uint64_t slots_ = 0;  // with chunks
+  struct Held {
+    Bytes used = 0;
+    Bytes grown = 0;  // of the memory so much was added for it
+  };
+  Held& held_of(StreamTag tag) {
+    if (tag >= held_of_.size()) held_of_.resize(tag + std::size_t{1});
+    return held_of_[tag];
+  }
+  std::vector<Held> held_of_;  // by tag
 };
 
 }  // namespace penstock::policy::packing
