@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.finetune.memory import Budget, CudaMeter, ReplayMeter, driver_calls
+from penstock.finetune.memory import (
+    Budget,
+    CudaMeter,
+    ReplayMeter,
+    allocator_counters,
+    driver_calls,
+)
 from penstock.finetune.recorder import AllocationRecorder
 from penstock.finetune.search import largest
 from penstock.native.allocator_structs import AllocatorStats
@@ -150,6 +156,8 @@ def test_driver_calls_of_any_allocator():
     assert driver_calls({"num_device_alloc": 3, "num_device_free": 1}) == 4
     nested = as_torch(AllocatorStats(driver_calls=7))
     assert driver_calls({f"penstock.{key}": each for key, each in nested["penstock"].items()}) == 7
+    flat = {"penstock.stitches": 3, "penstock.chunks.current": 5, "num_ooms": 1}
+    assert allocator_counters(flat) == {"stitches": 3}
 
 
 class Card:

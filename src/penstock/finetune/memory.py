@@ -67,6 +67,7 @@ class MemoryFigures:
         driver_calls: Calls of the driver that the allocator had made, of its own count, at each
             point of the curve; torch's counts those that take or give back a segment. Empty where
             there is none.
+        counters: What Penstock's allocator counted, at the end; empty under another one.
     """
 
     source: str
@@ -76,6 +77,7 @@ class MemoryFigures:
     device: int | None
     curve: Curve
     driver_calls: list[int] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
 
     @property
     def utilisation(self) -> float:
@@ -123,6 +125,7 @@ class CudaMeter:
         self._peaks = {"requested_bytes": 0, "active_bytes": 0, "reserved_bytes": 0}
         self._curve = Curve()
         self._driver_calls: list[int] = []
+        self._counters: dict[str, int] = {}
         self._steps = 0
         self._begin = time.perf_counter()
 
@@ -147,6 +150,7 @@ class CudaMeter:
         self._curve.requested.append(int(stats.get("requested_bytes.all.peak", 0)))
         self._curve.reserved.append(int(stats.get("reserved_bytes.all.current", 0)))
         self._driver_calls.append(driver_calls(stats))
+        self._counters = allocator_counters(stats)
         torch.cuda.reset_peak_memory_stats(self._device.torch_device)
 
     def note(self) -> str:
@@ -164,6 +168,7 @@ class CudaMeter:
             self._watch.peak,
             self._curve,
             self._driver_calls,
+            self._counters,
         )
 
 
@@ -276,6 +281,12 @@ def driver_calls(stats: Mapping[str, int]) -> int:
     """Calls of the driver, by what `torch.cuda.memory_stats()` gives under any allocator."""
     segments = int(stats.get("num_device_alloc", 0)) + int(stats.get("num_device_free", 0))
     return int(stats.get("penstock.driver_calls", segments))
+
+
+def allocator_counters(stats: Mapping[str, int]) -> dict[str, int]:
+    """What `torch.cuda.memory_stats()` gives under Penstock's allocator alone."""
+    own = ((name.split("."), count) for name, count in stats.items())
+    return {name[1]: int(count) for name, count in own if name[0] == "penstock" and len(name) == 2}
 
 
 def out_of_memory(error: BaseException) -> bool:

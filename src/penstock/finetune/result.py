@@ -126,4 +126,5 @@ def _peaks(memory: MemoryFigures) -> dict[str, Any]:
         "utilisation": memory.utilisation,
         "peak_device_bytes": memory.device,
         "driver_calls": memory.driver_calls,
+        "allocator_counters": memory.counters,
     }
