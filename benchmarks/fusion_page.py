@@ -76,14 +76,19 @@ class Figures:
                 found.setdefault(tuple(row.get(key) for key in self.TABLE), []).append(kept)
             tables |= {key: t for key, t in found.items() if _whole(t) or key not in tables}
         self.rows: list[Row] = [row for table in tables.values() for row in table]
-        # Of each shape the last: earlier ones were chosen by other rules.
-        keys = ("model", "batch", "training", "dropout")
-        choices = [
-            {**row, "run": number}
-            for number, document in enumerate(documents)
-            for row in document.get("auto", [])
+        self.auto: list[Row] = self._choices()
+
+    def _choices(self) -> list[Row]:
+        """Of each shape those of the last commit: there may be several, as there are runs."""
+        found: dict[tuple[Any, ...], list[Row]] = {}
+        for number, document in enumerate(self.documents):
+            for row in document.get("auto", []):
+                choice = {**row, "run": number, "commit": document["where"]["commit"]}
+                shape = tuple(row[key] for key in ("model", "batch", "training", "dropout"))
+                found.setdefault(shape, []).append(choice)
+        return [
+            c for choices in found.values() for c in choices if c["commit"] == choices[-1]["commit"]
         ]
-        self.auto: list[Row] = list({tuple(r[k] for k in keys): r for r in choices}.values())
 
     def of(self, work: str, **what: Any) -> list[Row]:
         wanted = {"work": work, **what}
