@@ -20,7 +20,7 @@ std::int64_t steady_ns() {
 }
 
 penstock_replay_options replay_defaults() {
-  const driver::DriverCosts costs;
+  const driver::DriverCosts costs = engine::kReplayCosts;
   penstock_replay_options options{};
   options.struct_size = sizeof(options);
   options.granularity = 2 * kMiB;

@@ -47,8 +47,8 @@ double MetadataDriver::modelled_us() const {
   const DriverCosts& cost = options_.costs;
   return static_cast<double>(calls_.create) * cost.create_us +
          static_cast<double>(calls_.map) * cost.map_us +
-         static_cast<double>(calls_.set_access) * cost.set_access_us +
-         static_cast<double>(calls_.unmap) * cost.unmap_us +
+         static_cast<double>(calls_.accessed) * cost.set_access_us +
+         static_cast<double>(calls_.unmapped) * cost.unmap_us +
          static_cast<double>(calls_.release) * cost.release_us;
 }
 
@@ -224,25 +224,27 @@ Status MetadataDriver::map(Addr address, Bytes size, Chunk chunk) {
   return {};
 }
 
-Status MetadataDriver::whole_mappings(const char* call, Addr address, Bytes size) const {
+Result<std::int64_t> MetadataDriver::whole_mappings(const char* call, Addr address,
+                                                    Bytes size) const {
   const std::uint64_t first = (address - kFirstAddress) >> shift_;
   const std::uint64_t end = first + (size >> shift_);
   std::uint64_t place = first;
+  std::int64_t mappings = 0;
   if (aligned(address, size)) {
-    while (place < end) {
+    for (; place < end; ++mappings) {
       const Granule granule = look(place);
       if (!mapped(granule) || (granule & kFirst) == 0) break;
       place += bytes(granule) >> shift_;
     }
-    if (place == end) return {};
+    if (place == end) return mappings;
   }
-  return {Code::kInvalidArgument,
-          text(call, ": ", span_text(address, size), " is not made of whole mappings")};
+  return Status(Code::kInvalidArgument,
+                text(call, ": ", span_text(address, size), " is not made of whole mappings"));
 }
 
 Status MetadataDriver::unmap(Addr address, Bytes size) {
   std::lock_guard lock(mutex_);
-  PENSTOCK_TRY(whole_mappings("unmap", address, size));
+  PENSTOCK_ASSIGN(const std::int64_t mappings, whole_mappings("unmap", address, size));
   const std::uint64_t first = (address - kFirstAddress) >> shift_;
   for (std::uint64_t i = 0; i < size >> shift_; ++i) {
     Granule& granule = at(first + i);
@@ -255,13 +257,15 @@ Status MetadataDriver::unmap(Addr address, Bytes size) {
     granule = kReserved;
   }
   ++calls_.unmap;
+  calls_.unmapped += mappings;
   return {};
 }
 
 Status MetadataDriver::set_access(Addr address, Bytes size) {
   std::lock_guard lock(mutex_);
-  PENSTOCK_TRY(whole_mappings("set_access", address, size));
+  PENSTOCK_ASSIGN(const std::int64_t mappings, whole_mappings("set_access", address, size));
   ++calls_.set_access;
+  calls_.accessed += mappings;
   return {};
 }
 

@@ -43,7 +43,9 @@ struct DriverCalls {
   std::int64_t release = 0;
   std::int64_t map = 0;
   std::int64_t unmap = 0;
+  std::int64_t unmapped = 0;  // mappings
   std::int64_t set_access = 0;
+  std::int64_t accessed = 0;  // mappings
 };
 
 class MetadataDriver final : public Driver {
@@ -120,7 +122,8 @@ class MetadataDriver final : public Driver {
   [[nodiscard]] Granule look(std::uint64_t granule) const;
   // Whether size and address are whole granules in the address space, and more than nothing.
   [[nodiscard]] bool aligned(Addr address, Bytes size) const;
-  [[nodiscard]] Status whole_mappings(const char* call, Addr address, Bytes size) const;
+  [[nodiscard]] Result<std::int64_t> whole_mappings(const char* call, Addr address,
+                                                    Bytes size) const;
   void drop_if_unused(std::uint32_t index);
 
   MetadataDriverOptions options_;

@@ -88,7 +88,7 @@ def test_one_allocator_alone(trace, capsys):
     (row,) = rows(capsys, trace, "--allocator", "native")
     assert row["allocator"] == "native"
     assert row["map_calls"] == 2  # segments
-    assert row["modelled_driver_ms"] == pytest.approx(2 * 161.1e-3)
+    assert row["modelled_driver_ms"] == pytest.approx(2 * 28e-3)
 
 
 def test_the_table_says_the_same(trace, capsys):

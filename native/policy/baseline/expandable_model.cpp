@@ -98,7 +98,7 @@ BlockId ExpandableModel::map_front(Pool& pool, BlockId id, Bytes bytes) {
   const auto pages = static_cast<std::int64_t>(mapped / pool.page);
   calls_.create += pages;
   calls_.map += pages;
-  ++calls_.set_access;
+  calls_.set_access += pages;
   pool.unmapped.erase({blocks_[id].address, id});
   if (mapped < blocks_[id].bytes) {
     const BlockId rest = blocks_.split(id, mapped);

@@ -432,11 +432,11 @@ typedef struct {
   uint64_t struct_size;
   uint64_t capacity;    /* device memory; 0 = as much as it takes */
   uint64_t granularity; /* of device memory; 0 = 2 MiB */
-  double create_us;     /* what the driver's calls cost: creating a chunk, */
+  double create_us;     /* what the driver's calls cost for a chunk: creating it, */
   double map_us;        /* mapping it, */
-  double set_access_us; /* giving access to a range, */
-  double unmap_us;      /* unmapping one, */
-  double release_us;    /* releasing a chunk */
+  double set_access_us; /* giving access to it, */
+  double unmap_us;      /* unmapping it, */
+  double release_us;    /* releasing it */
   int32_t allocator;    /* PENSTOCK_REPLAY_STITCH, ... */
   int32_t reserved;
 } penstock_replay_options;
