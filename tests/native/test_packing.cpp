@@ -209,15 +209,15 @@ TEST_CASE("packing: streams keep apart while all but the largest have little") {
   CHECK_FALSE(packer.keeps_apart({.bytes = kChunk, .tag = 1}));  // there is nothing yet
   REQUIRE(program.allocate(96 * kChunk, 1) != kNone);
   CHECK(packer.keeps_apart({.bytes = 50 * kChunk, .tag = 1}));  // the largest itself
-  CHECK(packer.keeps_apart({.bytes = 4 * kChunk, .tag = 2}));
-  CHECK_FALSE(packer.keeps_apart({.bytes = 8 * kChunk, .tag = 2}));
-  const BlockId side = program.allocate(4 * kChunk, 2);
-  CHECK_FALSE(packer.keeps_apart({.bytes = 4 * kChunk, .tag = 3}));  // all of them together
+  CHECK(packer.keeps_apart({.bytes = 10 * kChunk, .tag = 2}));
+  CHECK_FALSE(packer.keeps_apart({.bytes = 14 * kChunk, .tag = 2}));
+  const BlockId side = program.allocate(8 * kChunk, 2);
+  CHECK_FALSE(packer.keeps_apart({.bytes = 8 * kChunk, .tag = 3}));  // all of them together
   program.packer().release(side, 1);
-  CHECK_FALSE(packer.keeps_apart({.bytes = 4 * kChunk, .tag = 3}));  // free or not
+  CHECK_FALSE(packer.keeps_apart({.bytes = 8 * kChunk, .tag = 3}));  // free or not
   CHECK(packer.keeps_apart({.bytes = kChunk, .tag = 1}));
   program.packer().hand_over(2, 1, 1);
-  CHECK_FALSE(packer.keeps_apart({.bytes = 4 * kChunk, .tag = 2}));  // it has had its share
+  CHECK_FALSE(packer.keeps_apart({.bytes = 8 * kChunk, .tag = 2}));  // it has had its share
 }
 
 TEST_CASE("packing: chunks that a range in use maps are not given back") {

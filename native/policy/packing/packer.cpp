@@ -20,8 +20,8 @@ constexpr std::uint64_t kManyChunks = 128;
 // All streams but the largest may have this part of the memory added for them, rather than take
 // what the largest freed; and what they freed is left to them up to the second.  What was added
 // counts, not what they have: else they are given more each time that they lost it.
-constexpr std::uint64_t kApart = 16;
-constexpr std::uint64_t kLeft = 8;
+constexpr std::uint64_t kApart = 8;
+constexpr std::uint64_t kLeft = 6;
 
 }  // namespace
 
