@@ -84,10 +84,12 @@ def test_the_last_choice_is_judged_by_its_own_table(benchmarks):
     _, page, goals = benchmarks
     others = {"attention_layernorm": 26.0, "attention_projection": 26.0, "ffn_layernorm": 26.0}
     old = {
+        "where": {"commit": "a"},
         "auto": [choice_of("baseline")],
         "rows": rows_of("prefill", baseline=26.0, dropout_layernorm=25.0, **others),
     }
     new = {
+        "where": {"commit": "b"},
         "auto": [choice_of("dropout_layernorm")],
         "rows": rows_of("prefill, for auto", baseline=27.0, dropout_layernorm=24.0, **others),
     }
@@ -104,3 +106,21 @@ def test_the_last_choice_is_judged_by_its_own_table(benchmarks):
     assert judged == ["1 of 1 tables", "met"]
     assert len(text) == 1
     assert "| dropout_layernorm | 24.00 | dropout_layernorm, 24.00 | 1.000 | 0.0% |" in text[0]
+    # Another run of the same commit is another verdict, not a better one.
+    text, judged = verdict(old, {**old, "where": {"commit": "b"}}, new)
+    assert judged == ["1 of 2 tables", "missed"]
+    assert len(text) == 2
+
+
+@pytest.mark.parametrize(("peak", "verdict"), [(950, "met"), (960, "missed")])
+def test_a_variant_may_be_slower_where_its_peak_is_lower(benchmarks, peak, verdict):
+    _, page, goals = benchmarks
+    faster = {"dropout_layernorm": 25.0, "attention_layernorm": 26.0, "attention_projection": 26.2}
+    rows = rows_of("training", baseline=26.0, **faster, ffn_layernorm=27.0)
+    for row in rows:
+        row |= {"dropout": 0.1, "recompute": 1, "peak_bytes": 1000}
+    rows[4]["peak_bytes"] = peak
+    found = goals.goals(page.Figures([{"rows": rows}]))[1]
+    (mine,) = [row for row in found if row[0].startswith("Training, 6.7B")]
+    assert mine[2] == verdict
+    assert f"slower: ffn_layernorm, its peak {peak / 1000 - 1:+.0%}" in mine[1]
