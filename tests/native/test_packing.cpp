@@ -218,6 +218,8 @@ TEST_CASE("packing: streams keep apart while all but the largest have little") {
   CHECK(packer.keeps_apart({.bytes = kChunk, .tag = 1}));
   program.packer().hand_over(2, 1, 1);
   CHECK_FALSE(packer.keeps_apart({.bytes = 8 * kChunk, .tag = 2}));  // it has had its share
+  for (const Packer::Run& run : packer.free_runs()) program.packer().vacate(run);
+  CHECK(packer.keeps_apart({.bytes = 8 * kChunk, .tag = 2}));  // which was given back
 }
 
 TEST_CASE("packing: chunks that a range in use maps are not given back") {

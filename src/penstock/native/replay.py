@@ -85,7 +85,7 @@ def replay(
         allocator: One of `ALLOCATORS`: Penstock's own, or a model of one of PyTorch's.
         capacity: Bytes of device memory; 0 is as much as it takes.
         packing: Fields of penstock_allocator_options, for "stitch".
-        costs: Microseconds a driver call (create_us, map_us, set_access_us, unmap_us,
+        costs: Microseconds a chunk (create_us, map_us, set_access_us, unmap_us,
             release_us) where they are not those measured on an H200.
         points: Points of the curve, at most.
 
