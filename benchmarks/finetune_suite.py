@@ -83,6 +83,11 @@ def plans(args: argparse.Namespace) -> list[Plan]:
             )
     large = ("--model", "gpt3_6.7b", "--strategy", "R", "--batch", "8", "--seq-len", "1024")
     made["6.7b"] = [Plan("6.7b 40GiB", (*large, *steps, "--gpu-memory", "40GiB"), 200)]
+    large = tuple("RO" if flag == "R" else flag for flag in large)
+    made["6.7b"] += [
+        Plan(f"6.7b {peer} offload", (*large, *steps, *PEERS[peer]), 200, "6.7b 40GiB")
+        for peer in ("FSDP2", "ZeRO-2")
+    ]
     vicuna = ("--model", "vicuna-13b", "--strategy", "LR", "--batch", "16", "--seq-len", "1024")
     made["13b"] = [
         Plan(f"13b LR {name}", (*vicuna, *steps, "--lengths", "varied", "--allocator", name), 90)

@@ -154,7 +154,7 @@ Status Pager::begin(UseId id, driver::Stream stream) {
   const std::lock_guard lock(mutex_);
   PENSTOCK_TRY(check_use(id));
   const Use& use = uses_[static_cast<std::size_t>(id)];
-  if (!cursor_.begin(id)) {
+  if (cursor_.begin(id) != 0) {
     ++counters_.mismatches;
     disturbed_ = true;
   }

@@ -164,6 +164,7 @@ class Pager {
   UseId intern(const std::vector<PageId>& pages);
   void forget_uses();
   Status use_begins(UseId use);
+  bool follows(UseId use);  // the plan; moves its cursor on
   Status learn(UseId use);
   Status adopt_order(std::vector<UseId> order, SlotId reserve = 0, std::size_t next = 0);
   Status plan_or_drop(std::int64_t begun = 0);

@@ -34,16 +34,16 @@ void PlanCursor::drop() {
   begun_ = next_load_ = 0;
 }
 
-bool PlanCursor::begin(UseId use) {
-  if (!planned()) return true;
+std::int64_t PlanCursor::begin(UseId use) {
+  if (!planned()) return 0;
   const std::int64_t n = steps();
   for (std::int64_t ahead = 0; ahead < n; ++ahead) {
     if (order_[static_cast<std::size_t>((begun_ + ahead) % n)] == use) {
       begun_ += ahead + 1;
-      return ahead == 0;
+      return ahead;
     }
   }
-  return false;
+  return kForEver;
 }
 
 void PlanCursor::start_iteration() {

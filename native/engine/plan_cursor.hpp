@@ -36,9 +36,12 @@ class PlanCursor {
 
   // Steps begun so far.
   [[nodiscard]] std::int64_t begun() const { return begun_; }
-  // A use begins.  False when it is not the expected one: then the cursor moves on to its next
-  // occurrence, or stays where it is when there is none.
-  bool begin(UseId use);
+  // A use begins, and the cursor moves on to it: how many steps it left out, 0 when it was the
+  // expected one.  kForEver when the plan has no such use: then the cursor stays where it is.
+  std::int64_t begin(UseId use);
+  // The use that the plan has next, and the one before it.
+  [[nodiscard]] UseId expected() const { return at(begun_); }
+  [[nodiscard]] UseId latest() const { return at(begun_ + steps() - 1); }
   // The program starts an iteration anew: go on to the next multiple of n.
   void start_iteration();
 
@@ -52,6 +55,9 @@ class PlanCursor {
   [[nodiscard]] SlotId home(PageId page) const { return home_[static_cast<std::size_t>(page)]; }
 
  private:
+  [[nodiscard]] UseId at(std::int64_t step) const {
+    return order_[static_cast<std::size_t>(step % steps())];
+  }
   [[nodiscard]] std::int64_t steps() const { return static_cast<std::int64_t>(order_.size()); }
 
   policy::Plan plan_;

@@ -65,7 +65,8 @@ Status ResidentSet::synchronize_page(PageId id) {
 Status ResidentSet::write_back(PageId id) {
   Page& page = table_.page(id);
   PENSTOCK_TRY(table_.give_host(page));
-  PENSTOCK_TRY(page.ready.make_wait(out_->stream()));
+  // Its uses waited for its copy.
+  if (page.last_use.empty()) PENSTOCK_TRY(page.ready.make_wait(out_->stream()));
   for (const Mark& mark : page.last_use) PENSTOCK_TRY(mark.make_wait(out_->stream()));
   if (page.fingerprint != nullptr) {  // that work may have written it does not mean that it did
     PENSTOCK_TRY(driver_.copy_out_changed(page.host, page.address, page.bytes, page.fingerprint,
@@ -92,10 +93,14 @@ Status ResidentSet::evict(SlotId id) {
     page.dirty = false;
   }
   if (on_host_) return evict_to_host(id);
-  if (page.dirty) PENSTOCK_TRY(write_back(from.page));
-  from.busy = page.last_use;
-  if (from.busy.empty()) from.busy.push_back(page.ready);  // copied in, never used
-  add_mark(from.busy, page.written);
+  if (page.dirty) {
+    PENSTOCK_TRY(write_back(from.page));
+    from.busy.assign(1, page.written);  // which waited for its uses
+  } else {
+    from.busy = page.last_use;
+    if (from.busy.empty()) from.busy.push_back(page.ready);  // copied in, never used
+    add_mark(from.busy, page.written);
+  }
   if (unmaps_) stale_.push_back(from.page);
   page.slot = kNoSlot;
   from.page = kNoPage;

@@ -136,6 +136,42 @@ TEST_CASE("program: a workspace that layers touch or not does not hide their ord
   CHECK(bench.wrong() == 0);
 }
 
+TEST_CASE("program: a round that has other pieces of the same work goes by the plan") {
+  for (const bool usual : {false, true}) {
+    CAPTURE(usual);
+    Bench bench({});
+    Network network(bench, 24, 2 * kGranule + 8192);
+    const std::vector<Tensor>& weights = network.weights;
+    // Of three layers the first two are one piece of work, or two.
+    const auto round = [&](bool joined) {
+      for (std::size_t i = 0; i < weights.size(); i += 3) {
+        if (joined) {
+          bench.work(bench.stream(0), {&weights[i], &weights[i + 1]}, {}, 0);
+        } else {
+          bench.work(bench.stream(0), {&weights[i]}, {}, 0);
+          bench.work(bench.stream(0), {&weights[i + 1]}, {}, 0);
+        }
+        bench.work(bench.stream(0), {&weights[i + 2]}, {}, 0);
+        for (int k = 0; k < 6; ++k) bench.work(bench.stream(0), {}, {}, 0);
+      }
+    };
+    for (int i = 0; i < 10; ++i) round(usual);
+    const auto before = bench.program().pager().stats();
+    CHECK(before.kept_pages > 0);
+    // At intervals that do not repeat themselves, or they were an order of their own.
+    for (const bool other : {true, false, true, false, false, true}) round(usual != other);
+    const auto after = bench.program().pager().stats();
+    CHECK(after.counters.plans == before.counters.plans);
+    CHECK(after.kept_pages == before.kept_pages);
+    CHECK(after.counters.mismatches == before.counters.mismatches);
+    CHECK(after.counters.demanded_pages == before.counters.demanded_pages);
+    CHECK(after.counters.bytes_in - before.counters.bytes_in <=
+          6 * after.planned_bytes_in + 6 * kGranule);
+    bench.close();
+    CHECK(bench.wrong() == 0);
+  }
+}
+
 TEST_CASE("program: a phase that was planned before is planned again when it comes back") {
   Bench bench({});
   Network network(bench, 20, 2 * kGranule + 8192);
