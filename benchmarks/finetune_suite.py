@@ -72,15 +72,14 @@ def plans(args: argparse.Namespace) -> list[Plan]:
         for peer, engine in PEERS.items()
     ]
     for strategy in ("LR", "N", "R", "LRO", "RO"):
-        for allocator in ALLOCATORS:
-            flags = (*OPT, "--strategy", strategy, "--batch", str(BATCHES[strategy]), *steps)
-            if strategy in BUDGETS:
-                flags = (*flags, "--gpu-memory", BUDGETS[strategy])
-            label = f"opt {strategy} {allocator}"
-            first = f"opt {strategy} {ALLOCATORS[0]}"
-            made["strategies"].append(
-                Plan(label, (*flags, "--allocator", allocator), 40, first if label != first else "")
-            )
+        flags = (*OPT, "--strategy", strategy, "--batch", str(BATCHES[strategy]), *steps)
+        if strategy in BUDGETS:
+            flags = (*flags, "--gpu-memory", BUDGETS[strategy])
+        first = f"opt {strategy} {ALLOCATORS[0]}"
+        for label in (*(f"opt {strategy} {name}" for name in ALLOCATORS), f"{first} again"):
+            allocator = ("--allocator", label.split()[2])
+            compared = first if label != first else ""
+            made["strategies"].append(Plan(label, (*flags, *allocator), 25, compared))
     large = ("--model", "gpt3_6.7b", "--strategy", "R", "--batch", "8", "--seq-len", "1024")
     made["6.7b"] = [Plan("6.7b 40GiB", (*large, *steps, "--gpu-memory", "40GiB"), 200)]
     large = tuple("RO" if flag == "R" else flag for flag in large)
