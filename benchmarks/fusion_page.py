@@ -19,6 +19,7 @@ import fusion_goals
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "fusion"
 HOST = RESULTS.with_name("fusion_host.json")
+LAUNCHED = RESULTS.with_name("fusion_host_cuda.json")
 PAGE = ROOT / "docs" / "fusion.md"
 TEXT = Path(__file__).with_name("fusion_page.md")
 NOTE = """<!-- Written by benchmarks/fusion_page.py from benchmarks/results/fusion/ and the text in
@@ -274,9 +275,9 @@ def budgets(figures: Figures) -> str:
     )
 
 
-def host(figures: Figures) -> str:
+def host(file: Path) -> str:
     rows = []
-    for row in json.loads(HOST.read_text(encoding="utf-8"))["rows"] if HOST.exists() else []:
+    for row in json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []:
         times = [row["fused_us"], row["torch_us"]]
         times += [row.get(f"{side}_with_backward_us") for side in ("fused", "torch")]
         shown = ["" if time is None else f"{time:.0f}" for time in times]
@@ -347,7 +348,12 @@ def figures_text(documents: list[dict[str, Any]]) -> str:
         "Tokens one by one (1.5B, batch 1)": decode,
         "Under a budget (batch 8, logits of the last token)": budgets,
         "What auto chose": chosen,
-        "What an op costs the host (fusion_host.py: no GPU, kernels are not launched)": host,
+        "What an op costs the host (fusion_host.py: no GPU, kernels are not launched)": (
+            lambda _: host(HOST)
+        ),
+        "What an op costs the host, launched (fusion_host.py --device cuda)": (
+            lambda _: host(LAUNCHED)
+        ),
     }
     for title, make in titles.items():
         text = make(figures)
