@@ -74,25 +74,26 @@ Status PageTable::give_chunk(Page& page) {
   }
   page.host_chunk = chunk.value();
   page.host = reinterpret_cast<std::byte*>(address);
+  host_bytes_ += page.bytes;
+  return {};
+}
+
+Status PageTable::give_piece(Page& page) {
+  const Range& range = ranges_[static_cast<std::size_t>(page.range)];
+  const auto pages = static_cast<PageId>(divide_up(range.bytes, pool_.chunk_bytes()));
+  const auto id = static_cast<PageId>(&page - pages_.data());
+  PENSTOCK_ASSIGN(const HostSlabs::Piece piece,
+                  slabs_.give(id, range.first_page, range.first_page + pages));
+  page.host = piece.host;
+  page.host_slab = piece.slab;
   return {};
 }
 
 Status PageTable::give_host(Page& page) {
   if (page.host != nullptr) return {};
   PENSTOCK_TRY(give_fingerprint(page));
-  Status status;
-  if (host_chunks_) {
-    status = give_chunk(page);
-  } else {
-    Result<void*> host = driver_.host_alloc(page.bytes);
-    status = host.status();
-    if (status.ok()) page.host = static_cast<std::byte*>(host.value());
-  }
-  if (status.ok()) {
-    host_bytes_ += page.bytes;
-  } else {
-    spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
-  }
+  const Status status = host_chunks_ ? give_chunk(page) : give_piece(page);
+  if (!status.ok()) spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
   return status;
 }
 
@@ -103,11 +104,11 @@ void PageTable::take_host(Page& page) {
     (void)driver_.unmap(address, page.bytes);
     (void)driver_.release_chunk(page.host_chunk);
     (void)driver_.unreserve(address, page.bytes);
+    host_bytes_ -= page.bytes;
   } else {
-    (void)driver_.host_free(page.host);
+    slabs_.take(std::exchange(page.host_slab, kNoPage));
   }
   page.host = nullptr;
-  host_bytes_ -= page.bytes;
   changed_before_ += page.fingerprint->copies * page.bytes;
   spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
 }

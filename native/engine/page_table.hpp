@@ -13,6 +13,7 @@
 #include "base/interval_map.hpp"
 #include "driver/driver.hpp"
 #include "engine/chunk_pool.hpp"
+#include "engine/host_slabs.hpp"
 #include "engine/timeline.hpp"
 #include "policy/types.hpp"
 
@@ -53,6 +54,7 @@ struct Page {
   bool blank = false;          // nothing to bring in: never written, or nothing lives in it
   bool on_host = false;        // its address leads to its host memory
   driver::Chunk host_chunk{};  // which is this one, where addresses may lead there
+  PageId host_slab = kNoPage;  // the slab that it is a piece of, where not
   driver::Fingerprint* fingerprint = nullptr;  // of what its host memory holds
   bool writing = false;                        // work that is under way may write it
   std::int32_t live = 0;                       // blocks that lie in it
@@ -85,7 +87,10 @@ class PageTable {
  public:
   // host_chunks: the host memory of heaps' pages is made of chunks.
   PageTable(driver::Driver& driver, ChunkPool& pool, bool host_chunks)
-      : driver_(driver), pool_(pool), host_chunks_(host_chunks) {}
+      : driver_(driver),
+        pool_(pool),
+        host_chunks_(host_chunks),
+        slabs_(driver, pool.chunk_bytes()) {}
   ~PageTable();
   PageTable(const PageTable&) = delete;
   PageTable& operator=(const PageTable&) = delete;
@@ -96,9 +101,11 @@ class PageTable {
   // Host memory for a page of a heap that has none yet.
   Status give_host(Page& page);
   void take_host(Page& page);
-  // Whether the next page's host memory goes on where this one's ends.
+  // Whether the next page's host memory goes on where this one's ends, page-locked by one call.
   [[nodiscard]] bool continues(PageId id) const {
-    return page(id).fingerprint == nullptr && page(id + 1).range == page(id).range;
+    const Page& next = page(id + 1);
+    if (next.range != page(id).range || next.host_slab != page(id).host_slab) return false;
+    return page(id).fingerprint == nullptr || page(id).host_slab != kNoPage;
   }
   // Of heaps: what was found changed when it left, and so was copied.
   [[nodiscard]] Bytes changed_bytes() const;
@@ -116,17 +123,19 @@ class PageTable {
                                                    Bytes bytes) const;
   [[nodiscard]] Bytes pinned_bytes() const { return pinned_bytes_; }
   [[nodiscard]] Bytes paged_bytes() const { return paged_bytes_; }
-  [[nodiscard]] Bytes host_bytes() const { return host_bytes_; }
+  [[nodiscard]] Bytes host_bytes() const { return host_bytes_ + slabs_.bytes(); }
 
  private:
   Status give_fingerprint(Page& page);
   Status give_chunk(Page& page);
+  Status give_piece(Page& page);
   Status acquire(Range& range);
   Status back_pinned(Range& range);
 
   driver::Driver& driver_;
   ChunkPool& pool_;
   const bool host_chunks_;
+  HostSlabs slabs_;
   std::vector<Range> ranges_;
   std::vector<Page> pages_;
   IntervalMap<std::int32_t> by_address_;

@@ -172,6 +172,20 @@ TEST_CASE("program: a round that has other pieces of the same work goes by the p
   }
 }
 
+TEST_CASE("program: pages that come in side by side are one copy") {
+  Bench bench({});
+  Network network(bench, 20, 4 * kGranule);
+  for (int i = 0; i < 12; ++i) network.forward(bench, kGranule / 2);
+  const auto before = bench.program().pager().stats().counters;
+  for (int i = 0; i < 4; ++i) network.forward(bench, kGranule / 2);
+  const auto after = bench.program().pager().stats().counters;
+  const auto loads = after.prefetched_pages - before.prefetched_pages;
+  CHECK(loads > 4 * 40);
+  CHECK(2 * (after.copies - before.copies) <= loads);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: a phase that was planned before is planned again when it comes back") {
   Bench bench({});
   Network network(bench, 20, 2 * kGranule + 8192);
