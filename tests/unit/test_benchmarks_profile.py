@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -43,3 +44,34 @@ def test_a_samples_place_is_its_innermost_frame_and_what_called_counts_too(profi
     assert found["modules"] == {"libcuda": 0.5, "engine": 0.25, "libtorch_cpu.so": 0.25}
     assert found["inclusive"] == {"on_launch": 0.75, "announce": 0.5, "place": 0.25}
     assert found["calls"] == {"cuMemcpy": 0.25}
+
+
+def test_a_pause_of_the_link_is_put_down_to_what_ended_last_before_it_ended(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    link = importlib.import_module("link_profile")
+    copy, digest = "Memcpy HtoD (Pinned -> Device)", "penstock_compare"
+    found = link.pauses(
+        [
+            (0.0, 1000.0, copy),
+            (1001.0, 2000.0, copy),  # right behind
+            (1500.0, 2100.0, copy),  # beside it
+            (2090.0, 2390.0, "gemm"),
+            (2200.0, 2395.0, digest),
+            (2400.0, 3000.0, copy),  # the digest held it up
+            (3010.0, 3090.0, "gemm"),
+            (3100.0, 3200.0, copy),  # a kernel did
+            (3250.0, 3300.0, copy),  # nobody knows who
+            (3300.0, 9000.0, "gemm"),
+            (3400.0, 3500.0, "Memcpy DtoH (Device -> Pinned)"),
+        ]
+    )
+    assert found["copies"] == 6
+    assert found["from_first_to_last_ms"] == 3.3
+    assert found["busy_ms"] == pytest.approx(1.0 + 0.999 + 0.1 + 0.6 + 0.1 + 0.05)
+    assert found["short_pauses_ms"] == 0.001
+    assert found["pauses"] == {
+        "digest": {"count": 1, "ms": 0.3},
+        "kernel": {"count": 1, "ms": 0.1},
+        "nothing": {"count": 1, "ms": 0.05},
+    }
+    assert link.pauses([(0.0, 1.0, "gemm")]) == {"copies": 0}

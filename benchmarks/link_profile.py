@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the link is idle while a program is paged: GPT-2 XL's forwards under `penstock run`.
+
+    python benchmarks/link_profile.py --output benchmarks/results/run/link.json
+
+The program runs under budgets of what it needs, divided; when it has been learned, some forwards
+are timed and one more is seen by torch's profiler, which sees the engine's copies and digests too.
+A row has, from the first copy of that forward to the last: how long the link was busy, how often
+and how long it was idle, and what ended last before the copy that ended the pause: a digest of a
+page that leaves, a kernel of the program, or nothing, which leaves the host, and the way from one
+engine of the device to another. Under a budget that the link bounds it should never be idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from launch_profile import forwards
+
+RATIOS = (1.5, 2.0, 4.0)
+STEPS, LEARNING = 8, 20
+# Copies in, as CUPTI calls them; the engine's kernels, by their names.
+COPY, DIGEST = "Memcpy HtoD", "penstock_"
+# A pause that is shorter is how copies follow each other.
+SHORT_US = 3.0
+
+Span = tuple[float, float, str]  # begin and end in us, name
+
+
+def pauses(spans: Iterable[Span]) -> dict[str, Any]:
+    """What the link did between the first copy and the last, in ms."""
+    spans = sorted(spans)
+    copies = [span for span in spans if span[2].startswith(COPY)]
+    others = [span for span in spans if not span[2].startswith("Mem")]
+    if not copies:
+        return {"copies": 0}
+    busy, until = 0.0, copies[0][0]
+    idle: dict[str, list[float]] = {"digest": [], "kernel": [], "nothing": []}
+    short = 0.0
+    for begin, end, _ in copies:
+        pause = begin - until
+        if pause > SHORT_US:
+            ended = max(
+                ((other[1], other[2]) for other in others if until < other[1] <= begin),
+                default=(0.0, ""),
+            )[1]
+            cause = "digest" if ended.startswith(DIGEST) else "kernel" if ended else "nothing"
+            idle[cause].append(pause)
+        else:
+            short += max(0.0, pause)
+        busy += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return {
+        "copies": len(copies),
+        "from_first_to_last_ms": round((until - copies[0][0]) / 1e3, 3),
+        "busy_ms": round(busy / 1e3, 3),
+        "short_pauses_ms": round(short / 1e3, 3),
+        "pauses": {
+            cause: {"count": len(found), "ms": round(sum(found) / 1e3, 3)}
+            for cause, found in idle.items()
+        },
+    }
+
+
+# ---- Within the program -----------------------------------------------------------------------
+
+
+def seen(step: Callable[[], float]) -> list[Span]:
+    """All that a forward does on the device."""
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        step()
+    return [
+        (event.time_range.start, event.time_range.end, event.name)
+        for event in profiler.events() or ()
+        if event.device_type == DeviceType.CUDA
+    ]
+
+
+def program() -> None:
+    """What is watched; prints one JSON object."""
+    import torch
+
+    step = forwards()
+    for _ in range(LEARNING):
+        step()
+    found: dict[str, Any] = {"step_ms": [round(step(), 3) for _ in range(STEPS)]}
+    seen(step)  # the profiler makes itself ready
+    spans = seen(step)
+    found["profiled"] = pauses(spans)
+    kernels = [span for span in spans if not span[2].startswith("Mem")]
+    for name, wanted in (("digests_ms", True), ("kernels_ms", False)):
+        own = [end - begin for begin, end, what in kernels if what.startswith(DIGEST) == wanted]
+        found["profiled"][name] = round(sum(own) / 1e3, 3)
+    found["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+    print(json.dumps(found))
+
+
+# ---- Around it --------------------------------------------------------------------------------
+
+
+def row(how: str, budget: int | None) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--within"]
+    if budget is not None:
+        under = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget), "--summary"]
+        command = [*under, "--", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    if done.returncode != 0:
+        return {"how": how, "error": done.stderr[-400:]}
+    found = json.loads(done.stdout.splitlines()[-1])
+    found["median_step_ms"] = round(statistics.median(found["step_ms"]), 3)
+    said = [line for line in done.stderr.splitlines() if line.startswith("penstock:")]
+    return {"how": how, "budget_bytes": budget, "said": said, **found}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
+    parser.add_argument("--within", action="store_true", help="used by itself")
+    args = parser.parse_args()
+    if args.within:
+        program()
+        return 0
+    if args.output is None:
+        parser.error("--output is missing")
+    from measure import provenance, write_result
+
+    plain = row("plain", None)
+    document = {"title": "When the link is idle", "where": provenance(), "rows": [plain]}
+    for ratio in args.ratios if "error" not in plain else ():
+        budget = int(plain["peak_allocated_bytes"] / ratio)
+        document["rows"].append({"ratio": ratio, **row(f"run-{ratio:g}", budget)})
+        print(json.dumps(document["rows"][-1])[:600], flush=True)
+        write_result(args.output, document)
+    write_result(args.output, document)
+    return 1 if any("error" in each for each in document["rows"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
