@@ -16,6 +16,8 @@ SMALL = ["--device", "emulated", "--model", "tiny", "--seq-len", "8", "--gpu-mem
 def test_ctrl_c_ends_a_running_process_without_a_trace(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_EMULATED_GRANULARITY", "16KiB")
     arguments = [*SMALL, "--steps", "1000000", "-v", "--json", "out.json"]
+    # What a shell runs in the background has it ignored, and would hand that on.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     child = subprocess.Popen(
         [sys.executable, "-m", "penstock", "gpt", *arguments],
         stdout=subprocess.PIPE,
@@ -24,6 +26,7 @@ def test_ctrl_c_ends_a_running_process_without_a_trace(tmp_path, monkeypatch):
         cwd=tmp_path,
         start_new_session=True,
     )
+    signal.signal(signal.SIGINT, before)
     try:
         for line in child.stderr:
             if "step=3 " in line:
