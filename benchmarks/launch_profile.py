@@ -147,13 +147,9 @@ def shares(samples: Path) -> dict[str, Any]:
     }
 
 
-def row(folder: Path, how: str, budget: int | None) -> dict[str, Any]:
-    """One run of the program."""
-    samples = folder / f"{how}.samples"
-    command = [sys.executable, __file__, "--within", str(folder / "sampler.so"), str(samples)]
-    if budget is None:
-        command.append("--busy")
-    else:
+def run(how: str, command: list[str], budget: int | None) -> dict[str, Any]:
+    """What a program printed, under a budget or plainly; `error` if it failed."""
+    if budget is not None:
         under = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget), "--summary"]
         command = [*under, "--", *command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
@@ -162,7 +158,15 @@ def row(folder: Path, how: str, budget: int | None) -> dict[str, Any]:
     found = json.loads(done.stdout.splitlines()[-1])
     found["median_step_ms"] = round(statistics.median(found["step_ms"]), 3)
     said = [line for line in done.stderr.splitlines() if line.startswith("penstock:")]
-    return {"how": how, "budget_bytes": budget, "said": said, **found, **shares(samples)}
+    return {"how": how, "budget_bytes": budget, "said": said, **found}
+
+
+def row(folder: Path, how: str, budget: int | None) -> dict[str, Any]:
+    """One run of the program, sampled."""
+    samples = folder / f"{how}.samples"
+    command = [sys.executable, __file__, "--within", str(folder / "sampler.so"), str(samples)]
+    found = run(how, command if budget is not None else [*command, "--busy"], budget)
+    return found if "error" in found else {**found, **shares(samples)}
 
 
 def main() -> int:

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from launch_profile import forwards
+from launch_profile import forwards, run
 
 RATIOS = (1.5, 2.0, 4.0)
 STEPS, LEARNING = 8, 20
@@ -109,17 +107,7 @@ def program() -> None:
 
 
 def row(how: str, budget: int | None) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--within"]
-    if budget is not None:
-        under = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget), "--summary"]
-        command = [*under, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    if done.returncode != 0:
-        return {"how": how, "error": done.stderr[-400:]}
-    found = json.loads(done.stdout.splitlines()[-1])
-    found["median_step_ms"] = round(statistics.median(found["step_ms"]), 3)
-    said = [line for line in done.stderr.splitlines() if line.startswith("penstock:")]
-    return {"how": how, "budget_bytes": budget, "said": said, **found}
+    return run(how, [sys.executable, __file__, "--within"], budget)
 
 
 def main() -> int:
