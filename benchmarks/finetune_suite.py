@@ -76,12 +76,14 @@ def plans(args: argparse.Namespace) -> list[Plan]:
         if strategy in BUDGETS:
             flags = (*flags, "--gpu-memory", BUDGETS[strategy])
         first = f"opt {strategy} {ALLOCATORS[0]}"
-        for label in (*(f"opt {strategy} {name}" for name in ALLOCATORS), f"{first} again"):
-            allocator = ("--allocator", label.split()[2])
-            compared = first if label != first else ""
-            made["strategies"].append(Plan(label, (*flags, *allocator), 25, compared))
+        made["strategies"] += [
+            Plan(f"opt {strategy} {name}", (*flags, "--allocator", name), 35, first)
+            for name in ALLOCATORS
+        ]
+        native = made["strategies"][-len(ALLOCATORS)]
+        made["strategies"].append(Plan(f"{first} again", native.flags, 35, first))
     large = ("--model", "gpt3_6.7b", "--strategy", "R", "--batch", "8", "--seq-len", "1024")
-    made["6.7b"] = [Plan("6.7b 40GiB", (*large, *steps, "--gpu-memory", "40GiB"), 200)]
+    made["6.7b"] = [Plan("6.7b 40GiB", (*large, *steps, "--gpu-memory", "40GiB"), 100)]
     large = tuple("RO" if flag == "R" else flag for flag in large)
     made["6.7b"] += [
         Plan(f"6.7b {peer} offload", (*large, *steps, *PEERS[peer]), 200, "6.7b 40GiB")
