@@ -2,6 +2,8 @@
 #include "engine/host_slabs.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace penstock::engine {
 
@@ -9,8 +11,8 @@ using policy::PageId;
 
 namespace {
 
-// Four copies of the largest kind.  So much of the host is held for a page that is alone in
-// leaving.
+// A copy takes four pages at most, of 2 to 16 MiB each.  So much of the host is held for a page
+// that is alone in leaving.
 constexpr Bytes kSlabBytes = 64 * kMiB;
 
 }  // namespace

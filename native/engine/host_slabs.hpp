@@ -4,6 +4,7 @@
 // by side is one copy then.  Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <map>
 
 #include "driver/driver.hpp"

@@ -106,8 +106,8 @@ Status Pager::use_begins(UseId use) {
 
 // A use that the plan does not have may go by it nevertheless: it touches all that the next steps
 // do, or a part of one of them.  So is the first token behind a prompt, half of its uses.  Taken
-// for uses against the plan they ended it, and a text of 16 tokens took 852 ms where it takes 730
-// (GPT-2 XL in a quarter of what it needs, simulated).
+// for uses against the plan they ended it, and a token of GPT-2 XL in a quarter of what it needs
+// took 64 ms where it takes 46 (benchmarks/results/run/h200-xl-7 and -8).
 bool Pager::follows(UseId use) {
   const std::int64_t left_out = cursor_.begin(use);
   if (left_out != kForEver) return left_out == 0;

@@ -38,7 +38,7 @@ std::int64_t PlanCursor::begin(UseId use) {
   if (!planned()) return 0;
   const std::int64_t n = steps();
   for (std::int64_t ahead = 0; ahead < n; ++ahead) {
-    if (order_[static_cast<std::size_t>((begun_ + ahead) % n)] == use) {
+    if (at(begun_ + ahead) == use) {
       begun_ += ahead + 1;
       return ahead;
     }

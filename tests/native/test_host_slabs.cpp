@@ -23,7 +23,7 @@ std::unique_ptr<driver::HostDriver> open(Bytes host_capacity = 0) {
 TEST_CASE("host slabs: neighbours lie side by side, page-locked by one call") {
   const auto device = open();
   HostSlabs slabs(*device, kPage);
-  // Pages 100 to 140 are a heap; slabs are 100 to 115, 116 to 131, 132 to 139.
+  // Pages 100 to 139 are a heap; slabs are 100 to 115, 116 to 131, 132 to 139.
   const auto piece = [&](PageId page) { return slabs.give(page, 100, 140).value(); };
   const HostSlabs::Piece middle = piece(110);
   CHECK(device->live().host_allocations == 1);
@@ -62,6 +62,17 @@ TEST_CASE("host slabs: what is left of the host's memory is used to the last pag
   const HostSlabs::Piece between = slabs.give(22, 0, 64).value();
   CHECK(slabs.bytes() == 4 * kPage);
   for (const auto& piece : {alone, other, third, between}) slabs.take(piece.slab);
+  CHECK(device->live().host_allocations == 0);
+}
+
+TEST_CASE("host slabs: what is held at the end goes with them") {
+  const auto device = open();
+  {
+    HostSlabs slabs(*device, kPage);
+    PENSTOCK_REQUIRE_OK(slabs.give(3, 0, 64).status());
+    PENSTOCK_REQUIRE_OK(slabs.give(30, 0, 64).status());
+    CHECK(device->live().host_allocations == 2);
+  }
   CHECK(device->live().host_allocations == 0);
 }
 
