@@ -63,6 +63,15 @@ def test_killed_in_the_middle_a_rerun_goes_on(capsys, tmp_path):
     assert resumed["loss"] == whole["loss"]
 
 
+@pytest.mark.parametrize("stage", [2, 3])
+def test_deepspeed_gives_the_losses_of_one_process_alone(capsys, stage):
+    # Gradients whose norm is far above 1: nothing may scale them down.
+    work = ["finetune", *TINY, "--dtype", "float32", "--batch", "2", "--steps", "6"]
+    plain = result_of(capsys, *work)
+    zero = result_of(capsys, *work, "--zero", stage)
+    assert zero["loss"] == pytest.approx(plain["loss"], rel=2e-6)
+
+
 def test_two_processes_give_the_losses_of_one_and_go_on_from_a_checkpoint(capsys, tmp_path):
     work = [*TINY, "--dtype", "float32", "--allocator", "native", "--strategy", "R"]
     # GPT-2 has dropout, which every process would draw for itself: without it two halves of a

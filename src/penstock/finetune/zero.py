@@ -65,7 +65,7 @@ class Zero(Engine):
 
 
 def config_of(request: Request) -> dict[str, Any]:
-    """DeepSpeed's configuration for a request; what is not said is left to its defaults."""
+    """DeepSpeed's configuration for a request: the work of the other engines, else its defaults."""
     stage = request.zero
     sharding: dict[str, Any] = {"stage": stage, "contiguous_gradients": True}
     if stage == 3:
@@ -84,5 +84,7 @@ def config_of(request: Request) -> dict[str, Any]:
         "bf16": {"enabled": request.dtype != "float32"},
         "optimizer": {"type": "AdamW", "params": adam},
         "zero_optimization": sharding,
+        # Else DeepSpeed scales all gradients down to a norm of 1, which no other engine here does.
+        "gradient_clipping": 0.0,
         "steps_per_print": 10**9,
     }
