@@ -3,7 +3,9 @@
 // Thread rule: any thread; launches of one stream at a time, since they share work space.
 #pragma once
 
+#include <cstddef>
 #include <mutex>
+#include <vector>
 
 #include "driver/cuda_device.hpp"
 #include "driver/driver.hpp"
@@ -22,6 +24,7 @@ class CudaKernels {
 
  private:
   Status load();
+  Status give_place(Fingerprint& fingerprint);
 
   const CudaDevice& device_;
   const Symbols& symbols_;
@@ -30,6 +33,8 @@ class CudaKernels {
   FunctionPtr compare_ = nullptr;
   FunctionPtr copy_ = nullptr;
   DevicePtr work_ = 0;
+  std::vector<DevicePtr> digests_;  // kDigests each; given back with everything
+  std::size_t digests_taken_ = 0;
 };
 
 }  // namespace penstock::driver::cuda

@@ -81,12 +81,14 @@ struct LiveCounts {
   std::int64_t events = 0;
 };
 
-// What a piece of memory was when it last left; in page-locked host memory, all zero at first.
+// What a piece of memory was when it last left.  In page-locked host memory, all zero at first;
+// with `valid` at zero, as if it never had.
 struct Fingerprint {
-  std::uint64_t digest[2] = {0, 0};
-  std::uint32_t valid = 0;
-  std::uint32_t copies = 0;  // how often it had changed
-  std::uint64_t reserved = 0;
+  std::uint64_t place = 0;   // the driver's own: where it keeps the digest, while it lives
+  std::uint32_t valid = 0;   // there was a copy
+  std::uint32_t copies = 0;  // how often it had changed; the device counts
+  std::uint32_t seen = 0;    // the driver's own: `copies` at the last comparison
+  std::uint32_t reserved = 0;
 };
 
 class Driver {

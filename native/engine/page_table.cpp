@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -46,12 +47,14 @@ Status PageTable::give_fingerprint(Page& page) {
     PENSTOCK_ASSIGN(void* slab, driver_.host_alloc(kBytes));
     fingerprints_.push_back(slab);
     for (std::size_t i = 0; i < kFingerprints; ++i) {
-      spare_fingerprints_.push_back(static_cast<driver::Fingerprint*>(slab) + i);
+      spare_fingerprints_.push_back(new (static_cast<driver::Fingerprint*>(slab) + i)
+                                        driver::Fingerprint);
     }
   }
   page.fingerprint = spare_fingerprints_.back();
   spare_fingerprints_.pop_back();
-  *page.fingerprint = {};
+  page.fingerprint->valid = 0;
+  page.fingerprint->copies = 0;
   return {};
 }
 

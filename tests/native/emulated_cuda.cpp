@@ -5,6 +5,7 @@
 // what NVIDIA's side does, only a card can say.  Thread rule: any thread.
 #include "emulated_cuda.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -357,7 +358,7 @@ struct Calls {
     return error_of(gpu().fill(to, value, size, stream_of(stream)));
   }
 
-  // The kernels of copy_out_changed(), by name; the second does the work of both.
+  // The kernels of copy_out_changed(), by name; with both launched the second does the work.
   static Error module_load_data(ModulePtr* module, const void* image) {
     NEEDS(in_context());
     if (std::strncmp(static_cast<const char*>(image), "\n.version", 9) != 0) return kInvalidValue;
@@ -380,13 +381,23 @@ struct Calls {
     NEEDS(in_context());
     const auto from = *static_cast<DevicePtr*>(parameters[0]);
     const auto size = 16 * *static_cast<std::uint64_t*>(parameters[1]);
-    void* third = *static_cast<void**>(parameters[2]);
-    static thread_local Fingerprint* fingerprint = nullptr;
+    const auto* page = reinterpret_cast<const void*>(from);
+    static thread_local bool known = false;
+    static thread_local std::uint32_t* copies = nullptr;
+    void* host = nullptr;
     if (function == compare_function) {
-      fingerprint = static_cast<Fingerprint*>(third);
-      return kSuccess;
+      known = *static_cast<std::uint32_t*>(parameters[3]) != 0;
+      copies = *static_cast<std::uint32_t**>(parameters[4]);
+      host = *static_cast<void**>(parameters[5]);
+      if (host == nullptr) return kSuccess;
+    } else {
+      host = *static_cast<void**>(parameters[2]);
     }
-    return error_of(gpu().copy_out_changed(third, from, size, fingerprint, stream_of(stream)));
+    return error_of(gpu().launch(stream_of(stream), [=, was = known, count = copies] {
+      if (was && std::memcmp(host, page, size) == 0) return;
+      std::memcpy(host, page, size);
+      ++std::atomic_ref(*count);
+    }));
   }
   static inline FunctionPtr compare_function = nullptr;
   static inline std::set<DevicePtr> mapped_anew;  // since `stale`

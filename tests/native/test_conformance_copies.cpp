@@ -135,7 +135,21 @@ void changed_copies(Driver& driver) {
   expected.assign(size, 0);
   CHECK(leave());
   CHECK(leave());
-  CHECK(print->copies == copies + 1);
+  CHECK(print->copies == ++copies);
+  // A change is found and copied whole however often there was none before.
+  for (const int quiet : {0, 1, 2, 3}) {
+    for (int i = 0; i < quiet; ++i) CHECK(leave());
+    CHECK(print->copies == copies);
+    expected = pattern(size, 50 + static_cast<unsigned>(quiet));
+    bench.write(address, expected);
+    CHECK(leave());
+    CHECK(print->copies == ++copies);
+  }
+  // One that has been used before serves another piece of memory, or the same at another place.
+  print->valid = 0;
+  std::fill_n(host, size, std::uint8_t{0});
+  CHECK(leave());
+  CHECK(print->copies == ++copies);
   PENSTOCK_CHECK_CODE(driver.copy_out_changed(host, address, 24, print, stream),
                       Code::kInvalidArgument);
   PENSTOCK_CHECK_CODE(driver.copy_out_changed(host, address, 32, nullptr, stream),
