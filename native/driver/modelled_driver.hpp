@@ -28,7 +28,9 @@ struct ModelledDriverOptions {
   DriverCosts costs = {};
   double set_access_idle_us = 26;  // set_access() while no kernel runs; costs has it while one does
   double link_gb_per_s = 55;       // each direction
-  double copy_latency_us = 2;
+  // Beside its bytes: 264 copies of 9.3 MB took 45.75 ms on an H200 at 55.5 GB/s, 184 31.17
+  // (benchmarks/results/run/link.json).
+  double copy_latency_us = 4.5;
   double copy_call_us = 0;        // of the calling thread, for a copy over the link
   double digest_call_us = 0;      // for one that goes out if it has changed
   double device_gb_per_s = 3000;  // what a digest reads at

@@ -35,7 +35,7 @@ Result<std::unique_ptr<Program>> Program::create(driver::Driver& device,
   pager.look_ahead_bytes = 8 * own.page_bytes;
   pager.max_copy_bytes = 4 * own.page_bytes;
   // Two share the link, and what is needed first comes later for it: a forward of GPT-2 XL in a
-  // quarter of its memory took 47.5 ms with one stream, 49.6 with two (H200).
+  // quarter of its memory took 47.6 ms with one stream, 49.8 and 49.1 with two (H200).
   pager.copy_streams = 1;
   pager.evicted = own.evicted;
   PENSTOCK_ASSIGN(program->pager_, Pager::create(device, pager));
