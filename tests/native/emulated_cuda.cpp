@@ -371,10 +371,10 @@ struct Calls {
     NEEDS(in_context());
     static int compare;
     static int copy;
-    const bool known = std::strcmp(name, "penstock_compare") == 0;
-    *function = reinterpret_cast<FunctionPtr>(known ? &compare : &copy);
-    if (known) compare_function = *function;
-    return known || std::strcmp(name, "penstock_copy_if_changed") == 0 ? kSuccess : kInvalidValue;
+    const bool first = std::strcmp(name, "penstock_compare") == 0;
+    *function = reinterpret_cast<FunctionPtr>(first ? &compare : &copy);
+    if (first) compare_function = *function;
+    return first || std::strcmp(name, "penstock_copy_if_changed") == 0 ? kSuccess : kInvalidValue;
   }
   static Error launch_kernel(FunctionPtr function, unsigned, unsigned, unsigned, unsigned, unsigned,
                              unsigned, unsigned, StreamPtr stream, void** parameters, void**) {
@@ -384,15 +384,13 @@ struct Calls {
     const auto* page = reinterpret_cast<const void*>(from);
     static thread_local bool known = false;
     static thread_local std::uint32_t* copies = nullptr;
-    void* host = nullptr;
-    if (function == compare_function) {
+    const bool first = function == compare_function;
+    if (first) {
       known = *static_cast<std::uint32_t*>(parameters[3]) != 0;
       copies = *static_cast<std::uint32_t**>(parameters[4]);
-      host = *static_cast<void**>(parameters[5]);
-      if (host == nullptr) return kSuccess;
-    } else {
-      host = *static_cast<void**>(parameters[2]);
     }
+    void* const host = *static_cast<void**>(parameters[first ? 5 : 2]);
+    if (host == nullptr) return kSuccess;
     return error_of(gpu().launch(stream_of(stream), [=, was = known, count = copies] {
       if (was && std::memcmp(host, page, size) == 0) return;
       std::memcpy(host, page, size);

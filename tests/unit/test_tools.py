@@ -129,6 +129,7 @@ def test_what_python_may_do(name, line, tmp_path):
         ("a.md", "from https://py" + "pi.org/simple\n", "package index"),
         ("a.hpp", f"// {SPDX}// caf\u00e9\n", "not ASCII"),
         ("a.cpp", f"// {SPDX}" + "int x;\n" * 500, "501 lines"),
+        ("a.hpp", f"// {SPDX}" + "int x;\n" * 500 + "// not to be edited\n", "502 lines"),
         ("a.md", "as iss" + "ue 2 says\n", "number of an"),
     ],
 )
@@ -139,6 +140,14 @@ def test_a_text_violation_is_found(name, content, expected, tmp_path):
     found = list(text.violations(tmp_path))
     assert len(found) == 1
     assert expected in found[0]
+
+
+def test_what_a_tool_has_made_may_be_long(tmp_path):
+    made = f"// {SPDX}// Made by a tool; not to be edited.\n" + "int x;\n" * 600
+    put(tmp_path, {"a.hpp": made})
+    subprocess.run(["git", "-C", tmp_path, "init", "-q"], check=True)
+    subprocess.run(["git", "-C", tmp_path, "add", "."], check=True)
+    assert list(text.violations(tmp_path)) == []
 
 
 def test_paths_within_a_project_are_no_violation(tmp_path):
