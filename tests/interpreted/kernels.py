@@ -23,6 +23,7 @@ from penstock.fusion import (
     layer_norm_linear,
     layer_norm_mlp,
     product,
+    product_kernel,
     residual_linear,
     rows,
 )
@@ -148,7 +149,9 @@ def test_the_kernel_is_its_reference():
     torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("tile", [*product.WIDE_TILES, *product.NARROW_TILES], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "tile", [*product_kernel.WIDE_TILES, *product_kernel.NARROW_TILES], ids=lambda t: t.name
+)
 def test_every_tile_and_epilogue(tile, launched):
     x, weight, bias = random(70, 90), random(150, 90, std=0.1), random(150)
     residual = random(70, 150)
@@ -165,6 +168,58 @@ def test_a_transposed_weight_needs_no_copy(launched):
     got = residual_linear(x, weight, None, residual, implementation="triton")
     torch.testing.assert_close(got, residual + x @ weight.T, rtol=1e-5, atol=1e-5)
     assert launched == ["forward"]
+
+
+def torch_layers(x, norm, weight, bias, residual, activation):
+    y = F.layer_norm(x, x.shape[-1:], *norm) if norm else x
+    out = F.linear(y, weight, bias)
+    out = F.gelu(out, approximate="tanh") if activation else out
+    return out if residual is None else residual + out
+
+
+@pytest.mark.parametrize("activation", [None, "gelu_tanh"])
+@pytest.mark.parametrize("has", ["norm bias", "norm", "bias residual", "residual", ""])
+@pytest.mark.parametrize("deferred", [True, False])
+def test_calls_of_one_layout_give_their_own_results(has, activation, deferred, monkeypatch):
+    way = "deferred:" if deferred and "norm" in has else "epilogue:"
+    asked = []
+    monkeypatch.setattr(product, "_way", lambda *_: asked.append(1) or way + "64x128x64x4x4")
+    monkeypatch.setattr(product, "_names", type(product._names)())
+    for number in range(4):  # the first finds the way; the second is the first that repeats it
+        x, weight = random(2, 3, 40), random(50, 40, std=0.2)
+        norm = (random(40, shift=1.0), random(40)) if "norm" in has else None
+        bias = random(50) if "bias" in has else None
+        residual = random(2, 3, 50) if "residual" in has else None
+        parts = (x, *(norm or (None, None)), weight, bias, residual, activation, 1e-5)
+        got = product.compute(None, *parts)
+        wanted = torch_layers(x, norm, weight, bias, residual, activation)
+        assert got.shape == (2, 3, 50)
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4, msg=f"call {number}")
+    assert len(asked) == 1
+    assert [ready is not None for *_, ready in product._names.values()] == [True]
+    rows = random(3, 2, 40).transpose(0, 1)  # another layout of the same shape
+    got = product.compute(None, rows, *parts[1:])
+    assert len(asked) == 2
+    wanted = torch_layers(rows, norm, weight, bias, residual, activation)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    other = product.compute(None, *parts[:-1], 0.5)  # another eps
+    wanted = torch_layers(x, norm, weight, bias, residual, activation) if not norm else None
+    if wanted is None:
+        y = F.layer_norm(x, (40,), *norm, 0.5)
+        wanted = torch_layers(y, None, weight, bias, residual, activation)
+    torch.testing.assert_close(other, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_without_a_graph_keep_no_statistics(launched):
+    x, residual, w, b = random(5, 70), random(5, 70), random(70), random(70)
+    parts = (x, residual, b, w, b, None, 0.0, 1e-5)
+    y, z, mean, rstd = rows.forward(*parts, statistics=False)
+    assert (mean, rstd) == (None, None)
+    for mine, wanted in zip((y, z), rows.forward(*parts)[:2], strict=True):
+        assert torch.equal(mine, wanted)
+    again = dropout_add_layer_norm(x, residual, w, b, x_bias=b)
+    assert all(torch.equal(*pair) for pair in zip(again, (y, z), strict=True))
+    assert launched == ["forward"] * 3
 
 
 def test_derived_vectors_follow_their_weights():

@@ -98,7 +98,8 @@ def _apply(
     ):
         y, z = _Rows.apply(x, residual, x_bias, weight, bias, seed, p, eps)
     else:
-        y, z, _, _ = rows.forward(x, residual, x_bias, weight, bias, seed, p, eps)
+        parts = (x, residual, x_bias, weight, bias, seed, p, eps)
+        y, z, _, _ = rows.forward(*parts, statistics=False)
     z = residual if x is None else z
     assert z is not None
     return z if y is None else y, z

@@ -35,7 +35,8 @@ from .arguments import (
 from .dropout_layernorm import backward_rows, forward_rows
 from .layernorm_gemm import layer_norm_linear, needs_graph, normalise, residual_linear
 from .philox import check_probability, draw_seed
-from .product import ACTIVATIONS, Folded, activate, compute
+from .product import Folded, activate, compute
+from .product_kernel import ACTIVATIONS
 from .variants import RECOMPUTE_LEVELS
 
 _NAME = "layer_norm_mlp"

@@ -25,7 +25,8 @@ from .arguments import (
     check_shape,
 )
 from .dropout_layernorm import backward_rows, forward_rows
-from .product import ACTIVATIONS, Folded, activate, compute
+from .product import Folded, activate, compute
+from .product_kernel import ACTIVATIONS
 
 IMPLEMENTATIONS = ("auto", "torch", "triton")
 _NAME = "layer_norm_linear"

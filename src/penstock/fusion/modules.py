@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -158,8 +159,8 @@ class FusedAttention(Attention):
         """
         fusion, p = self.fusion, self.dropout_p if self.training else 0.0
         qkv_BTE = self.qkv(x_BTD, norm if fusion.attention_layernorm else None)
-        graph = needs_graph(qkv_BTE, stream, self.out.weight)
-        if graph and cache is None and self._with_residual(p):
+        taken = cache is None and self._with_residual(p)
+        if taken and needs_graph(qkv_BTE, stream, self.out.weight):
             return attention_projection(
                 qkv_BTE,
                 self.out.weight,
@@ -208,11 +209,7 @@ class FusedMLP(nn.Module):
                 return Pending(hidden_BTD, self.down.bias, stream_BTD, p)
             return stream_BTD + self.dropout(self.down(inner_BTF))  # type: ignore[no-any-return]
         stream_BTD = stream.add() if isinstance(stream, Pending) else stream
-        # By name: walking through the modules for their parameters takes as long as a product.
-        up, down = self.up, self.down
-        if p == 0.0 and not needs_graph(
-            stream_BTD, norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias
-        ):
+        if p == 0.0 and not (torch.is_grad_enabled() and self._needs_graph(stream_BTD, norm)):
             inner_BTF = self.up(stream_BTD, norm, "gelu_tanh")
             return self.down(inner_BTF, stream_BTD)  # type: ignore[no-any-return]
         return layer_norm_mlp(
@@ -226,6 +223,13 @@ class FusedMLP(nn.Module):
             p=p,
             eps=norm.eps,
             recompute=self.fusion.recompute,
+        )
+
+    def _needs_graph(self, stream_BTD: Tensor, norm: StreamNorm) -> bool:
+        # By name: walking through the modules for their parameters takes as long as a product.
+        up, down = self.up, self.down
+        return needs_graph(
+            stream_BTD, norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias
         )
 
 

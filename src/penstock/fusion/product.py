@@ -23,63 +23,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import kernels, tuning
 from .arguments import Layouts, as_rows, layout
-from .launch import Start, operator, seen_by_torch
-
-ACTIVATIONS = {None: 0, "gelu_tanh": 1, "relu": 2}
-
-
-@dataclass(frozen=True)
-class Tile:
-    """How the kernel divides a product.
-
-    Attributes:
-        m: Rows of a tile of the result.
-        n: Columns of it.
-        k: Depth of a step.
-        stages: Steps on their way at a time.
-        warps: Of a program.
-    """
-
-    m: int
-    n: int
-    k: int
-    stages: int
-    warps: int
-
-    @property
-    def name(self) -> str:
-        """As `Tile.read` takes it."""
-        return f"{self.m}x{self.n}x{self.k}x{self.stages}x{self.warps}"
-
-    @staticmethod
-    def read(name: str) -> Tile:
-        """The tile of a name."""
-        return Tile(*map(int, name.split("x")))
-
-    def shared_bytes(self, element: int) -> int:
-        """Shared memory that the steps on their way take."""
-        return (self.m + self.n) * self.k * element * self.stages
-
-
-# Few, because each is compiled for each combination of epilogues, 0.5 to 2 s apiece.
-WIDE_TILES = (
-    Tile(128, 256, 64, 3, 8),
-    Tile(128, 128, 64, 4, 8),
-    Tile(128, 128, 64, 3, 4),
-    Tile(64, 128, 64, 4, 4),
-)
-NARROW_TILES = (Tile(16, 64, 128, 4, 4), Tile(16, 32, 256, 3, 4))
-# Rows up to which a product is a matrix-vector product for practical purposes.
-FEW_ROWS = 16
-MOST_SHARED_BYTES = 200 * 1024
-
-
-def tiles(m: int, dtype: torch.dtype) -> list[Tile]:
-    """The tiles worth trying for `m` rows."""
-    found = NARROW_TILES if m <= FEW_ROWS else WIDE_TILES
-    size = torch.empty((), dtype=dtype).element_size()
-    return [tile for tile in found if tile.shared_bytes(size) <= MOST_SHARED_BYTES]
-
+from .launch import seen_by_torch
+from .product_kernel import FEW_ROWS, Ready, Tile, kernel_product, tiles
 
 # ---- Derived vectors ---------------------------------------------------------------------------
 
@@ -169,136 +114,6 @@ def deferred_reference(
     variance = (shifted.square().mean(1, keepdim=True) - mean.square()).clamp_min(0.0)
     product = (shifted * gamma.float()).to(x.dtype).float() @ weight.float().T
     return (product - mean * w_gamma) * torch.rsqrt(variance + eps) + offset
-
-
-# ---- Kernel ------------------------------------------------------------------------------------
-
-
-def _start(
-    x: Tensor,
-    gamma: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: int,
-    eps: float,
-    tile: list[int],
-) -> Start:
-    from .kernels import gemm
-
-    (m, k), n = x.shape, weight.shape[0]
-    block_m, block_n, block_k, stages, warps = tile
-    tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
-    residual_stride = 0 if residual is None else residual.stride(0)
-    return Start(
-        gemm.forward,
-        -(-m // block_m) * -(-n // block_n),
-        (
-            *(m, n, k, x.stride(0), weight.stride(0), weight.stride(1), residual_stride, eps),
-            -(-k // block_k),
-        ),
-        {
-            "HAS_NORM": gamma is not None,
-            "HAS_BIAS": bias is not None,
-            "HAS_RESIDUAL": residual is not None,
-            "ACTIVATION": activation,
-            "PRECISION": "tf32" if tf32 else "ieee",
-            "EVEN_K": k % block_k == 0,
-            "BLOCK_M": block_m,
-            "BLOCK_N": block_n,
-            "BLOCK_K": block_k,
-            "GROUP_M": 8,
-        },
-        device=x.device,
-        warps=warps,
-        stages=stages,
-    )
-
-
-_starts: Layouts[Start] = Layouts()
-
-
-def _run_kernel(
-    x: Tensor,
-    gamma: Tensor | None,
-    w_gamma: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: int,
-    eps: float,
-    tile: list[int],
-    *,
-    traced: bool = False,
-) -> Tensor:
-    out = x.new_empty((x.shape[0], weight.shape[0]))
-    if out.numel() == 0:
-        return out
-    arguments = (x, gamma, weight, bias, residual, activation, eps, tile)
-    if traced:
-        start = _start(*arguments).traced
-    else:
-        tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
-        key = (*map(layout, arguments[:5]), activation, eps, *tile, tf32)
-        start = _starts.get(key) or _starts.keep(key, _start(*arguments))
-    tensors = (x, weight, bias, gamma, w_gamma, residual, out)
-    start(*(x if tensor is None else tensor for tensor in tensors))
-    return out
-
-
-@operator("layernorm_gemm")
-def _gemm_op(
-    x: Tensor,
-    gamma: Tensor | None,
-    w_gamma: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: int,
-    eps: float,
-    tile: list[int],
-) -> Tensor:
-    return _run_kernel(
-        x, gamma, w_gamma, weight, bias, residual, activation, eps, tile, traced=True
-    )
-
-
-def kernel_product(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    *,
-    gamma: Tensor | None = None,
-    w_gamma: Tensor | None = None,
-    residual: Tensor | None = None,
-    activation: str | None = None,
-    eps: float = 0.0,
-    tile: Tile | None = None,
-) -> Tensor:
-    """One launch of the kernel on rows, (M, K) to (M, N), without a graph.
-
-    Args:
-        x: (M, K).
-        weight: (N, K), any strides.
-        bias: (N,); with gamma the float32 offset of `fold`.
-        gamma: (K,), the LayerNorm's weight; None for no LayerNorm.
-        w_gamma: (N,) float32 of `fold`.
-        residual: (M, N), added last.
-        activation: One of `ACTIVATIONS`.
-        eps: Of the LayerNorm.
-        tile: None for a fair one.
-
-    Raises:
-        EnvironmentProblem: If triton is not installed.
-    """
-    kernels.require()
-    tile = tile or tiles(x.shape[0], x.dtype)[-1]
-    shape = [tile.m, tile.n, tile.k, tile.stages, tile.warps]
-    run = torch.ops.penstock.layernorm_gemm if seen_by_torch() else _run_kernel
-    out: Tensor = run(
-        x, gamma, w_gamma, weight, bias, residual, ACTIVATIONS[activation], eps, shape
-    )
-    return out
 
 
 # ---- Ways --------------------------------------------------------------------------------------
@@ -413,7 +228,44 @@ class Product:
 
 
 # What runs for arguments that passed their checks, and the state of `tuning` it was looked up in.
-_names: Layouts[tuple[int, str]] = Layouts()
+_names: Layouts[tuple[int, str, Ready | None]] = Layouts()
+
+
+def _ready(product: Product, name: str, x: Tensor, residual: Tensor | None) -> Ready | None:
+    """What does all further products of this layout; None where a way is not the kernel's."""
+    kind, _, tile = name.partition(":")
+    sides = (x,) if residual is None else (x, residual)
+    dense = all(side.is_contiguous() and side.numel() for side in sides)
+    if not tile or not dense or product.weight.numel() == 0:
+        return None
+    deferred = kind == "deferred"
+    return Ready(
+        *(product.x, product.weight, product.residual),
+        (*x.shape[:-1], product.weight.shape[0]),
+        *(product.activation, product.eps, Tile.read(tile)),
+        norm=deferred,
+        bias=deferred or product.bias is not None,
+    )
+
+
+def _run_ready(
+    ready: Ready,
+    x: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    eps: float,
+    folded: Folded | None,
+) -> Tensor:
+    if ready.norm:
+        assert gamma is not None
+        w_gamma, offset = (folded or folded_of(weight))(gamma, beta, weight, bias)
+        return ready(x, weight, offset, gamma, w_gamma, residual)
+    if gamma is not None:
+        x = torch.layer_norm(x, x.shape[-1:], gamma, beta, eps)
+    return ready(x, weight, bias, None, None, residual)
 
 
 def compute(
@@ -452,9 +304,11 @@ def compute(
     tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
     key, name = None, None
     if not torch.compiler.is_compiling():
-        key = (check, *map(layout, tensors), activation, implementation, tf32)
-        changes, name = _names.get(key, (-1, None))
+        key = (check, *map(layout, tensors), activation, eps, implementation, tf32)
+        changes, name, ready = _names.get(key, (-1, None, None))
         name = name if changes == tuning.changes() else None
+        if name is not None and ready is not None and not seen_by_torch():
+            return _run_ready(ready, *tensors, eps, folded)
     if name is None and check is not None:
         check(*tensors)
     if name == "torch":
@@ -464,7 +318,7 @@ def compute(
     if name is None:
         name = _way(product, implementation)
         if key is not None and not tuning.active():
-            _names.keep(key, (tuning.changes(), name))
+            _names.keep(key, (tuning.changes(), name, _ready(product, name, x, residual)))
     out = product.run(name)
     return out if x.ndim == 2 else out.view(*x.shape[:-1], out.shape[1])
 

@@ -100,7 +100,8 @@ def _like(tensor: Tensor) -> Tensor:
 class Forward:
     """Forward for arguments of one layout; see `dropout_layernorm.dropout_add_layer_norm`.
 
-    Args are those of the first call; a call takes tensors alone.
+    Args are those of the first call; a call takes tensors alone. Without `statistics` it returns
+    no mean and rstd, as nobody needs them where there is no backward.
 
     Raises:
         UsageError: If they do not fit together.
@@ -116,9 +117,11 @@ class Forward:
         seed: Tensor | None,
         p: float,
         eps: float,
+        *,
+        statistics: bool = True,
     ) -> None:
         first = check(x, residual, x_bias, weight, bias)
-        self._p, self._eps = p, eps
+        self._p, self._eps, self._statistics = p, eps, statistics
         self._on_kernel = _on_kernel(first) and first.numel() > 0
         self._dense = all(t is None or _unless_dense(t) is t for t in (x, residual))
         if not self._on_kernel:
@@ -143,6 +146,7 @@ class Forward:
                 "HAS_NORM": weight is not None,
                 "HAS_NORM_BIAS": bias is not None,
                 "STORE_Z": x is not None,
+                "STORE_STATISTICS": statistics,
                 "BLOCK": block,
             },
             device=first.device,
@@ -168,8 +172,9 @@ class Forward:
         y = mean = rstd = None
         if weight is not None:
             y = _like(first)
-            mean = torch.empty(self._rows, dtype=torch.float32, device=first.device)
-            rstd = torch.empty_like(mean)
+            if self._statistics:
+                mean = torch.empty(self._rows, dtype=torch.float32, device=first.device)
+                rstd = torch.empty_like(mean)
         z = _like(first) if x is not None else None
         if not self._dense:
             x, residual = _unless_dense(x), _unless_dense(residual)
@@ -184,6 +189,8 @@ class Forward:
         assert first is not None
         rows = (_flat(x), _flat(residual), *others, self._p, self._eps)
         y, z, mean, rstd = rows_reference.forward(*rows)
+        if not self._statistics:
+            mean = rstd = None
         return _shaped(y, first), _shaped(z, first), mean, rstd
 
 
@@ -281,17 +288,17 @@ _forwards: Layouts[Forward] = Layouts()
 _backwards: Layouts[Backward] = Layouts()
 
 
-def forward(*arguments: Any) -> Found:
+def forward(*arguments: Any, statistics: bool = True) -> Found:
     """`Forward`, made or remembered, on its arguments, which may have any leading dimensions.
 
     Raises:
         UsageError: If they do not fit together.
     """
     x, residual, x_bias, weight, bias, seed, p, eps = arguments
-    key = (*map(layout, (x, residual, x_bias, weight, bias)), seed is None, p, eps)
+    key = (*map(layout, (x, residual, x_bias, weight, bias)), seed is None, p, eps, statistics)
     found = _forwards.get(key)
     if found is None:
-        found = _forwards.keep(key, Forward(*arguments))
+        found = _forwards.keep(key, Forward(*arguments, statistics=statistics))
     return found(x, residual, x_bias, weight, bias, seed)
 
 

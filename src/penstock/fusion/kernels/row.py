@@ -43,8 +43,8 @@ def forward(  # type: ignore[no-untyped-def]
     bias_ptr,  # (N,)
     z_ptr,  # (M, N) out: residual + dropout(x + x_bias)
     y_ptr,  # (M, N) out: LayerNorm(z)
-    mean_ptr,  # (M,) out, float32
-    rstd_ptr,  # (M,) out, float32
+    mean_ptr,  # (M,) out, float32, or unused
+    rstd_ptr,  # (M,) out, float32, or unused
     seed_ptr,  # (1,) int64
     x_stride,
     residual_stride,
@@ -59,6 +59,7 @@ def forward(  # type: ignore[no-untyped-def]
     HAS_NORM: tl.constexpr,
     HAS_NORM_BIAS: tl.constexpr,
     STORE_Z: tl.constexpr,
+    STORE_STATISTICS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Grid: one program a row."""
@@ -92,8 +93,9 @@ def forward(  # type: ignore[no-untyped-def]
         if HAS_NORM_BIAS:
             y += tl.load(bias_ptr + columns, mask=inside, other=0.0).to(tl.float32)
         tl.store(y_ptr + at * N + columns, y.to(y_ptr.dtype.element_ty), mask=inside)
-        tl.store(mean_ptr + row, mean)
-        tl.store(rstd_ptr + row, rstd)
+        if STORE_STATISTICS:
+            tl.store(mean_ptr + row, mean)
+            tl.store(rstd_ptr + row, rstd)
 
 
 @triton.jit(do_not_specialize=["M"])  # as in `gemm`

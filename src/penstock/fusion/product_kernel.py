@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of `kernels.gemm` from the host's side: its tiles, a launch of it, and repeated ones.
+
+    out = act(LayerNorm(x) @ W.T + bias) + residual
+
+On rows, without a graph. Small models are bound by the host: what a layout of arguments decides is
+decided once, and a `Ready` keeps it for those who know already that their arguments have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from . import kernels
+from .arguments import Layouts, layout
+from .launch import Start, operator, seen_by_torch
+
+ACTIVATIONS = {None: 0, "gelu_tanh": 1, "relu": 2}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the kernel divides a product.
+
+    Attributes:
+        m: Rows of a tile of the result.
+        n: Columns of it.
+        k: Depth of a step.
+        stages: Steps on their way at a time.
+        warps: Of a program.
+    """
+
+    m: int
+    n: int
+    k: int
+    stages: int
+    warps: int
+
+    @property
+    def name(self) -> str:
+        """As `Tile.read` takes it."""
+        return f"{self.m}x{self.n}x{self.k}x{self.stages}x{self.warps}"
+
+    @staticmethod
+    def read(name: str) -> Tile:
+        """The tile of a name."""
+        return Tile(*map(int, name.split("x")))
+
+    def shared_bytes(self, element: int) -> int:
+        """Shared memory that the steps on their way take."""
+        return (self.m + self.n) * self.k * element * self.stages
+
+
+# Few, because each is compiled for each combination of epilogues, 0.5 to 2 s apiece.
+WIDE_TILES = (
+    Tile(128, 256, 64, 3, 8),
+    Tile(128, 128, 64, 4, 8),
+    Tile(128, 128, 64, 3, 4),
+    Tile(64, 128, 64, 4, 4),
+)
+NARROW_TILES = (Tile(16, 64, 128, 4, 4), Tile(16, 32, 256, 3, 4))
+# Rows up to which a product is a matrix-vector product for practical purposes.
+FEW_ROWS = 16
+MOST_SHARED_BYTES = 200 * 1024
+
+
+def tiles(m: int, dtype: torch.dtype) -> list[Tile]:
+    """The tiles worth trying for `m` rows."""
+    found = NARROW_TILES if m <= FEW_ROWS else WIDE_TILES
+    size = torch.empty((), dtype=dtype).element_size()
+    return [tile for tile in found if tile.shared_bytes(size) <= MOST_SHARED_BYTES]
+
+
+def _start(
+    x: Tensor,
+    weight: Tensor,
+    residual: Tensor | None,
+    activation: int,
+    eps: float,
+    tile: list[int],
+    *,
+    norm: bool,
+    bias: bool,
+) -> Start:
+    from .kernels import gemm
+
+    (m, k), n = x.shape, weight.shape[0]
+    block_m, block_n, block_k, stages, warps = tile
+    tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    residual_stride = 0 if residual is None else residual.stride(0)
+    return Start(
+        gemm.forward,
+        -(-m // block_m) * -(-n // block_n),
+        (
+            *(m, n, k, x.stride(0), weight.stride(0), weight.stride(1), residual_stride, eps),
+            -(-k // block_k),
+        ),
+        {
+            "HAS_NORM": norm,
+            "HAS_BIAS": bias,
+            "HAS_RESIDUAL": residual is not None,
+            "ACTIVATION": activation,
+            "PRECISION": "tf32" if tf32 else "ieee",
+            "EVEN_K": k % block_k == 0,
+            "BLOCK_M": block_m,
+            "BLOCK_N": block_n,
+            "BLOCK_K": block_k,
+            "GROUP_M": 8,
+        },
+        device=x.device,
+        warps=warps,
+        stages=stages,
+    )
+
+
+_starts: Layouts[Start] = Layouts()
+
+
+def _run_kernel(
+    x: Tensor,
+    gamma: Tensor | None,
+    w_gamma: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: int,
+    eps: float,
+    tile: list[int],
+    *,
+    traced: bool = False,
+) -> Tensor:
+    out = x.new_empty((x.shape[0], weight.shape[0]))
+    if out.numel() == 0:
+        return out
+    arguments = (x, weight, residual, activation, eps, tile)
+    norm, has_bias = gamma is not None, bias is not None
+    if traced:
+        start = _start(*arguments, norm=norm, bias=has_bias).traced
+    else:
+        tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+        key = (*map(layout, (x, gamma, weight, bias, residual)), activation, eps, *tile, tf32)
+        start = _starts.get(key) or _starts.keep(key, _start(*arguments, norm=norm, bias=has_bias))
+    tensors = (x, weight, bias, gamma, w_gamma, residual, out)
+    start(*(x if tensor is None else tensor for tensor in tensors))
+    return out
+
+
+@operator("layernorm_gemm")
+def _gemm_op(
+    x: Tensor,
+    gamma: Tensor | None,
+    w_gamma: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: int,
+    eps: float,
+    tile: list[int],
+) -> Tensor:
+    return _run_kernel(
+        x, gamma, w_gamma, weight, bias, residual, activation, eps, tile, traced=True
+    )
+
+
+def kernel_product(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    gamma: Tensor | None = None,
+    w_gamma: Tensor | None = None,
+    residual: Tensor | None = None,
+    activation: str | None = None,
+    eps: float = 0.0,
+    tile: Tile | None = None,
+) -> Tensor:
+    """One launch of the kernel on rows, (M, K) to (M, N), without a graph.
+
+    Args:
+        x: (M, K).
+        weight: (N, K), any strides.
+        bias: (N,); with gamma the float32 offset of `fold`.
+        gamma: (K,), the LayerNorm's weight; None for no LayerNorm.
+        w_gamma: (N,) float32 of `fold`.
+        residual: (M, N), added last.
+        activation: One of `ACTIVATIONS`.
+        eps: Of the LayerNorm.
+        tile: None for a fair one.
+
+    Raises:
+        EnvironmentProblem: If triton is not installed.
+    """
+    kernels.require()
+    tile = tile or tiles(x.shape[0], x.dtype)[-1]
+    shape = [tile.m, tile.n, tile.k, tile.stages, tile.warps]
+    run = torch.ops.penstock.layernorm_gemm if seen_by_torch() else _run_kernel
+    out: Tensor = run(
+        x, gamma, w_gamma, weight, bias, residual, ACTIVATIONS[activation], eps, shape
+    )
+    return out
+
+
+class Ready:
+    """The kernel for arguments of one layout; a call looks at nothing, and hands them over.
+
+    A call from a layer then costs the host 8 us, where finding the way costs 17.
+
+    Args:
+        x: (M, K), rows that lie side by side.
+        weight: (N, K), any strides.
+        residual: (M, N), side by side, or None.
+        shape: (..., N), the result's.
+        activation: One of `ACTIVATIONS`.
+        eps: Of the LayerNorm in the kernel.
+        tile: See `Tile`.
+        norm: Whether the kernel takes a LayerNorm.
+        bias: Whether there is a bias, or an offset.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        residual: Tensor | None,
+        shape: tuple[int, ...],
+        activation: str | None,
+        eps: float,
+        tile: Tile,
+        *,
+        norm: bool,
+        bias: bool,
+    ) -> None:
+        blocks = [tile.m, tile.n, tile.k, tile.stages, tile.warps]
+        self.norm, self._shape = norm, shape
+        self._start = _start(
+            *(x, weight, residual, ACTIVATIONS[activation], eps, blocks), norm=norm, bias=bias
+        )
+
+    def __call__(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        gamma: Tensor | None,
+        w_gamma: Tensor | None,
+        residual: Tensor | None,
+    ) -> Tensor:
+        """The result, in its shape; tensors may have any leading dimensions."""
+        out = x.new_empty(self._shape)
+        tensors = (x, weight, bias, gamma, w_gamma, residual, out)
+        self._start(*[x if tensor is None else tensor for tensor in tensors])
+        return out
