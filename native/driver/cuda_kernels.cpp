@@ -19,6 +19,9 @@ constexpr unsigned kCopyBlocks = 16;
 constexpr Bytes kWorkBytes = 16 + 512 * 16;
 constexpr Bytes kDigestBytes = 16;
 constexpr std::size_t kDigests = 4096;  // taken at a time
+// What was the same so often is likely to be so again: then one launch does.  Twice, because the
+// device may not have counted yet what it was given before.
+constexpr std::uint32_t kQuiet = 2;
 
 }  // namespace
 
@@ -71,11 +74,12 @@ Status CudaKernels::copy_if_changed(void* to, Addr from, Bytes size, Fingerprint
   std::uint64_t words = size / kWord;
   const auto blocks =
       static_cast<unsigned>(std::clamp<std::uint64_t>(words / kThreads, 1, kCompareBlocks));
-  // What was the same when it last left is likely to be so again: then one launch does.
   std::uint32_t known = std::exchange(fingerprint->valid, 0);
   std::uint32_t* copies = &fingerprint->copies;
   const std::uint32_t seen = std::atomic_ref(*copies).load(std::memory_order_relaxed);
-  const bool changes = known == 0 || seen != std::exchange(fingerprint->seen, seen);
+  const bool same = known != 0 && seen == std::exchange(fingerprint->seen, seen);
+  fingerprint->quiet = same ? fingerprint->quiet + 1 : 0;
+  const bool changes = fingerprint->quiet < kQuiet;
   void* at_once = changes ? nullptr : to;
   void* compared[] = {&from, &words, &fingerprint->place, &known, &copies, &at_once, &work_};
   PENSTOCK_TRY(device_.check(

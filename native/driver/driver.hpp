@@ -88,7 +88,7 @@ struct Fingerprint {
   std::uint32_t valid = 0;   // there was a copy
   std::uint32_t copies = 0;  // how often it had changed; the device counts
   std::uint32_t seen = 0;    // the driver's own: `copies` at the last comparison
-  std::uint32_t reserved = 0;
+  std::uint32_t quiet = 0;   // and how many comparisons have seen no other
 };
 
 class Driver {
