@@ -4,7 +4,8 @@
     python benchmarks/simulate_check.py --output benchmarks/results/simulate/h200.json
 
 The program runs once with all the memory there is, recorded; then under budgets of what it needs,
-divided. Each of these is simulated from the one recording, at the link's speed as measured here.
+divided. Each of these is simulated from the one recording, at the link's speed as measured here;
+and it is recorded itself, and simulated from that (`own`): on the same host at the same moment.
 Steps follow each other at once: what a program does on the host in between is in its recording too.
 """
 
@@ -47,6 +48,15 @@ def paged_gib(said: list[str]) -> float | None:
     return float(found.group(1)) if found else None
 
 
+def beside(measured: dict[str, Any], modelled: dict[str, Any]) -> dict[str, Any]:
+    """The medians of the steps after the program has been learned, and how far they are apart."""
+    if "error" in measured or "error" in modelled:
+        return {}
+    took = statistics.median(measured["step_ms"][len(measured["step_ms"]) // 2 :])
+    said = statistics.median(modelled["step_ms"][-modelled["steady_steps"] :])
+    return {"measured_ms": took, "simulated_ms": said, "ms_off_by": said / took - 1}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
@@ -82,17 +92,18 @@ def main() -> int:
             modelled = simulate(trace, budget, speed)
             whole = simulate(trace, budget, speed, "--steps", "1")
             row = {"ratio": ratio, "budget_bytes": budget, "measured": measured}
-            row["simulated"] = modelled
-            if not any("error" in each for each in (measured, modelled, whole)):
-                half = len(measured["step_ms"]) // 2
-                took = statistics.median(measured["step_ms"][half:])
-                said = statistics.median(modelled["step_ms"][-modelled["steady_steps"] :])
-                row |= {"measured_ms": took, "simulated_ms": said, "ms_off_by": said / took - 1}
+            row |= {"simulated": modelled, **beside(measured, modelled)}
+            if "ms_off_by" in row and "error" not in whole:
                 row["measured_gib_in"] = paged_gib(measured["said"])
                 row["simulated_gib_in"] = whole["step_bytes_in"][0] / GIB
+            paged = trace.with_name(f"paged-{ratio:g}.trace")
+            again = run(penstock("run", *flags, "--record", str(paged), "--", *program), 120)
+            said = simulate(paged, budget, speed)
+            row["own"] = {"measured": again, "simulated": said, **beside(again, said)}
             document["rows"].append(row)
             write_result(args.output, document)
-            print({k: v for k, v in row.items() if k not in ("measured", "simulated")}, flush=True)
+            print({k: v for k, v in row.items() if k not in ("measured", "simulated", "own")})
+            print(" its own recording:", beside(again, said), flush=True)
     return 0
 
 

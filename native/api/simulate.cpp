@@ -54,6 +54,7 @@ Result<engine::SimulateOptions> options_of(const penstock_simulate_options& from
     if (!(cost >= 0)) return Status(Code::kInvalidArgument, "a cost below zero");
   }
   to.budget = from.budget;
+  to.recorded_budget = from.recorded_budget;
   to.device_bytes = from.device_bytes;
   to.page_bytes = from.page_bytes;
   if (from.granularity != 0) to.granularity = from.granularity;

@@ -153,10 +153,15 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
   driver::ModelledDriverOptions machine;
   machine.capacity = settled.device_bytes;
   machine.granularity = settled.granularity;
-  machine.costs = settled.costs;
   machine.link_gb_per_s = settled.link_gb_per_s;
-  machine.copy_call_us = settled.copy_call_us;
-  machine.digest_call_us = settled.digest_call_us;
+  if (settled.recorded_budget == 0 || settled.recorded_budget >= program.peak) {
+    machine.costs = settled.costs;
+    machine.copy_call_us = settled.copy_call_us;
+    machine.digest_call_us = settled.digest_call_us;
+  } else {
+    machine.costs = {0, 0, 0, 0, 0};
+    machine.set_access_idle_us = 0;
+  }
   PENSTOCK_ASSIGN(const auto device, driver::ModelledDriver::open(machine));
   std::unique_ptr<SimulateSubject> subject;
   if (settled.policy == SimulatePolicy::kPenstock) {

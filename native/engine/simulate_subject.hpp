@@ -17,7 +17,10 @@ enum class SimulatePolicy { kPenstock, kLru, kFifo, kBelady };
 
 struct SimulateOptions {
   SimulatePolicy policy = SimulatePolicy::kPenstock;
-  Bytes budget = 0;        // of device memory
+  Bytes budget = 0;  // of device memory
+  // Of the recording, if that was paged, which it was if it is below what lived at one time: then
+  // the launching thread's recorded times hold the engine's calls, and none is added.
+  Bytes recorded_budget = 0;
   Bytes device_bytes = 0;  // of the device; 0: the budget
   Bytes page_bytes = 0;    // 0: as engine::Program has it for the budget
   Bytes granularity = 2 * kMiB;

@@ -116,6 +116,42 @@ TEST_CASE("simulate: work that hides the copies takes its own time") {
   }
 }
 
+// Of a program that was paged while it was recorded: the times between its pieces hold the engine's
+// calls, and its waits the link.
+TEST_CASE("simulate: at its own budget a recording takes what it took") {
+  constexpr Bytes kBudget = 200 * kPage;
+  SimulateOptions options{.budget = kBudget, .recorded_budget = kBudget};
+  SUBCASE("where the host sets the pace") {
+    const WorkRecords program = sweep(300, kPage, 40, 60);
+    for (const SimulatedStep& step : steady(run(program, options))) {
+      CHECK(step.recorded_ms == doctest::Approx(300 * 0.060));
+      CHECK(step.ms == doctest::Approx(step.recorded_ms).epsilon(0.02));
+    }
+    options.recorded_budget = 0;  // else the calls count twice
+    CHECK(mean_ms(steady(run(program, options))) > 1.05 * 300 * 0.060);
+  }
+  SUBCASE("where the link does") {
+    WorkRecords program;
+    std::vector<std::uint32_t> weights;
+    for (int i = 0; i < 300; ++i) {
+      weights.push_back(program.allocate(kPage));
+      program.copy_to(weights.back());
+    }
+    // 109 pages come in a step, 4.65 ms; pieces are given every 5 us, and then waited for.
+    for (int step = 0; step < 40; ++step) {
+      for (const std::uint32_t weight : weights) {
+        program.kernel({weight}, 7, weight == weights.back() ? 3200 : 5);
+      }
+    }
+    std::vector<SimulatedStep> steps = steady(run(program, options));
+    steps.pop_back();  // nothing in the recording tells when its last piece was over
+    for (const SimulatedStep& step : steps) {
+      CHECK(step.recorded_ms == doctest::Approx(299 * 0.005 + 3.2).epsilon(0.001));
+      CHECK(step.ms == doctest::Approx(step.recorded_ms).epsilon(0.05));
+    }
+  }
+}
+
 TEST_CASE("simulate: where the host sets the pace, giving copies and digests takes its time") {
   const WorkRecords program = sweep(60, kPage, 40, 200);
   SimulateOptions options{.budget = 40 * kPage};

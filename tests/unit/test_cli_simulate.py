@@ -143,9 +143,22 @@ def test_the_budget_may_be_a_share_or_the_recorded_one(simulate, tmp_path):
     _, share, _ = simulate("--gpu-memory", "50%")
     assert share["gpu_memory_bytes"] == 2 << 30
     file = recording(tmp_path / "own.trace", budget=100 * MIB)
+    said = "warning: the program was paged when it was recorded"
     _, own, words = simulate(file=file)
     assert own["gpu_memory_bytes"] == 100 * MIB
-    assert "warning: the program was paged when it was recorded" in words
+    assert said not in words
+    _, _, words = simulate("--gpu-memory", "90MiB", file=file)
+    assert said in words
+
+
+def test_at_its_own_budget_a_recording_has_the_engines_calls_already(simulate, tmp_path):
+    paged = recording(tmp_path / "paged.trace", budget=100 * MIB)
+    whole = recording(tmp_path / "whole.trace")
+    _, own, _ = simulate("--gpu-memory", "100MiB", file=paged)
+    _, other, _ = simulate("--gpu-memory", "100MiB", file=whole)
+    assert own["recorded_step_ms"] == other["recorded_step_ms"]
+    steady = own["steady_steps"]
+    assert sum(own["step_ms"][-steady:]) < sum(other["step_ms"][-steady:])
 
 
 def test_steps_are_cut_by_number(simulate):

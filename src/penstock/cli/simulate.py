@@ -162,7 +162,7 @@ def _warn(outcome: Outcome, *, chosen: bool) -> None:
     """Say what makes the figures doubtful."""
     figures = outcome.simulated.figures
     peak, budget = figures["peak_bytes"], outcome.trace.budget_bytes
-    if 0 < budget < peak:
+    if 0 < budget < peak and outcome.budget != budget:
         click.echo(
             f"warning: the program was paged when it was recorded ({format_bytes(peak)} under a "
             f"budget of {format_bytes(budget)}): its times include that",

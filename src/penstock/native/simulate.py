@@ -99,6 +99,7 @@ def simulate(
     options.page_bytes = page_bytes
     options.steps = steps
     options.kernels_write = int(kernels_write)
+    options.recorded_budget = recorded.budget_bytes
     if link_gb_per_s is not None:
         options.link_gb_per_s = link_gb_per_s
     room = (SimulateStep * _MOST_STEPS)()

@@ -43,7 +43,7 @@ class SimulateOptions(Structure):
     _fields_ = (
         [(name, c_uint64) for name in _SIZES]
         + [(name, c_double) for name in _COSTS]
-        + [("policy", c_int32), ("kernels_write", c_int32)]
+        + [("policy", c_int32), ("kernels_write", c_int32), ("recorded_budget", c_uint64)]
     )
 
 

@@ -51,7 +51,9 @@ typedef struct {
   double link_gb_per_s;  /* each direction */
   double create_us, map_us, set_access_us, unmap_us; /* as penstock_replay_options */
   int32_t policy;                                    /* PENSTOCK_SIMULATE_PENSTOCK, ... */
-  int32_t kernels_write; /* not 0: every kernel changes all that it touches */
+  int32_t kernels_write;    /* not 0: every kernel changes all that it touches */
+  uint64_t recorded_budget; /* of the recording, bytes: below its peak the times between its pieces
+                             * hold the engine's own calls already; 0 = it was not paged */
 } penstock_simulate_options;
 
 typedef struct {
