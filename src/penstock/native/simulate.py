@@ -35,6 +35,10 @@ class Recorded(Protocol):
         """Memory of the GPU that it was recorded on."""
 
     @property
+    def budget_bytes(self) -> int:
+        """What it was recorded under; 0 if that is not known."""
+
+    @property
     def records(self) -> Any:
         """An array of penstock_work_record."""
 
