@@ -24,7 +24,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from . import kernels, tuning
 from .arguments import Layouts, as_rows, layout
 from .launch import seen_by_torch
-from .product_kernel import FEW_ROWS, Ready, Tile, kernel_product, tiles
+from .product_kernel import ACTIVATIONS, FEW_ROWS, Ready, Tile, kernel_product, tiles
 
 # ---- Derived vectors ---------------------------------------------------------------------------
 
@@ -151,6 +151,12 @@ class Product:
             return self.x
         return F.layer_norm(self.x, self.x.shape[-1:], self.gamma, self.beta, self.eps)
 
+    def derived(self) -> tuple[Tensor, Tensor]:
+        """What the kernel takes of the LayerNorm beside gamma; see `fold`."""
+        assert self.gamma is not None
+        fold_ = self.folded or folded_of(self.weight)
+        return fold_(self.gamma, self.beta, self.weight, self.bias)
+
     def plain(self) -> Tensor:
         """Torch's own layers."""
         return reference(
@@ -184,9 +190,7 @@ class Product:
 
     def deferred(self, tile: Tile) -> Tensor:
         """One kernel."""
-        assert self.gamma is not None
-        fold_ = self.folded or folded_of(self.weight)
-        w_gamma, offset = fold_(self.gamma, self.beta, self.weight, self.bias)
+        w_gamma, offset = self.derived()
         return kernel_product(
             self.x,
             self.weight,
@@ -198,6 +202,13 @@ class Product:
             eps=self.eps,
             tile=tile,
         )
+
+    def again(self, ready: Ready) -> Tensor:
+        """`epilogue` or `deferred` by a kernel that is ready, with any leading dimensions."""
+        if ready.norm:
+            w_gamma, offset = self.derived()
+            return ready(self.x, self.weight, offset, self.gamma, w_gamma, self.residual)
+        return ready(self.normed(), self.weight, self.bias, None, None, self.residual)
 
     def ways(self) -> dict[str, Callable[[], Tensor]]:
         """All ways that may be possible; the plain one comes first."""
@@ -227,7 +238,8 @@ class Product:
         return method(Tile.read(tile))
 
 
-# What runs for arguments that passed their checks, and the state of `tuning` it was looked up in.
+# For arguments that passed their checks: the state of `tuning` that a way was looked up in, the
+# way, and its kernel.
 _names: Layouts[tuple[int, str, Ready | None]] = Layouts()
 
 
@@ -242,30 +254,10 @@ def _ready(product: Product, name: str, x: Tensor, residual: Tensor | None) -> R
     return Ready(
         *(product.x, product.weight, product.residual),
         (*x.shape[:-1], product.weight.shape[0]),
-        *(product.activation, product.eps, Tile.read(tile)),
+        *(ACTIVATIONS[product.activation], product.eps, Tile.read(tile).numbers),
         norm=deferred,
         bias=deferred or product.bias is not None,
     )
-
-
-def _run_ready(
-    ready: Ready,
-    x: Tensor,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    eps: float,
-    folded: Folded | None,
-) -> Tensor:
-    if ready.norm:
-        assert gamma is not None
-        w_gamma, offset = (folded or folded_of(weight))(gamma, beta, weight, bias)
-        return ready(x, weight, offset, gamma, w_gamma, residual)
-    if gamma is not None:
-        x = torch.layer_norm(x, x.shape[-1:], gamma, beta, eps)
-    return ready(x, weight, bias, None, None, residual)
 
 
 def compute(
@@ -308,7 +300,7 @@ def compute(
         changes, name, ready = _names.get(key, (-1, None, None))
         name = name if changes == tuning.changes() else None
         if name is not None and ready is not None and not seen_by_torch():
-            return _run_ready(ready, *tensors, eps, folded)
+            return Product(*tensors, activation, eps, folded).again(ready)
     if name is None and check is not None:
         check(*tensors)
     if name == "torch":

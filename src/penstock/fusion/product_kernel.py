@@ -44,6 +44,11 @@ class Tile:
         """As `Tile.read` takes it."""
         return f"{self.m}x{self.n}x{self.k}x{self.stages}x{self.warps}"
 
+    @property
+    def numbers(self) -> list[int]:
+        """Its attributes in their order, as an operator takes them."""
+        return [self.m, self.n, self.k, self.stages, self.warps]
+
     @staticmethod
     def read(name: str) -> Tile:
         """The tile of a name."""
@@ -74,49 +79,88 @@ def tiles(m: int, dtype: torch.dtype) -> list[Tile]:
     return [tile for tile in found if tile.shared_bytes(size) <= MOST_SHARED_BYTES]
 
 
-def _start(
-    x: Tensor,
-    weight: Tensor,
-    residual: Tensor | None,
-    activation: int,
-    eps: float,
-    tile: list[int],
-    *,
-    norm: bool,
-    bias: bool,
-) -> Start:
-    from .kernels import gemm
+class Ready:
+    """The kernel for arguments of one layout; a call looks at nothing, and hands them over.
 
-    (m, k), n = x.shape, weight.shape[0]
-    block_m, block_n, block_k, stages, warps = tile
-    tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
-    residual_stride = 0 if residual is None else residual.stride(0)
-    return Start(
-        gemm.forward,
-        -(-m // block_m) * -(-n // block_n),
-        (
-            *(m, n, k, x.stride(0), weight.stride(0), weight.stride(1), residual_stride, eps),
-            -(-k // block_k),
-        ),
-        {
-            "HAS_NORM": norm,
-            "HAS_BIAS": bias,
-            "HAS_RESIDUAL": residual is not None,
-            "ACTIVATION": activation,
-            "PRECISION": "tf32" if tf32 else "ieee",
-            "EVEN_K": k % block_k == 0,
-            "BLOCK_M": block_m,
-            "BLOCK_N": block_n,
-            "BLOCK_K": block_k,
-            "GROUP_M": 8,
-        },
-        device=x.device,
-        warps=warps,
-        stages=stages,
-    )
+    Args:
+        x: (M, K).
+        weight: (N, K), any strides.
+        residual: (M, N), or None.
+        shape: The result's, (M, N) or with more leading dimensions.
+        activation: A value of `ACTIVATIONS`.
+        eps: Of the LayerNorm in the kernel.
+        tile: See `Tile.numbers`.
+        norm: Whether the kernel takes a LayerNorm.
+        bias: Whether there is a bias, or an offset.
+
+    Attributes:
+        norm: As given.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        residual: Tensor | None,
+        shape: tuple[int, ...],
+        activation: int,
+        eps: float,
+        tile: list[int],
+        *,
+        norm: bool,
+        bias: bool,
+    ) -> None:
+        from .kernels import gemm
+
+        (m, k), n = x.shape, weight.shape[0]
+        block_m, block_n, block_k, stages, warps = tile
+        tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+        residual_stride = 0 if residual is None else residual.stride(0)
+        self.norm, self._shape = norm, shape
+        self._start = Start(
+            gemm.forward,
+            -(-m // block_m) * -(-n // block_n),
+            (
+                *(m, n, k, x.stride(0), weight.stride(0), weight.stride(1), residual_stride, eps),
+                -(-k // block_k),
+            ),
+            {
+                "HAS_NORM": norm,
+                "HAS_BIAS": bias,
+                "HAS_RESIDUAL": residual is not None,
+                "ACTIVATION": activation,
+                "PRECISION": "tf32" if tf32 else "ieee",
+                "EVEN_K": k % block_k == 0,
+                "BLOCK_M": block_m,
+                "BLOCK_N": block_n,
+                "BLOCK_K": block_k,
+                "GROUP_M": 8,
+            },
+            device=x.device,
+            warps=warps,
+            stages=stages,
+        )
+
+    def __call__(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        gamma: Tensor | None,
+        w_gamma: Tensor | None,
+        residual: Tensor | None,
+        *,
+        traced: bool = False,
+    ) -> Tensor:
+        """The result; x and residual may have other leading dimensions if they are contiguous."""
+        out = x.new_empty(self._shape)
+        tensors = (x, weight, bias, gamma, w_gamma, residual, out)
+        given = [x if tensor is None else tensor for tensor in tensors]
+        (self._start.traced if traced else self._start)(*given)
+        return out
 
 
-_starts: Layouts[Start] = Layouts()
+_ready: Layouts[Ready] = Layouts()
 
 
 def _run_kernel(
@@ -132,20 +176,21 @@ def _run_kernel(
     *,
     traced: bool = False,
 ) -> Tensor:
-    out = x.new_empty((x.shape[0], weight.shape[0]))
-    if out.numel() == 0:
-        return out
-    arguments = (x, weight, residual, activation, eps, tile)
-    norm, has_bias = gamma is not None, bias is not None
+    shape = x.shape[0], weight.shape[0]
+    if 0 in shape:
+        return x.new_empty(shape)
+
+    def make() -> Ready:
+        has = gamma is not None, bias is not None
+        return Ready(*(x, weight, residual, shape, activation, eps, tile), norm=has[0], bias=has[1])
+
+    tensors = (x, weight, bias, gamma, w_gamma, residual)
     if traced:
-        start = _start(*arguments, norm=norm, bias=has_bias).traced
-    else:
-        tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
-        key = (*map(layout, (x, gamma, weight, bias, residual)), activation, eps, *tile, tf32)
-        start = _starts.get(key) or _starts.keep(key, _start(*arguments, norm=norm, bias=has_bias))
-    tensors = (x, weight, bias, gamma, w_gamma, residual, out)
-    start(*(x if tensor is None else tensor for tensor in tensors))
-    return out
+        return make()(*tensors, traced=True)
+    tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    key = (*map(layout, (x, gamma, weight, bias, residual)), activation, eps, *tile, tf32)
+    ready = _ready.get(key) or _ready.keep(key, make())
+    return ready(*tensors)
 
 
 @operator("layernorm_gemm")
@@ -195,61 +240,9 @@ def kernel_product(
     """
     kernels.require()
     tile = tile or tiles(x.shape[0], x.dtype)[-1]
-    shape = [tile.m, tile.n, tile.k, tile.stages, tile.warps]
     run = torch.ops.penstock.layernorm_gemm if seen_by_torch() else _run_kernel
     out: Tensor = run(
-        x, gamma, w_gamma, weight, bias, residual, ACTIVATIONS[activation], eps, shape
+        *(x, gamma, w_gamma, weight, bias, residual),
+        *(ACTIVATIONS[activation], eps, tile.numbers),
     )
     return out
-
-
-class Ready:
-    """The kernel for arguments of one layout; a call looks at nothing, and hands them over.
-
-    A call from a layer then costs the host 8 us, where finding the way costs 17.
-
-    Args:
-        x: (M, K), rows that lie side by side.
-        weight: (N, K), any strides.
-        residual: (M, N), side by side, or None.
-        shape: (..., N), the result's.
-        activation: One of `ACTIVATIONS`.
-        eps: Of the LayerNorm in the kernel.
-        tile: See `Tile`.
-        norm: Whether the kernel takes a LayerNorm.
-        bias: Whether there is a bias, or an offset.
-    """
-
-    def __init__(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        residual: Tensor | None,
-        shape: tuple[int, ...],
-        activation: str | None,
-        eps: float,
-        tile: Tile,
-        *,
-        norm: bool,
-        bias: bool,
-    ) -> None:
-        blocks = [tile.m, tile.n, tile.k, tile.stages, tile.warps]
-        self.norm, self._shape = norm, shape
-        self._start = _start(
-            *(x, weight, residual, ACTIVATIONS[activation], eps, blocks), norm=norm, bias=bias
-        )
-
-    def __call__(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        gamma: Tensor | None,
-        w_gamma: Tensor | None,
-        residual: Tensor | None,
-    ) -> Tensor:
-        """The result, in its shape; tensors may have any leading dimensions."""
-        out = x.new_empty(self._shape)
-        tensors = (x, weight, bias, gamma, w_gamma, residual, out)
-        self._start(*[x if tensor is None else tensor for tensor in tensors])
-        return out
