@@ -30,8 +30,8 @@ struct SimulateOptions {
   driver::DriverCosts costs = {};
   // Of the launching thread, each with the two events and the waits around it.  By a profile of it
   // on an H200's host (benchmarks/results/run/profile.json, at 1.25): 0.45 ms of a step for 69
-  // copies, 0.63 for as many digests, 0.34 for their events and those of 172 groups, and what the
-  // engine does to place a page.
+  // copies, 0.63 for as many digests (of two launches each, where most have one now), 0.34 for
+  // their events and those of 172 groups, and what the engine does to place a page.
   double copy_call_us = 11;
   double digest_call_us = 10;
 };
