@@ -21,6 +21,8 @@ def goals(figures: Any) -> tuple[list[str], list[list[str]]]:
     rows = [
         *_no_slower(figures, "prefill", "Forward"),
         *_no_slower(figures, "training", "Training"),
+        *_no_slower(figures, "prefill, captured", "Forward as a CUDA graph"),
+        *_no_slower(figures, "training, captured", "Training as a CUDA graph"),
         _peak(figures, "activation_peak_bytes", "peak of activations"),
         _peak(figures, "peak_bytes", "peak with weights and gradients"),
         _compiled(figures),
@@ -52,7 +54,11 @@ def _no_slower(figures: Any, work: str, title: str) -> list[list[str]]:
         fused = {
             row["fusion"]: row["median_ms"] / base
             for row in group[1:]
-            if not row.get("again") and row.get("recompute", 1) == 1 and "," not in row["fusion"]
+            if not row.get("again")
+            and row.get("recompute", 1) == 1
+            # not sets, and not the baseline without a graph beside captured ones
+            and "," not in row["fusion"]
+            and not row.get("eager")
         }
         if len(fused) < 4:
             continue

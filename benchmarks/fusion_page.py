@@ -122,6 +122,25 @@ class Figures:
         return found[0] if found and not row.get("again") else None
 
 
+def captured(figures: Figures) -> str:
+    rows = []
+    for work in ("prefill", "training"):
+        for what, group in figures.groups(f"{work}, captured", "model", "batch"):
+            base = group[0]
+            for row in group:
+                name = named(row) + (", by the host" if row.get("eager") else "")
+                rows.append(
+                    [
+                        f"{'forward' if work == 'prefill' else work}, {what['model']}, "
+                        f"batch {what['batch']}",
+                        name,
+                        f"{row['median_ms']:.2f}",
+                        f"{row['median_ms'] / base['median_ms']:.3f}",
+                    ]
+                )
+    return table(["work", "variant", "ms", "x baseline"], rows)
+
+
 def prefill(figures: Figures) -> str:
     rows = []
     for what, group in figures.groups("prefill", "model", "batch"):
@@ -343,6 +362,7 @@ def figures_text(documents: list[dict[str, Any]]) -> str:
         "What was to be shown": lambda found: table(*fusion_goals.goals(found)),
         "Forward pass": prefill,
         "Training step": training,
+        "A step as one CUDA graph": captured,
         "Training step by where backward runs": threads,
         "Each segment by itself": segments,
         "Tokens one by one (1.5B, batch 1)": decode,

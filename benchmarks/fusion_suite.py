@@ -62,6 +62,7 @@ from fusion_models import (
 from measure import provenance, write_result
 
 from penstock.fusion import parse, tuning
+from penstock.fusion.captured import record
 from penstock.models.gpt import GPT
 
 Row = dict[str, Any]
@@ -209,6 +210,27 @@ def training(suite: Suite, model: str, batch: int, *, dropout: float = 0.1) -> N
     suite.table(4, members)
 
 
+def captured(suite: Suite, model: str, batch: int, *, train: bool) -> None:
+    """Every variant as a CUDA graph, which takes the host out, and the baseline without one."""
+    plain = random_model(config_of(model, dropout=0.1 if train else 0.0)).train(train)
+    with tuning.measuring():
+        forward_step(variant_of(plain, EVERYTHING).eval(), tokens_for(plain.config, batch))()
+    work = "training, captured" if train else "prefill, captured"
+    label: Row = {"work": work, "model": model, "batch": batch}
+    if train:
+        label |= {"dropout": plain.config.dropout, "recompute": 1}
+    members = []
+    for name in ["baseline", *SINGLE, EVERYTHING, "baseline"]:
+        variant, tokens = variant_of(plain, name), tokens_for(plain.config, batch)
+        step = (training_step if train else forward_step)(variant, tokens)
+        replay = record(step)[0].replay
+        members.append(Member({**label, "fusion": name}, replay, dict))
+        if name == "baseline" and len(members) == 1:
+            members.append(Member({**label, "fusion": name, "eager": True}, step, dict))
+    members[-1].label["again"] = True
+    suite.table(2, members)
+
+
 def threads(suite: Suite, model: str, batch: int) -> None:
     """Training steps with backward in the calling thread, and in autograd's, in turns."""
     plain = random_model(config_of(model)).train()
@@ -265,6 +287,10 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
         ("compiled", partial(compiled, model="1.5B", batch=batch, name=name, train=train))
         for name in ("baseline", EVERYTHING)
         for batch, train in ((4, True), (8, False))
+    ),
+    *(
+        ("captured", partial(captured, model="1.5B", batch=batch, train=train))
+        for batch, train in ((1, False), (1, True), (4, True))
     ),
     *(("prefill", partial(prefill, model="1.5B", batch=batch)) for batch in (1, 8)),
     ("training", partial(training, model="1.5B", batch=1)),

@@ -109,3 +109,10 @@ def test_compiled_layers_are_compared_too(capsys):
     assert len(blocks) == 3  # the model's own, and not the baseline's
     assert result["compile"]
     assert result["check"]["equal"]
+
+
+def test_a_cuda_graph_without_a_gpu_is_exit_3(capsys):
+    code, out, err = gpt(capsys, *QUICK, "--memory", "resident", "--cuda-graph")
+    assert code == 3
+    assert "--cuda-graph on the emulated GPU" in err
+    assert out == ""

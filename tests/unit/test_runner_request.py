@@ -29,6 +29,11 @@ def test_a_prompt_has_no_timed_steps_unless_they_are_asked_for():
     assert checked(Request(prompt="a", generate=7)).new_tokens == 7
 
 
+def test_captured_steps_are_compared_bit_for_bit_and_captured_text_is_not():
+    assert checked(Request(cuda_graph=True, memory="resident")).bitwise
+    assert not checked(Request(cuda_graph=True, memory="resident", prompt="a")).bitwise
+
+
 @pytest.mark.parametrize("short", ["fp16", "half", "float16"])
 def test_dtypes_are_spelled_out(short):
     assert checked(Request(dtype=short)).dtype == "float16"
@@ -55,6 +60,8 @@ def test_dtypes_are_spelled_out(short):
         ({"prompt": "a", "generate": 0}, "--generate 0"),
         ({"prompt": ""}, "--prompt is empty"),
         ({"prompt": "a", "model": "gpt2_xl"}, "gpt2_xl has made-up weights.*--weights DIR"),
+        ({"cuda_graph": True}, "--cuda-graph with --memory vmm.*--memory resident"),
+        ({"cuda_graph": True, "memory": "managed"}, "--cuda-graph with --memory managed"),
         ({"prompt": "a", "temperature": -0.1}, "--temperature -0.1"),
         ({"prompt": "a", "temperature": float("nan")}, "--temperature nan"),
     ],

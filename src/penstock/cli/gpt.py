@@ -22,9 +22,9 @@ from penstock.runner.show import print_run
 from .common import STDOUT, Output, need_extra, verb
 
 MORE = (
-    "Also: --enable-prefetch, --num-streams N, --allow-oversubscription (managed); --compile "
-    "(resident); --host-memory, --chunk-size, --look-ahead, --safety (penstock config explain "
-    "safety); --enable-cudnn-benchmark."
+    "Also: --enable-prefetch, --num-streams N, --allow-oversubscription (managed); --compile, "
+    "--cuda-graph (resident); --host-memory, --chunk-size, --look-ahead, --safety (penstock config "
+    "explain safety); --enable-cudnn-benchmark."
 )
 
 
@@ -60,7 +60,7 @@ def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
 @_switch("--enable-cudnn-benchmark", "Let cuDNN try its algorithms; a GPT has none.", hidden=True)
 @verb(
     *("device", "gpu_memory", "host_memory", "chunk_size", "look_ahead", "safety"),
-    *("fusion", "compile"),
+    *("fusion", "compile", "cuda_graph"),
 )
 def command(settings: Settings, output: Output, **flags: Any) -> None:
     """Run a GPT within a budget of device memory.
@@ -75,6 +75,7 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
             settings=settings,
             fusion=settings.fusion,
             compile=settings.compile,
+            cuda_graph=settings.cuda_graph,
             prefetch=flags.pop("enable_prefetch"),
             cudnn_benchmark=flags.pop("enable_cudnn_benchmark"),
             **flags,
@@ -121,6 +122,9 @@ def _hold_check(check: Mapping[str, Any] | None) -> None:
 
 # What tunes or belongs to one way only is named in one line of the help, not in nine.
 for _parameter in command.params:
-    if _parameter.name in ("host_memory", "chunk_size", "look_ahead", "safety", "compile"):
+    if _parameter.name in (
+        *("host_memory", "chunk_size", "look_ahead", "safety"),
+        *("compile", "cuda_graph"),
+    ):
         assert isinstance(_parameter, click.Option)
         _parameter.hidden = True

@@ -233,6 +233,13 @@ class Settings:
         details="For --memory resident: where weights are paged, the hooks between modules leave "
         "a compiler nothing to fuse.",
     )
+    cuda_graph: bool = _option(
+        False,
+        kinds.boolean(),
+        "Run a step as one CUDA graph.",
+        details="For --memory resident on a GPU: a graph holds addresses, so nothing may be paged. "
+        "The host then starts one thing a step, or a token, instead of hundreds.",
+    )
     log_level: str = _option(
         "warning",
         kinds.choice("error", "warning", "info", "debug"),

@@ -17,6 +17,7 @@ import importlib
 from .variants import NAMES, VARIANTS, Fusion, parse, split
 
 _LAZY = {
+    "Captured": "captured",
     "Decoder": "decode",
     "DropoutAddLayerNorm": "modules",
     "FusedBlock": "modules",

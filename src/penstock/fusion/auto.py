@@ -19,6 +19,7 @@ from penstock.models.configs import GPTConfig
 from penstock.models.gpt import PlainParts, torch_dtype
 
 from . import tuning
+from .captured import record
 from .chain import Chain, chain_like, layers_that_fit, random_chain, step_of, timed
 from .contest import Outcome, Sample, decide, sets_of
 from .modules import parts_for
@@ -53,6 +54,7 @@ def choose(
     seq_len: int,
     training: bool = False,
     recompute: int = 1,
+    captured: bool = False,
 ) -> Fusion:
     """The fastest variants for a shape, from the cache on disk or measured now.
 
@@ -66,11 +68,14 @@ def choose(
             autograd's threads, unless the caller has `torch.autograd.set_multithreading_enabled`
             say otherwise.
         recompute: What `ffn_layernorm` keeps for backward.
+        captured: Whether the model will run as a CUDA graph, so that the host does not count.
     """
     device = torch.device(device)
     if device.type != "cuda":
         return parse(BASELINE)
     key = _key(config, dtype, batch, seq_len, training, recompute)
+    if captured:
+        key = (*key, "captured")
     name = tuning.known(key, device)
     if name is None:
         outcome = measure(
@@ -81,6 +86,7 @@ def choose(
             seq_len=seq_len,
             training=training,
             recompute=recompute,
+            captured=captured,
         )
         name = outcome.name
         tuning.remember(key, device, name)
@@ -96,6 +102,7 @@ def measure(
     seq_len: int,
     training: bool = False,
     recompute: int = 1,
+    captured: bool = False,
 ) -> Outcome:
     """Measure the variants for a shape on a GPU, known or not; the choice is not kept.
 
@@ -108,7 +115,13 @@ def measure(
         free = torch.cuda.mem_get_info()[0]
         layers = layers_that_fit(config, **what, training=training, free=free)
         stage = Stage(
-            config, **what, device=device, training=training, recompute=recompute, layers=layers
+            config,
+            **what,
+            device=device,
+            training=training,
+            recompute=recompute,
+            layers=layers,
+            captured=captured,
         )
         outcome = decide(stage.run, stage.sound)
         log.info("fusion auto, %d layers: %s: %s", stage.layers, outcome.name, outcome.figures())
@@ -174,6 +187,7 @@ class Stage:
         training: Whether a step is forward and backward.
         recompute: What `ffn_layernorm` keeps for backward.
         layers: Blocks of a chain, at most.
+        captured: Whether samples are of CUDA graphs.
 
     Attributes:
         layers: Blocks that are timed.
@@ -191,6 +205,7 @@ class Stage:
         training: bool,
         recompute: int,
         layers: int,
+        captured: bool = False,
     ) -> None:
         self._config, self._recompute = config, recompute
         self._source = random_chain(config, layers, dtype=dtype, device=device).train(training)
@@ -198,6 +213,9 @@ class Stage:
         self._x_BTD = torch.randn(shape, device=device).to(torch_dtype(dtype))
         self._chains: dict[str, Chain] = {}
         self._steps: dict[str, Callable[[], Any]] = {}
+        self._replays: dict[str, Callable[[], Any]] = {}
+        # Nobody wants what the chains give, so their graphs may write it to the same place.
+        self._pool = torch.cuda.graph_pool_handle() if captured else None
         self.layers, self.passes = layers, 0
 
     def step(self, name: str) -> Callable[[], Any]:
@@ -223,8 +241,17 @@ class Stage:
 
     def run(self, name: str) -> Sample:
         """A sample of some variants, in ms a layer."""
-        sample = timed(self.step(name), self.passes)
+        sample = timed(self._timed_step(name), self.passes)
         return Sample(sample.elapsed_ms / self.layers, sample.host_ms / self.layers)
+
+    def _timed_step(self, name: str) -> Callable[[], Any]:
+        """A pass, or a replay of it; recorded here, when it is known how many layers it has."""
+        if self._pool is None:
+            return self.step(name)
+        if name not in self._replays:
+            graph, _ = record(self.step(name), pool=self._pool)
+            self._replays[name] = graph.replay
+        return self._replays[name]
 
     def _size(self, name: str) -> None:
         """Choose how many layers and passes a sample is, by the time of one pass."""

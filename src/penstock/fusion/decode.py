@@ -22,6 +22,8 @@ from penstock.errors import UsageError
 from penstock.models.configs import GPTConfig
 from penstock.models.gpt import KVCache
 
+from .captured import record
+
 _SMALLEST = 128
 
 
@@ -152,23 +154,8 @@ class Decoder:
         if self._tokens.device.type != "cuda":
             return self._model(self._tokens, self.cache)  # type: ignore[no-any-return]
         if places not in self._steps:
-            self._steps[places] = self._capture()
+            # Run more than once it is harmless: it writes the same keys to the same place.
+            self._steps[places] = record(lambda: self._model(self._tokens, self.cache))
         graph, logits = self._steps[places]
         graph.replay()
         return logits
-
-    def _capture(self) -> tuple[Any, Tensor]:
-        """Run the step aside, so that libraries have their workspaces, then record it.
-
-        Running it more than once is harmless: it writes the same keys to the same place.
-        """
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):
-                self._model(self._tokens, self.cache)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            logits = self._model(self._tokens, self.cache)
-        return graph, logits

@@ -152,6 +152,7 @@ def _gpt(fields: Fields, name: str) -> list[Result]:
         fields.text("memory"),
         "" if layers == "baseline" else layers,
         "compiled" if fields.flag("compile") else "",
+        "CUDA graph" if fields.flag("cuda_graph") else "",
         *_versions(fields),
     )
     result = Result(

@@ -11,17 +11,18 @@ the card, hold one of the two at a time. Its logits wait on the CPU.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from penstock.fusion.variants import BASELINE
 from penstock.report.progress import Progress
 
 from .device import MemoryWatch, RunDevice
 from .modes import hold
 from .request import Request
-from .steps import made_up_tokens, run_steps, warm_up
+from .steps import forward_of, made_up_tokens, run_steps, warm_up
 from .subject import Subject
 from .text import write
 
@@ -103,11 +104,12 @@ class Comparison:
 def run_reference(
     request: Request, subject: Subject, device: RunDevice, progress: Progress
 ) -> Reference:
-    """Run the resident baseline on the work of the request.
+    """Run the resident baseline on the work of the request, without CUDA graphs.
 
     Raises:
         OutOfMemory: If the resident model does not fit.
     """
+    request = replace(request, fusion=BASELINE, cuda_graph=False)
     reference = Reference()
     watch = MemoryWatch(device)
     with hold(request, subject, device, "resident", progress) as held:
@@ -123,9 +125,10 @@ def run_reference(
             warmups = request.warmups if device.is_cuda else 0
             steps = min(request.timed_steps, TIMED_STEPS) if device.is_cuda else 1
             with progress.stage("resident baseline", warmups + steps) as advance:
-                warm_up(held, tokens, passes=warmups, watch=watch, advance=advance)
+                forward = forward_of(request, held, tokens)
+                warm_up(forward, tokens, passes=warmups, watch=watch, advance=advance)
                 seen, reference.logits = run_steps(
-                    held, device, tokens, steps=steps, watch=watch, advance=advance
+                    forward, held, device, tokens, steps=steps, watch=watch, advance=advance
                 )
             reference.step_ms = seen.ms if device.is_cuda else []
     return reference

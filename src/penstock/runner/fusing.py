@@ -29,6 +29,7 @@ def choose_fusion(request: Request, subject: Subject, device: RunDevice) -> Fusi
             device=device.torch_device,
             batch=batch,
             seq_len=tokens,
+            captured=request.cuda_graph,
         )
     fusion = parse(request.fusion)
     if not request.compile:

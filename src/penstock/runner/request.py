@@ -36,6 +36,7 @@ class Request:
         memory: One of `MEMORIES`.
         fusion: Variants of the layers, as `penstock.fusion.split` takes them.
         compile: Whether torch.compile compiles the layers.
+        cuda_graph: Whether a step, or a token, runs as one CUDA graph.
         batch: Sequences a step.
         seq_len: Tokens a sequence; None for 1,024 or as many as the model has positions.
         dtype: Dtype of weights and activations.
@@ -58,6 +59,7 @@ class Request:
     memory: str = "vmm"
     fusion: str = BASELINE
     compile: bool = False
+    cuda_graph: bool = False
     batch: int = 1
     seq_len: int | None = None
     dtype: str = "float32"
@@ -77,8 +79,12 @@ class Request:
 
     @property
     def bitwise(self) -> bool:
-        """Whether the outputs are to be those of the baseline, bit for bit."""
-        return self.fusion == BASELINE and not self.compile
+        """Whether the outputs are to be those of the baseline, bit for bit.
+
+        A captured token is attention over a cache of a fixed length, which adds up differently.
+        """
+        captured_text = self.cuda_graph and self.prompt is not None
+        return self.fusion == BASELINE and not self.compile and not captured_text
 
     @property
     def timed_steps(self) -> int:
@@ -121,6 +127,12 @@ def checked(request: Request) -> Request:
         raise UsageError(
             f"--compile with --memory {request.memory}: the hooks between modules leave a "
             "compiler nothing to fuse",
+            remedy="--memory resident",
+        )
+    if request.cuda_graph and request.memory != "resident":
+        raise UsageError(
+            f"--cuda-graph with --memory {request.memory}: a graph holds addresses, and pages "
+            "come and go",
             remedy="--memory resident",
         )
     if request.compile and fusion == AUTO:

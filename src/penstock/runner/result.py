@@ -110,6 +110,7 @@ def document(
         "fusion": outcome.fusion.name,
         "fusion_asked": request.fusion,
         "compile": request.compile,
+        "cuda_graph": request.cuda_graph,
         "dtype": subject.dtype,
         "batch": request.batch if timed else 1,
         "seq_len": request.tokens_in_a_sequence(subject.config) if timed else None,

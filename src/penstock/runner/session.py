@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from penstock.errors import EnvironmentProblem
 from penstock.report.progress import Progress
 
 from .check import TOLERANCE, Comparison, Reference, run_reference
@@ -22,7 +23,7 @@ from .fusing import choose_fusion
 from .modes import Held, hold
 from .request import Request
 from .result import Outcome, document
-from .steps import made_up_tokens, run_steps, warm_up
+from .steps import forward_of, made_up_tokens, run_steps, warm_up
 from .subject import open_subject
 from .text import OnText, write
 
@@ -56,6 +57,10 @@ class _Session:
         self.on_text = on_text
         self.subject = open_subject(request)
         self.device = choose_device(request.settings)
+        if request.cuda_graph and not self.device.is_cuda:
+            raise EnvironmentProblem(
+                f"--cuda-graph on {self.device.label}", remedy="--device cuda, where there is a GPU"
+            )
         self.reference: Reference | None = None
         tolerance = 0.0 if request.bitwise else TOLERANCE[request.dtype]
         self.comparison = Comparison(tolerance) if request.check else None
@@ -95,10 +100,11 @@ class _Session:
     def _time(self, held: Held, watch: MemoryWatch) -> tuple[Any, Tensor]:
         request, progress = self.request, self.progress
         tokens = made_up_tokens(request, self.subject, self.device)
+        forward = forward_of(request, held, tokens)
         if request.warmups:
             with progress.stage("warming up", request.warmups) as advance:
                 warm_up(
-                    held,
+                    forward,
                     tokens,
                     passes=request.warmups,
                     watch=watch,
@@ -107,7 +113,13 @@ class _Session:
                 )
         with progress.stage("timed steps", request.timed_steps) as advance:
             return run_steps(
-                held, self.device, tokens, steps=request.timed_steps, watch=watch, advance=advance
+                forward,
+                held,
+                self.device,
+                tokens,
+                steps=request.timed_steps,
+                watch=watch,
+                advance=advance,
             )
 
     def _look(self, logits: Tensor) -> None:

@@ -29,6 +29,7 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     where = result["device_name"]
     yield f"{result['model']}, {_work(result)}, {result['dtype']}, {result['memory']} on {where}"
     layers = result.get("fusion", "baseline") + (", compiled" if result.get("compile") else "")
+    layers += ", a step as one CUDA graph" if result.get("cuda_graph") else ""
     if layers != "baseline":
         yield f"layers: {layers}"
     yield ""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from penstock.fusion.captured import Captured
 from penstock.report.progress import Advance
 
 from .device import MemoryWatch, RunDevice
@@ -26,6 +27,7 @@ from .subject import Subject
 log = logging.getLogger("penstock.runner")
 
 Look = Callable[[Tensor], None]
+Forward = Callable[[Tensor], Tensor]
 
 
 def made_up_tokens(request: Request, subject: Subject, device: RunDevice) -> Tensor:
@@ -36,9 +38,14 @@ def made_up_tokens(request: Request, subject: Subject, device: RunDevice) -> Ten
     return tokens.to(device.torch_device)
 
 
-@torch.no_grad()
+def forward_of(request: Request, held: Held, tokens: Tensor) -> Forward:
+    """What a step calls: the model, or a CUDA graph of it for inputs like these tokens."""
+    model = torch.no_grad()(held.model)
+    return Captured(model, tokens) if request.cuda_graph else model
+
+
 def warm_up(
-    held: Held,
+    forward: Forward,
     tokens: Tensor,
     *,
     passes: int,
@@ -49,7 +56,7 @@ def warm_up(
     """Run passes that are not timed.
 
     Args:
-        held: The model.
+        forward: The model.
         tokens: Its input.
         passes: How many.
         watch: Sees the memory taken.
@@ -58,7 +65,7 @@ def warm_up(
     """
     with watch.watching():
         for _ in range(passes):
-            logits = held.model(tokens)
+            logits = forward(tokens)
             if look is not None:
                 look(logits)
             del logits
@@ -67,8 +74,8 @@ def warm_up(
             advance(1)
 
 
-@torch.no_grad()
 def run_steps(
+    forward: Forward,
     held: Held,
     device: RunDevice,
     tokens: Tensor,
@@ -84,7 +91,7 @@ def run_steps(
     """
     timed = Timed(held, device, watch)
     for number in range(steps):
-        logits = timed(lambda: held.model(tokens), tokens=tokens.numel())
+        logits = timed(lambda: forward(tokens), tokens=tokens.numel())
         if number < steps - 1:
             del logits
         advance(1, f"{timed.steps.ms[-1]:,.1f} ms")

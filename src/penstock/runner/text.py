@@ -106,7 +106,7 @@ def _model_and_cache(
     """
     tokens = len(subject.prompt_ids) + request.new_tokens - 1
     captured = "attention_projection" in request.fusion and not request.compile
-    if captured and device.is_cuda and request.memory == "resident":
+    if (captured or request.cuda_graph) and device.is_cuda and request.memory == "resident":
         decoder = Decoder(held.model, subject.config, max_tokens=tokens)
         return decoder, decoder.cache
     cache = KVCache(
