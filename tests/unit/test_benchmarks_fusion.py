@@ -124,3 +124,32 @@ def test_a_variant_may_be_slower_where_its_peak_is_lower(benchmarks, peak, verdi
     (mine,) = [row for row in found if row[0].startswith("Training, 6.7B")]
     assert mine[2] == verdict
     assert f"slower: ffn_layernorm, its peak {peak / 1000 - 1:+.0%}" in mine[1]
+
+
+@pytest.mark.parametrize(("train", "work"), [(False, "prefill"), (True, "training")])
+def test_captured_steps_stand_beside_the_baseline_by_the_host(benchmarks, monkeypatch, train, work):
+    _, page, goals = benchmarks
+    import fusion_suite
+
+    config = get_config("tiny", dropout=0.1 if train else 0.0)
+    monkeypatch.setattr(fusion_suite, "config_of", lambda model, **_: config)
+    monkeypatch.setattr(fusion_suite, "random_model", lambda c: GPT(c).bfloat16())
+    monkeypatch.setattr(fusion_suite, "tokens_for", lambda c, b: torch.zeros(b, 4).long())
+    suite = Suite()
+    suite.table = lambda seconds, members: Suite.table(suite, seconds, members, row_ms=0)
+    fusion_suite.captured(suite, "1.5B", 1, train=train)
+    sys.modules.pop("fusion_suite")
+    rows = suite.tables[0]
+    single = list(fusion_suite.SINGLE)
+    assert [row["fusion"] for row in rows[:2]] == ["baseline", "baseline"]
+    assert [row.get("eager", False) for row in rows[:3]] == [False, True, False]
+    assert [row["fusion"] for row in rows[2:]] == [*single, fusion_suite.EVERYTHING, "baseline"]
+    assert rows[-1]["again"]
+    # Of the page, and of the goals: the eager baseline is no variant that is slower.
+    ms = {name: 9.0 for name in single} | {"baseline": 10.0, fusion_suite.EVERYTHING: 9.0}
+    timed = [row | {"median_ms": 30.0 if row.get("eager") else ms[row["fusion"]]} for row in rows]
+    figures = page.Figures([{"rows": timed}])
+    assert "by the host | 30.00 | 3.000" in page.captured(figures)
+    goal = goals._no_slower(figures, f"{work}, captured", "X")
+    assert goal[0][1].startswith("dropout_layernorm 0.90 x")
+    assert goal[0][2] == "met"
