@@ -2,7 +2,8 @@
 """Each fused segment by itself: torch's own layers, the fused op, and torch.compile.
 
 The fair comparison of what a variant does: the compiler gets exactly the tensors that the op gets.
-Calls follow each other without a wait, as layers do.
+Calls follow each other without a wait, as layers do; then once more as CUDA graphs, which leaves
+the GPU's time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.fusion import (
     layer_norm_mlp,
     tuning,
 )
+from penstock.fusion.captured import record
 
 if TYPE_CHECKING:
     from fusion_suite import Suite
@@ -130,7 +132,7 @@ SEGMENTS: dict[str, Callable[[int, int, float], Pair]] = {
 def segment_row(
     make: Callable[[int, int, float], Pair], d: int, rows: int, training: bool
 ) -> dict[str, Any]:
-    """Milliseconds of the three, and of the first once more."""
+    """Milliseconds of the three, and of the first once more; from the host, and captured."""
     plain, fused, inputs = make(d, rows, P if training else 0.0)
     torch.compiler.reset()
     ways = {
@@ -145,7 +147,9 @@ def segment_row(
             steps["fused"]()
     for step in steps.values():
         step()
-    return {f"{name}_ms": ms for name, ms in in_turns(steps).items()}
+    found = {f"{name}_ms": ms for name, ms in in_turns(steps).items()}
+    replays = {name: record(step)[0].replay for name, step in steps.items()}
+    return found | {f"{name}_captured_ms": ms for name, ms in in_turns(replays).items()}
 
 
 def in_turns(steps: dict[str, Callable[[], Any]]) -> dict[str, float]:

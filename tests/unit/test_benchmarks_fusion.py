@@ -146,7 +146,7 @@ def test_captured_steps_stand_beside_the_baseline_by_the_host(benchmarks, monkey
     assert [row["fusion"] for row in rows[2:]] == [*single, fusion_suite.EVERYTHING, "baseline"]
     assert rows[-1]["again"]
     # Of the page, and of the goals: the eager baseline is no variant that is slower.
-    ms = {name: 9.0 for name in single} | {"baseline": 10.0, fusion_suite.EVERYTHING: 9.0}
+    ms = dict.fromkeys(single, 9.0) | {"baseline": 10.0, fusion_suite.EVERYTHING: 9.0}
     timed = [row | {"median_ms": 30.0 if row.get("eager") else ms[row["fusion"]]} for row in rows]
     figures = page.Figures([{"rows": timed}])
     assert "by the host | 30.00 | 3.000" in page.captured(figures)

@@ -68,11 +68,49 @@ def test_choices_that_were_made_another_way_are_not_used(cache, monkeypatch):
     assert tuning.known(KEY, CPU) is None
 
 
+class Clocked:
+    """A way that takes the host one time and the GPU another, in ms."""
+
+    def __init__(self, host: float, gpu: float) -> None:
+        self.host, self.gpu, self.calls = host, gpu, 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+def test_the_hosts_time_does_not_choose_a_product(monkeypatch):
+    """In a slow spell of the host a kernel was chosen that takes the GPU longer."""
+    ours = Clocked(host=0.030, gpu=0.025)
+    torchs = Clocked(host=0.045, gpu=0.020)
+
+    class Graph:
+        def __init__(self, calls):
+            before = ours.calls, torchs.calls
+            calls()
+            self.ms = (ours.calls - before[0]) * ours.gpu + (torchs.calls - before[1]) * torchs.gpu
+
+        def replay(self):
+            """What takes the GPU `ms`."""
+
+    def clock(way, calls):
+        if isinstance(way, Clocked):
+            return max(way.host, way.gpu)
+        return way.__self__.ms
+
+    monkeypatch.setattr(tuning, "back_to_back", clock)
+    monkeypatch.setattr(tuning, "record", lambda calls: (Graph(calls), None))
+    gpu = torch.device("cuda")
+    assert tuning.measure(ours, gpu) == pytest.approx(0.025)
+    assert tuning.measure(torchs, gpu) == pytest.approx(0.020)
+    long = Clocked(host=0.03, gpu=2.5)  # the host is ahead of it anyway
+    assert tuning.measure(long, gpu) == 2.5
+
+
 @pytest.mark.parametrize(("other", "chosen"), [(4.0, "torch"), (3.95, "torch"), (3.9, "other")])
 def test_within_noise_the_first_is_chosen(other, chosen, monkeypatch):
     candidates = ways(torch=0, other=0)
     times = {candidates["torch"]: 4.0, candidates["other"]: other}
-    monkeypatch.setattr(tuning, "measure", lambda way, device, captured: times[way])
+    monkeypatch.setattr(tuning, "measure", lambda way, device: times[way])
     assert tuning.choose(KEY, CPU, candidates) == chosen
 
 

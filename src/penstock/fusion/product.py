@@ -24,7 +24,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from . import kernels, tuning
 from .arguments import Layouts, as_rows, layout
 from .launch import seen_by_torch
-from .product_kernel import ACTIVATIONS, FEW_ROWS, Ready, Tile, kernel_product, tiles
+from .product_kernel import ACTIVATIONS, Ready, Tile, kernel_product, tiles
 
 # ---- Derived vectors ---------------------------------------------------------------------------
 
@@ -329,7 +329,5 @@ def _way(product: Product, implementation: str) -> str:
     name = tuning.known(key, device)
     if name is None:
         measurable = tuning.active() and not torch.cuda.is_current_stream_capturing()
-        # Few rows are one token of a few sequences: what is worth the name runs captured.
-        few = product.x.shape[0] <= FEW_ROWS
-        name = tuning.choose(key, device, product.ways(), captured=few) if measurable else "torch"
+        name = tuning.choose(key, device, product.ways()) if measurable else "torch"
     return name
