@@ -60,6 +60,19 @@ def _whole(rows: list[Row]) -> bool:
     return work not in ("prefill", "training") or any(row.get("again") for row in rows)
 
 
+def _where(rows: list[Row], **what: Any) -> list[Row]:
+    return [row for row in rows if all(row.get(key) == value for key, value in what.items())]
+
+
+def _works(choice: Row) -> list[Row]:
+    """What the rows are of that a choice of auto is judged by, the best first."""
+    what = {"model": choice["model"], "batch": choice["batch"]}
+    if choice["training"]:
+        what["dropout"] = choice["dropout"]
+    work = "training" if choice["training"] else "prefill"
+    return [{"work": f"{work}, for auto", **what}, {"work": work, **what}]
+
+
 class Figures:
     """The rows of all results, each table from the last run that has it."""
 
@@ -67,6 +80,7 @@ class Figures:
 
     def __init__(self, documents: list[dict[str, Any]]) -> None:
         self.documents = documents
+        self._all: list[Row] = []  # of every run
         tables: dict[tuple[Any, ...], list[Row]] = {}
         for number, document in enumerate(documents):
             found: dict[tuple[Any, ...], list[Row]] = {}
@@ -74,26 +88,41 @@ class Figures:
                 unfit = document.get("unfit", {}).get(row["work"], {"columns": ()})["columns"]
                 kept = {key: value for key, value in row.items() if key not in unfit}
                 kept["run"] = number
+                self._all.append(kept)
+                if "*" in unfit:
+                    continue
                 found.setdefault(tuple(row.get(key) for key in self.TABLE), []).append(kept)
             tables |= {key: t for key, t in found.items() if _whole(t) or key not in tables}
         self.rows: list[Row] = [row for table in tables.values() for row in table]
         self.auto: list[Row] = self._choices()
 
     def _choices(self) -> list[Row]:
-        """Of each shape those of the last commit: there may be several, as there are runs."""
+        """Of each shape those of the last commit: there may be several, as there are runs.
+
+        A run that had no time for a shape's table says nothing of the choice for it, if another
+        had: on another host the same variant is 2 % off.
+        """
         found: dict[tuple[Any, ...], list[Row]] = {}
         for number, document in enumerate(self.documents):
             for row in document.get("auto", []):
                 choice = {**row, "run": number, "commit": document["where"]["commit"]}
                 shape = tuple(row[key] for key in ("model", "batch", "training", "dropout"))
                 found.setdefault(shape, []).append(choice)
-        return [
-            c for choices in found.values() for c in choices if c["commit"] == choices[-1]["commit"]
-        ]
+        last: list[Row] = []
+        for choices in found.values():
+            judged = [choice for choice in choices if self._own(choice)] or choices
+            last += [choice for choice in judged if choice["commit"] == judged[-1]["commit"]]
+        return last
+
+    def _own(self, choice: Row) -> list[Row]:
+        """The table for a choice of auto in its own run."""
+        for work in _works(choice):
+            if found := _where(self._all, run=choice["run"], **work):
+                return found
+        return []
 
     def of(self, work: str, **what: Any) -> list[Row]:
-        wanted = {"work": work, **what}
-        return [row for row in self.rows if all(row.get(k) == v for k, v in wanted.items())]
+        return _where(self.rows, work=work, **what)
 
     def groups(self, work: str, *keys: str) -> Iterator[tuple[dict[str, Any], list[Row]]]:
         seen: list[dict[str, Any]] = []
@@ -105,13 +134,9 @@ class Figures:
 
     def judging(self, choice: Row) -> list[Row]:
         """The table that a choice of auto is judged by: of its own run, if that has one."""
-        what = {"model": choice["model"], "batch": choice["batch"]}
-        if choice["training"]:
-            what["dropout"] = choice["dropout"]
-        work = "training" if choice["training"] else "prefill"
-        tables = [self.of(f"{work}, for auto", **what), self.of(work, **what)]
-        own = [table for table in tables if table and table[0]["run"] == choice["run"]]
-        rows = (own or [table for table in tables if table] or [[]])[0]
+        rows = self._own(choice)
+        for work in _works(choice):
+            rows = rows or self.of(**work)
         return [row for row in rows if row.get("recompute", 1) == 1]
 
     def beside(self, row: Row) -> Row | None:
@@ -348,7 +373,8 @@ def run_text(number: int, document: dict[str, Any]) -> str:
     if left:
         text += f" {left} rows or tables were left out for want of time; the result names them."
     for work, what in unfit.items():
-        text += f" Of {work}, {', '.join(what['columns'])} are left out here: {what['why']}."
+        columns = "all rows" if "*" in what["columns"] else ", ".join(what["columns"])
+        text += f" Of {work}, {columns} are left out here: {what['why']}."
     return text
 
 

@@ -138,7 +138,9 @@ def main(name: str) -> None:
         torch.cuda.synchronize()
     seen = {name: after - before[name] for name, after in counters().items()}
     events = profiler.events()
-    device = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
+    on_device = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
+    # The profiler's own ranges (Optimizer.step) are on the device's list too.
+    device = [event.name for event in on_device if not event.is_user_annotation]
     kernels = [name for name in device if not name.startswith(("Memcpy", "Memset"))]
     graphs = [event.name for event in events if "GraphLaunch" in event.name]
     print(
@@ -148,6 +150,7 @@ def main(name: str) -> None:
                 "cupti_kernels": len(kernels),
                 "cupti_graph_launches": len(graphs),
                 "cupti_copies_and_sets": len(device) - len(kernels),
+                "ranges": len(on_device) - len(device),
                 "seen": seen,
             }
         )
