@@ -49,6 +49,13 @@ def test_other_inputs_than_it_was_captured_with_are_refused(given, said):
         captured(*given)
 
 
+def test_a_step_that_could_not_be_fed_or_read_is_refused():
+    with pytest.raises(UsageError, match="without inputs"):
+        Captured(lambda: None)
+    with pytest.raises(UsageError, match="requires a gradient"):
+        Captured(torch.sum, torch.zeros(2, requires_grad=True))
+
+
 def test_what_is_given_as_an_example_stays_the_callers():
     example = torch.zeros(2)
     captured = Captured(torch.sum, example)

@@ -70,26 +70,33 @@ class Captured(Generic[T]):
         step = Captured(forward_and_backward, tokens)     # runs it twice, then records it
         loss = step(tokens)                               # one launch; the gradients are new
 
-    In training the step itself sets gradients to None before backward, or leaves them alone: a
-    replay writes them, and adds to none of before. An optimizer belongs behind the step, for the
-    rehearsals are steps as well. Where the first input is not on a GPU, a call is the function's.
-    One thread at a time.
+    In training the step itself sets gradients to None before backward: a replay then writes them,
+    and adds to none of before. An optimizer belongs behind the step, for the rehearsals are steps
+    as well. Where the first input is not on a GPU, a call is the function's. One thread at a time.
 
     Args:
         function: Takes the inputs, returns anything.
-        inputs: Tensors of the shapes, dtypes and devices that every call will have.
+        inputs: Tensors of the shapes and dtypes that every call will have, one at least; they are
+            copied to where the graph reads them.
 
     Raises:
+        UsageError: If there is no input, or one that requires a gradient.
         FailedError: If something in the function cannot be part of a graph.
     """
 
     def __init__(self, function: Callable[..., T], *inputs: Tensor) -> None:
+        if not inputs:
+            raise UsageError("a captured step without inputs", remedy="one tensor, what varies")
+        if any(tensor.requires_grad for tensor in inputs):
+            raise UsageError(
+                "an input of a captured step that requires a gradient, which a replay would write "
+                "to a copy of it",
+                remedy="a parameter, which the step reads where it is",
+            )
         self._function = function
-        self._inputs = tuple(
-            tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in inputs
-        )
+        self._inputs = tuple(tensor.clone() for tensor in inputs)
         self._graph: Any = None
-        if inputs and inputs[0].is_cuda:
+        if inputs[0].is_cuda:
             with torch.cuda.device(inputs[0].device):
                 self._graph, self._result = record(lambda: function(*self._inputs))
 
@@ -112,7 +119,7 @@ class Captured(Generic[T]):
                 )
         if self._graph is None:
             return self._function(*inputs)
-        with torch.no_grad():
+        with torch.no_grad():  # an input may have a history here
             for held, given in zip(self._inputs, inputs, strict=True):
                 held.copy_(given)
         self._graph.replay()
