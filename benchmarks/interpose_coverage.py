@@ -67,9 +67,9 @@ def training() -> Callable[[], Any]:
 
     def step() -> None:
         model(x).square().mean().backward()
-        for optimizer in optimizers:
+        for optimizer in optimizers:  # the gradients stay until both had them
             optimizer.step()
-            optimizer.zero_grad()
+        model.zero_grad()
 
     return step
 
