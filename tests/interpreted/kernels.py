@@ -258,6 +258,37 @@ def test_training_on_the_kernels(p, launched, monkeypatch):
         torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("count", "d"), [(3, 192), (11, 66), (2, 1600), (1, 5120)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_backward_gives_what_the_layernorm_gave(has_bias, count, d, dtype, launched):
+    x, dy = random(count, d, dtype=dtype, shift=3.0), random(count, d, dtype=dtype)
+    w, b = random(d, dtype=dtype), random(d, dtype=dtype) if has_bias else None
+    y, _, mean, rstd = rows.forward(None, x, None, w, b, None, 0.0, 1e-5)
+    parts = (dy, None, x, w, mean, rstd, None, 0.0, False)
+    *grads, again = rows.backward(*parts, bias=b, normalised=True)
+    assert launched == ["forward", "backward"]
+    torch.testing.assert_close(again, y, rtol=torch.finfo(dtype).eps, atol=1e-6)
+    *wanted, none = rows.backward(*parts)
+    assert none is None
+    for one, other in zip(grads, wanted, strict=True):  # sums of rows dealt out otherwise
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_backward_takes_the_layernorm_again_only_for_weights_that_learn(frozen, launched):
+    x, w, b = random(4, 32).requires_grad_(), random(32), random(32)
+    weight = random(8, 32).requires_grad_(not frozen)
+    out = layer_norm_linear(x, w, b, weight, None)
+    out.square().sum().backward()
+    assert launched == ["forward", "backward"]
+    assert (weight.grad is None) == frozen
+    key = next(reversed(rows._backwards))
+    assert key[-2:] == (not frozen, False)
+
+
 def test_operators():
     x, w = random(3, 12), random(12)
     seed = torch.tensor([3])

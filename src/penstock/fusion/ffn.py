@@ -33,7 +33,13 @@ from .arguments import (
     check_shape,
 )
 from .dropout_layernorm import backward_rows, forward_rows
-from .layernorm_gemm import layer_norm_linear, needs_graph, normalise, residual_linear
+from .layernorm_gemm import (
+    layer_norm_linear,
+    needs_graph,
+    normalise,
+    normalise_backward,
+    residual_linear,
+)
 from .philox import check_probability, draw_seed
 from .product import Folded, activate, compute
 from .product_kernel import ACTIVATIONS
@@ -116,11 +122,11 @@ class _FeedForward(torch.autograd.Function):
         del after
         dbefore = activation_backward(dinner @ down, before, ctx.activation)
         del before, dinner
-        dup = dbefore.T @ normalise(x, gamma, beta, ctx.eps)[0] if wanted[3] else None
         dup_bias = dbefore.sum(0) if has_up_bias else None
-        dx, _, dgamma, dbeta, _ = backward_rows(
-            dbefore @ up, dout, x, gamma, mean, rstd, None, 0.0, False
+        dx, dgamma, dbeta, y = normalise_backward(
+            dbefore @ up, dout, x, gamma, beta, mean, rstd, eps=ctx.eps, again=wanted[3]
         )
+        dup = None if y is None else dbefore.T @ y
         dbeta_or_none = dbeta if beta is not None else None
         return (dx, dgamma, dbeta_or_none, dup, dup_bias, ddown, ddown_bias, *([None] * 5))
 

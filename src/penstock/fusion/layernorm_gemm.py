@@ -16,6 +16,7 @@ from torch import Tensor
 
 from penstock.errors import UsageError
 
+from . import rows
 from .arguments import (
     as_rows,
     check_floating,
@@ -25,6 +26,7 @@ from .arguments import (
     check_shape,
 )
 from .dropout_layernorm import backward_rows, forward_rows
+from .launch import seen_by_torch
 from .product import Folded, activate, compute
 from .product_kernel import ACTIVATIONS
 
@@ -57,12 +59,11 @@ class _LayerNormLinear(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, gamma, beta, weight, mean, rstd = ctx.saved_tensors
         dout = dout.contiguous()
-        dweight = None
-        if ctx.needs_input_grad[3]:
-            dweight = dout.T @ normalise(x, gamma, beta, ctx.eps)[0]
-        dx, _, dgamma, dbeta, _ = backward_rows(
-            dout @ weight, None, x, gamma, mean, rstd, None, 0.0, False
+        wanted = ctx.needs_input_grad[3]
+        dx, dgamma, dbeta, y = normalise_backward(
+            dout @ weight, None, x, gamma, beta, mean, rstd, eps=ctx.eps, again=wanted
         )
+        dweight = None if y is None else dout.T @ y
         dbias = dout.sum(0) if ctx.has_bias else None
         return dx, dgamma, dbeta if beta is not None else None, dweight, dbias, None
 
@@ -78,6 +79,34 @@ def normalise(
         return torch.native_layer_norm(x, x.shape[-1:], gamma, beta, eps)
     y, _, mean, rstd = forward_rows(None, x, None, gamma, beta, None, 0.0, eps)
     return y, mean, rstd
+
+
+def normalise_backward(
+    dy: Tensor,
+    dz: Tensor | None,
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    *,
+    eps: float,
+    again: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Gradients through `normalise` of x, gamma and beta, and with `again` its result.
+
+    One kernel gives both where a row is in registers: taken by itself the result would cost a
+    launch and x once more.
+    """
+    parts = (dy, dz, x, gamma, mean, rstd, None, 0.0, False)
+    if seen_by_torch():
+        dx, _, dgamma, dbeta, _ = backward_rows(*parts)
+        return dx, dgamma, dbeta, normalise(x, gamma, beta, eps)[0] if again else None
+    dx, _, dgamma, dbeta, _, y = rows.backward(*parts, bias=beta, normalised=again)
+    assert dx is not None
+    assert dgamma is not None
+    assert dbeta is not None
+    return dx, dgamma, dbeta, y
 
 
 class _ResidualLinear(torch.autograd.Function):

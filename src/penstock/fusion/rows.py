@@ -197,7 +197,8 @@ class Forward:
 class Backward:
     """Backward for arguments of one layout; dy and dz are contiguous.
 
-    Args are those of the first call; a call takes tensors alone.
+    Args are those of the first call; a call takes tensors alone. With `normalised` it gives what
+    the LayerNorm gave as well, for who did not keep it: a row is in registers here.
     """
 
     def __init__(
@@ -211,8 +212,11 @@ class Backward:
         seed: Tensor | None,
         p: float,
         x_bias: bool,
+        bias: Tensor | None = None,
+        *,
+        normalised: bool = False,
     ) -> None:
-        self._p, self._x_bias = p, x_bias
+        self._p, self._x_bias, self._normalised = p, x_bias, normalised
         self._on_kernel = _on_kernel(z) and z.numel() > 0
         self._dense = _unless_dense(z) is z
         if not self._on_kernel:
@@ -222,7 +226,9 @@ class Backward:
         n = int(z.shape[-1])
         rows = z.numel() // n
         block, _ = _block(n)
-        programs = min(rows, device_programs(z.device, per_processor=4 if block <= 2048 else 2))
+        # As many as run at a time, by their registers: 64 in blocks of 2,048, with y 72.
+        few = 2 if block > 2048 else 3 if normalised else 4
+        programs = min(rows, device_programs(z.device, per_processor=few))
         vectors = 2 * (weight is not None) + x_bias
         self._partials = (vectors, programs, n)
         flat = _unless_dense(z)
@@ -236,6 +242,8 @@ class Backward:
                 "HAS_DROPOUT": seed is not None,
                 "HAS_NORM": weight is not None,
                 "HAS_X_BIAS": x_bias,
+                "HAS_NORM_BIAS": bias is not None,
+                "STORE_Y": normalised,
                 "BLOCK": block,
             },
             device=z.device,
@@ -253,35 +261,51 @@ class Backward:
         mean: Tensor | None,
         rstd: Tensor | None,
         seed: Tensor | None,
+        bias: Tensor | None = None,
         *,
         traced: bool = False,
     ) -> Found:
-        """Gradients as `rows_reference.backward` gives them."""
+        """Gradients as `rows_reference.backward` gives them, and y or None."""
         if not self._on_kernel:
-            return self._plain(dy, dz, z, weight, mean, rstd, seed)
+            return self._plain(dy, dz, z, weight, mean, rstd, seed, bias)
         norm = weight is not None
         dresidual = _like(z) if norm else None
         dx = _like(z) if seed is not None else None
+        y = _like(z) if self._normalised else None
         partials = None
         if self._partials[0]:
             partials = torch.empty(self._partials, dtype=torch.float32, device=z.device)
         kept = z if self._dense else as_rows(z)
-        tensors = (dy, dz, kept, weight, mean, rstd, seed, dresidual, dx, partials)
+        tensors = (dy, dz, kept, weight, mean, rstd, seed, bias, dresidual, dx, y, partials)
         given = [z if tensor is None else tensor for tensor in tensors]
         (self.start.traced if traced else self.start)(*given)
         if partials is None:
-            return dresidual, dx, None, None, None
+            return dresidual, dx, None, None, None, y
         sums = partials.sum(1).to(z.dtype).unbind(0)
         return (
             *(dresidual, dx),
             *(sums[:2] if norm else (None, None)),
             sums[-1] if self._x_bias else None,
+            y,
         )
 
-    def _plain(self, dy: Tensor | None, dz: Tensor | None, z: Tensor, *others: Any) -> Found:
-        rows = (_flat(dy), _flat(dz), as_rows(z), *others, self._p, self._x_bias)
+    def _plain(
+        self,
+        dy: Tensor | None,
+        dz: Tensor | None,
+        z: Tensor,
+        weight: Tensor | None,
+        mean: Tensor | None,
+        rstd: Tensor | None,
+        seed: Tensor | None,
+        bias: Tensor | None,
+    ) -> Found:
+        rows = (_flat(dy), _flat(dz), as_rows(z), weight, mean, rstd, seed, self._p, self._x_bias)
         found = rows_reference.backward(*rows)
-        return (_shaped(found[0], z), _shaped(found[1], z), *found[2:])
+        y = None
+        if self._normalised:
+            y = rows_reference.normalised(as_rows(z), weight, bias, mean, rstd)
+        return (_shaped(found[0], z), _shaped(found[1], z), *found[2:], _shaped(y, z))
 
 
 _forwards: Layouts[Forward] = Layouts()
@@ -302,11 +326,15 @@ def forward(*arguments: Any, statistics: bool = True) -> Found:
     return found(x, residual, x_bias, weight, bias, seed)
 
 
-def backward(*arguments: Any) -> Found:
+def backward(*arguments: Any, bias: Tensor | None = None, normalised: bool = False) -> Found:
     """`Backward`, made or remembered, on its arguments, of which dy and dz are contiguous."""
     dy, dz, z, weight, mean, rstd, seed, p, x_bias = arguments
-    key = (layout(z), dy is None, dz is None, weight is None, seed is None, p, x_bias)
+    wanted = normalised, normalised and bias is None
+    key = (layout(z), dy is None, dz is None, weight is None, seed is None, p, x_bias, *wanted)
     found = _backwards.get(key)
     if found is None:
-        found = _backwards.keep(key, Backward(*arguments))
-    return found(dy, dz, z, weight, mean, rstd, seed)
+        made = Backward(
+            *(dy, dz, z, weight, mean, rstd, seed), p, x_bias, bias, normalised=normalised
+        )
+        found = _backwards.keep(key, made)
+    return found(dy, dz, z, weight, mean, rstd, seed, bias)

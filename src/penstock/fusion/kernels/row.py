@@ -107,8 +107,10 @@ def backward(  # type: ignore[no-untyped-def]
     mean_ptr,  # (M,) float32
     rstd_ptr,  # (M,) float32
     seed_ptr,  # (1,) int64
+    bias_ptr,  # (N,) of the LayerNorm, for y
     dresidual_ptr,  # (M, N) out, where it differs from dz: with LayerNorm
     dx_ptr,  # (M, N) out, where it differs from dresidual
+    y_ptr,  # (M, N) out: what forward gave, for who did not keep it
     partials_ptr,  # (S, P, N) out, float32: sums of a program's rows for the S vectors wanted
     z_stride,
     M,
@@ -119,6 +121,8 @@ def backward(  # type: ignore[no-untyped-def]
     HAS_DROPOUT: tl.constexpr,
     HAS_NORM: tl.constexpr,
     HAS_X_BIAS: tl.constexpr,
+    HAS_NORM_BIAS: tl.constexpr,
+    STORE_Y: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Grid: P programs; program p takes rows p, p + P, ... and keeps column sums in registers."""
@@ -145,6 +149,11 @@ def backward(  # type: ignore[no-untyped-def]
             z = tl.load(z_row + columns, mask=inside, other=0.0).to(tl.float32)
             rstd = tl.load(rstd_ptr + row)
             xhat = tl.where(inside, (z - tl.load(mean_ptr + row)) * rstd, 0.0)
+            if STORE_Y:
+                y = xhat * weight
+                if HAS_NORM_BIAS:  # anew for each row: kept, it would take 16 registers more
+                    y += tl.load(bias_ptr + columns, mask=inside, other=0.0).to(tl.float32)
+                tl.store(y_ptr + at + columns, y.to(y_ptr.dtype.element_ty), mask=inside)
             dxhat = weight * dy
             c1 = tl.sum(xhat * dxhat, axis=0) / N
             c2 = tl.sum(dxhat, axis=0) / N
