@@ -23,8 +23,8 @@ from .common import STDOUT, Output, need_extra, verb
 
 MORE = (
     "Also: --enable-prefetch, --num-streams N, --allow-oversubscription (managed); --compile, "
-    "--cuda-graph (resident); --host-memory, --chunk-size, --look-ahead, --safety (penstock config "
-    "explain safety); --enable-cudnn-benchmark."
+    "--cuda-graph (resident); --host-memory, --chunk-size, --look-ahead, --safety; "
+    "--enable-cudnn-benchmark."
 )
 
 
