@@ -30,6 +30,7 @@ class NotingDriver:
         self.target = GPUTarget("cuda", 90, 32)
         self.utils = self
         self.launched = []
+        self.registers = []  # that each kernel may take
 
     def get_current_target(self):
         return self.target
@@ -50,6 +51,8 @@ class NotingDriver:
         return None, 2, 32, 0, 1024
 
     def launcher_cls(self, source, metadata):
+        self.registers.append(metadata.maxnreg)
+
         def launch(*arguments):
             grid, stream, rest = arguments[:3], arguments[3], arguments[9:]
             addresses = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in rest]
@@ -100,3 +103,13 @@ def test_a_first_call_off_its_alignment_is_not_kept(driver):
         start(*tensors)
     assert [tensors for *_, tensors, _ in driver.launched] == [2, 2, 0]
     assert driver.launched[0][4] != driver.launched[1][4] == driver.launched[2][4]
+
+
+def test_a_kernel_is_compiled_for_so_many_registers(driver):
+    x = torch.ones(8)
+    for registers in (None, 64):
+        start = Start(
+            kernel_of_its_own(), 1, (8, 2.0), {"BLOCK": 8}, device=CPU, warps=1, registers=registers
+        )
+        start(x, x)
+    assert list(dict.fromkeys(driver.registers)) == [None, 64]

@@ -55,6 +55,7 @@ class Start:
         device: Where its tensors are.
         warps: Of a program.
         stages: Loads of a loop on their way at a time.
+        registers: Of a thread, at most; None leaves it to the compiler, as under torch.compile.
     """
 
     def __init__(
@@ -67,10 +68,12 @@ class Start:
         device: torch.device,
         warps: int,
         stages: int = 3,
+        registers: int | None = None,
     ) -> None:
         self._kernel, self._programs, self._numbers = kernel, programs, numbers
         self._constants, self._device = constants, device
         self._options = {"num_warps": warps, "num_stages": stages}
+        self._limits = {} if registers is None else {"maxnreg": registers}
         self._fixed = (*numbers, *constants.values())
         self._ready: Callable[..., Any] | None = None
 
@@ -89,7 +92,7 @@ class Start:
         if kernels.interpreted():
             return self._interpret(tensors)
         compiled = self._kernel[(self._programs,)](
-            *tensors, *self._numbers, **self._constants, **self._options
+            *tensors, *self._numbers, **self._constants, **self._options, **self._limits
         )
         if aligned:
             self._ready = compiled[(self._programs, 1, 1)]
