@@ -248,9 +248,10 @@ class Backward:
             # Half as many elements a thread as in forward: with the column sums 16 take 165
             # registers, and one thread block of 8 warps would have a processor to itself.
             warps=max(1, min(16, block // 256)),
-            # So that as many programs as there are run at a time: the compiler takes 72 with y, and
-            # 75 to 82 in blocks of 4,096; 64 do without spilling, but not in longer ones.
-            registers=64 if block <= 4096 else None,
+            # So that as many programs as there are run at a time: with y the compiler takes 72, and
+            # 82 in blocks of 4,096. 64 do without spilling (ptxas), but not in longer blocks, nor
+            # with dropout and the sum for x_bias, which nobody asks for together with y.
+            registers=64 if normalised and block <= 4096 else None,
         )
 
     def __call__(
@@ -290,22 +291,14 @@ class Backward:
             y,
         )
 
-    def _plain(
-        self,
-        dy: Tensor | None,
-        dz: Tensor | None,
-        z: Tensor,
-        weight: Tensor | None,
-        mean: Tensor | None,
-        rstd: Tensor | None,
-        seed: Tensor | None,
-        bias: Tensor | None,
-    ) -> Found:
-        rows = (_flat(dy), _flat(dz), as_rows(z), weight, mean, rstd, seed, self._p, self._x_bias)
-        found = rows_reference.backward(*rows)
+    def _plain(self, dy: Tensor | None, dz: Tensor | None, z: Tensor, *others: Any) -> Found:
+        *kept, bias = others
+        flat = as_rows(z)
+        found = rows_reference.backward(_flat(dy), _flat(dz), flat, *kept, self._p, self._x_bias)
         y = None
         if self._normalised:
-            y = rows_reference.normalised(as_rows(z), weight, bias, mean, rstd)
+            weight, mean, rstd, _ = kept
+            y = rows_reference.normalised(flat, weight, bias, mean, rstd)
         return (_shaped(found[0], z), _shaped(found[1], z), *found[2:], _shaped(y, z))
 
 
