@@ -292,13 +292,11 @@ class Backward:
         )
 
     def _plain(self, dy: Tensor | None, dz: Tensor | None, z: Tensor, *others: Any) -> Found:
-        *kept, bias = others
-        flat = as_rows(z)
-        found = rows_reference.backward(_flat(dy), _flat(dz), flat, *kept, self._p, self._x_bias)
-        y = None
-        if self._normalised:
-            weight, mean, rstd, _ = kept
-            y = rows_reference.normalised(flat, weight, bias, mean, rstd)
+        weight, mean, rstd, seed, bias = others
+        norm, flat = (weight, mean, rstd), as_rows(z)
+        rows = (_flat(dy), _flat(dz), flat, *norm, seed, self._p, self._x_bias)
+        found = rows_reference.backward(*rows)
+        y = rows_reference.normalised(flat, *norm, bias) if self._normalised else None
         return (_shaped(found[0], z), _shaped(found[1], z), *found[2:], _shaped(y, z))
 
 

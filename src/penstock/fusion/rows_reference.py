@@ -100,7 +100,7 @@ def backward(
 
 
 def normalised(
-    z: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, rstd: Tensor | None
+    z: Tensor, weight: Tensor | None, mean: Tensor | None, rstd: Tensor | None, bias: Tensor | None
 ) -> Tensor:
     """What the LayerNorm of rows gave, from its statistics."""
     assert weight is not None
