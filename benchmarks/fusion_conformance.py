@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.library import opcheck
 
 from penstock.errors import FailedError
-from penstock.fusion import VARIANTS, Fusion, auto, product
+from penstock.fusion import VARIANTS, Fusion, activation, auto, product
 from penstock.fusion import dropout_layernorm as rows
 from penstock.fusion.captured import Captured, record
 from penstock.fusion.decode import Decoder
@@ -116,6 +116,23 @@ def check_rows(report: Report) -> None:
             )
             for name, mine, theirs, truth in triples:
                 report.rule(f"row {m} x {d} {dtype} p={p} {name}", mine, theirs, truth)
+
+
+def check_activations(report: Report) -> None:
+    """Backward of the activations: its three results, one tile and many, edges and none."""
+    for rows_of, columns in ((1, 6400), (257, 1000), (1024, 6400), (4096, 20480), (8200, 130)):
+        for dtype in DTYPES:
+            for name in ("gelu_tanh", "relu"):
+                grad, before = (random(rows_of, columns, dtype=dtype) for _ in range(2))
+                ways = {"summed": True, "again": True}
+                plain = activation.reference(grad, before, name, **ways)
+                exact = activation.reference(grad.double(), before.double(), name, **ways)
+                got = activation.activation_backward(grad, before, name, **ways)
+                report.true("backward ran on the kernel", got[0] is grad)
+                parts = zip(("gradient", "sum", "result"), got, plain, exact, strict=True)
+                for part, *values in parts:
+                    what = f"{name}, {rows_of} x {columns}, {dtype}: {part}"
+                    report.rule(what, *(value for value in values if value is not None))
 
 
 def check_masks(report: Report) -> None:
@@ -348,6 +365,7 @@ def check_captured_dropout(report: Report) -> None:
 SHARES = 8  # of the products
 CHECKS: dict[str, Callable[[Report], None]] = {
     "rows": check_rows,
+    "activations": check_activations,
     "operators": check_operators,
     "models": check_models,
     **{f"products {n}": partial(check_products, share=n, shares=SHARES) for n in range(SHARES)},

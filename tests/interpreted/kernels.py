@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch.library import opcheck
 
 from penstock.fusion import (
+    activation,
     dropout_add,
     dropout_add_layer_norm,
     kernels,
@@ -253,8 +254,63 @@ def test_training_on_the_kernels(p, launched, monkeypatch):
 
     got = run()
     assert set(launched) == {"forward", "backward"}
+    assert len(activation._backwards) == 1
     without_kernels(monkeypatch)
     for mine, wanted in zip(got, run(), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-4)
+
+
+# Rows of one tile and of several, more of them than there are programs, which are 14 here. In the
+# interpreter what is stored as bfloat16 is cut off and not rounded.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("count", "columns"), [(1, 5), (16, 128), (37, 130), (600, 20), (37, 768)])
+@pytest.mark.parametrize("name", ["gelu_tanh", "relu"])
+def test_backward_of_activations(name, count, columns, dtype, launched):
+    before = random(count, columns, dtype=dtype, std=3.0)
+    grad = random(count, columns, dtype=dtype)
+    plain = activation.reference(grad, before, name, summed=True, again=True)
+    wide = (grad.double(), before.double())
+    exact = activation.reference(*wide, name, summed=True, again=True)
+    got = activation.activation_backward(grad.clone(), before, name, summed=True, again=True)
+    assert launched == ["backward"]
+    for number, parts in enumerate(zip(got, plain, exact, strict=True)):
+        check_rule(*parts, what=number)
+    given, none, nothing = activation.activation_backward(
+        grad.clone(), before.clone(), name, summed=False, again=False
+    )
+    assert torch.equal(given, got[0])
+    assert (none, nothing) == (None, None)
+    assert launched == ["backward"] * 2
+
+
+def test_activations_hand_on_what_is_no_number():
+    before = torch.tensor([[float("nan"), 1.0, -1.0, 0.0, float("inf"), -float("inf")]])
+    grad = torch.tensor([[1.0, float("nan"), 1.0, 1.0, 1.0, 1.0]])
+    for name in ("relu", "gelu_tanh"):
+        wanted = activation.reference(grad, before, name, summed=False, again=True)
+        got = activation.activation_backward(grad.clone(), before, name, summed=False, again=True)
+        for mine, theirs in zip((got[0], got[2]), (wanted[0], wanted[2]), strict=True):
+            torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize("recompute", [0, 1, 2])
+@pytest.mark.parametrize("frozen", ["", "down", "up bias"])
+def test_backward_of_the_feed_forward_part_twice(recompute, frozen, monkeypatch):
+    """What is kept is not overwritten: a graph that is kept gives the same gradients again."""
+    d = 16
+    shapes = {"x": (6, d), "w": (d,), "b": (d,), "up": (40, d), "up bias": (40,), "down": (d, 40)}
+    parts = {name: random(*shape, std=0.3) for name, shape in shapes.items()}
+    parts = {name: part.requires_grad_(name != frozen) for name, part in parts.items()}
+    learning = [part for name, part in parts.items() if name != frozen]
+
+    def run():
+        out = layer_norm_mlp(*parts.values(), None, recompute=recompute).square().sum()
+        return [torch.autograd.grad(out, learning, retain_graph=True) for _ in range(2)]
+
+    first, second = run()
+    without_kernels(monkeypatch)
+    for mine, again, wanted in zip(first, second, run()[0], strict=True):
+        assert torch.equal(mine, again)
         torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-4)
 
 

@@ -42,6 +42,12 @@ def split_heads(qkv: Tensor, n_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
+def _merged(out: Tensor) -> Tensor:
+    """Rows of all heads side by side, of (B, H, T, K): a view, as attentions lay it out."""
+    batch, heads, tokens, size = out.shape
+    return out.transpose(1, 2).reshape(batch * tokens, heads * size)
+
+
 def reference(
     qkv: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor, n_heads: int
 ) -> Tensor:
@@ -130,7 +136,7 @@ class _AttentionProjection(torch.autograd.Function):
         ctx.save_for_backward(qkv, weight, out, seed, *kept)
         ctx.sizes, ctx.n_heads, ctx.kind = sizes, n_heads, kind
         ctx.attention_p, ctx.p, ctx.has_bias = attention_p, p, bias is not None
-        rows = as_rows(out.transpose(1, 2).flatten(2))
+        rows = _merged(out)
         if seed is None:
             return compute(None, rows, None, None, weight, bias, residual)
         hidden = F.linear(rows, weight)
@@ -149,15 +155,14 @@ class _AttentionProjection(torch.autograd.Function):
             dbias = dbias if ctx.has_bias else None
         elif ctx.has_bias:
             dbias = dtotal.sum(0)
-        batch, tokens, _ = qkv.shape
-        rows = as_rows(out.transpose(1, 2).flatten(2))
+        rows = _merged(out)
         dweight = drows.T @ rows if ctx.needs_input_grad[1] else None
-        dout = (drows @ weight).view(batch, tokens, ctx.n_heads, -1).transpose(1, 2)
+        dout = (drows @ weight).view(*qkv.shape[:2], ctx.n_heads, -1).transpose(1, 2)
         q, k, v = split_heads(qkv, ctx.n_heads)
         parts = _attend_backward(
             ctx.kind, dout, q, k, v, out, tuple(kept), ctx.sizes, ctx.attention_p
         )
-        dqkv = torch.cat([part.transpose(1, 2).reshape(batch, tokens, -1) for part in parts], 2)
+        dqkv = torch.cat([part.transpose(1, 2) for part in parts], 2).flatten(2)
         return (dqkv, dweight, dbias, dtotal, *([None] * 5))
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from penstock.errors import UsageError
 
+from .activation import activate, activation_backward
 from .arguments import (
     as_rows,
     check_floating,
@@ -41,7 +42,7 @@ from .layernorm_gemm import (
     residual_linear,
 )
 from .philox import check_probability, draw_seed
-from .product import Folded, activate, compute
+from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
 from .variants import RECOMPUTE_LEVELS
 
@@ -63,13 +64,6 @@ def reference(
     """The op in torch's own layers, without dropout."""
     y = F.layer_norm(x, x.shape[-1:], norm_weight, norm_bias, eps)
     return x + F.linear(activate(F.linear(y, up, up_bias), activation), down, down_bias)
-
-
-def activation_backward(grad: Tensor, before: Tensor, activation: str) -> Tensor:
-    """Gradient through the activation, from what was there before it."""
-    if activation == "gelu_tanh":
-        return torch.ops.aten.gelu_backward(grad, before, approximate="tanh")
-    return torch.ops.aten.threshold_backward(grad, before, 0)
 
 
 class _FeedForward(torch.autograd.Function):
@@ -116,13 +110,13 @@ class _FeedForward(torch.autograd.Function):
         dinner, ddown_bias = _through_dropout(dout, seed, ctx.p, has_down_bias)
         if before is None:
             before = F.linear(normalise(x, gamma, beta, ctx.eps)[0], up, up_bias)
-        if after is None and wanted[5]:
-            after = activate(before, ctx.activation)
-        ddown = dinner.T @ after if wanted[5] else None
-        del after
-        dbefore = activation_backward(dinner @ down, before, ctx.activation)
-        del before, dinner
-        dup_bias = dbefore.sum(0) if has_up_bias else None
+        again = after is None and wanted[5]
+        dbefore, dup_bias, made = activation_backward(
+            dinner @ down, before, ctx.activation, summed=has_up_bias, again=again
+        )
+        after = made if again else after
+        ddown = dinner.T @ after if wanted[5] and after is not None else None
+        del before, after, made, dinner
         dx, dgamma, dbeta, y = normalise_backward(
             dbefore @ up, dout, x, gamma, beta, mean, rstd, eps=ctx.eps, again=wanted[3]
         )

@@ -17,6 +17,7 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from . import rows
+from .activation import activate
 from .arguments import (
     as_rows,
     check_floating,
@@ -27,7 +28,7 @@ from .arguments import (
 )
 from .dropout_layernorm import backward_rows, forward_rows
 from .launch import seen_by_torch
-from .product import Folded, activate, compute
+from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
 
 IMPLEMENTATIONS = ("auto", "torch", "triton")

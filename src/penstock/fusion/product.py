@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import kernels, tuning
+from .activation import activate
 from .arguments import Layouts, as_rows, layout
 from .launch import seen_by_torch
 from .product_kernel import ACTIVATIONS, Ready, Tile, kernel_product, tiles
@@ -78,13 +79,6 @@ def folded_of(weight: Tensor) -> Folded:
 
 
 # ---- References --------------------------------------------------------------------------------
-
-
-def activate(x: Tensor, activation: str | None) -> Tensor:
-    """One of `ACTIVATIONS`, by torch."""
-    if activation == "gelu_tanh":
-        return F.gelu(x, approximate="tanh")
-    return F.relu(x) if activation == "relu" else x
 
 
 def reference(
