@@ -40,8 +40,8 @@ OURS = ("libpenstock.so", "preload/libcuda.so.1")  # the engine, the proxy befor
 # ---- Within the program -----------------------------------------------------------------------
 
 
-def forwards(wait: bool = True) -> Callable[[], float]:
-    """A forward pass of the model of `programs/hf_lm.py`, and how many ms it took.
+def forwards(wait: bool = True, model: str = "gpt2-xl") -> Callable[[], float]:
+    """A forward pass of a model of `programs/hf_lm.py`, and how many ms it took.
 
     Without `wait` it is only launched, and whatever the device has to do is not waited for before.
     """
@@ -53,7 +53,7 @@ def forwards(wait: bool = True) -> Callable[[], float]:
 
     torch.set_default_dtype(torch.float16)
     with torch.device("cuda"):
-        model = GPT2LMHeadModel(GPT2Config(**SHAPES["gpt2-xl"])).eval()
+        network = GPT2LMHeadModel(GPT2Config(**SHAPES[model])).eval()
     torch.set_default_dtype(torch.float32)
     tokens = torch.randint(0, 50257, (1, 1024)).cuda()
 
@@ -62,7 +62,7 @@ def forwards(wait: bool = True) -> Callable[[], float]:
             torch.cuda.synchronize()
         begin = time.perf_counter()
         with torch.inference_mode():
-            model(tokens, use_cache=False)
+            network(tokens, use_cache=False)
         if wait:
             torch.cuda.synchronize()
         return (time.perf_counter() - begin) * 1e3

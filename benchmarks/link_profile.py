@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the link is idle while a program is paged: GPT-2 XL's forwards under `penstock run`.
+"""When the link is idle while a program is paged: a model's forwards under `penstock run`.
 
     python benchmarks/link_profile.py --output benchmarks/results/run/link.json
+    python benchmarks/link_profile.py --model 6.7b --ratios 1.25 --output link.json
 
 The program runs under budgets of what it needs, divided; when it has been learned, some forwards
 are timed and one more is seen by torch's profiler, which sees the engine's copies and digests too.
@@ -84,11 +85,11 @@ def seen(step: Callable[[], float]) -> list[Span]:
     ]
 
 
-def program() -> None:
+def program(model: str) -> None:
     """What is watched; prints one JSON object."""
     import torch
 
-    step = forwards()
+    step = forwards(model=model)
     for _ in range(LEARNING):
         step()
     found: dict[str, Any] = {"step_ms": [round(step(), 3) for _ in range(STEPS)]}
@@ -106,28 +107,30 @@ def program() -> None:
 # ---- Around it --------------------------------------------------------------------------------
 
 
-def row(how: str, budget: int | None) -> dict[str, Any]:
-    return run(how, [sys.executable, __file__, "--within"], budget)
+def row(how: str, model: str, budget: int | None) -> dict[str, Any]:
+    return run(how, [sys.executable, __file__, "--within", "--model", model], budget)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path)
     parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
+    parser.add_argument("--model", default="gpt2-xl", help="of programs/hf_lm.py")
     parser.add_argument("--within", action="store_true", help="used by itself")
     args = parser.parse_args()
     if args.within:
-        program()
+        program(args.model)
         return 0
     if args.output is None:
         parser.error("--output is missing")
     from measure import provenance, write_result
 
-    plain = row("plain", None)
-    document = {"title": "When the link is idle", "where": provenance(), "rows": [plain]}
+    plain = row("plain", args.model, None)
+    document: dict[str, Any] = {"title": "When the link is idle", "model": args.model}
+    document |= {"where": provenance(), "rows": [plain]}
     for ratio in args.ratios if "error" not in plain else ():
         budget = int(plain["peak_allocated_bytes"] / ratio)
-        document["rows"].append({"ratio": ratio, **row(f"run-{ratio:g}", budget)})
+        document["rows"].append({"ratio": ratio, **row(f"run-{ratio:g}", args.model, budget)})
         print(json.dumps(document["rows"][-1])[:600], flush=True)
         write_result(args.output, document)
     write_result(args.output, document)
