@@ -413,7 +413,8 @@ def figures_text(documents: list[dict[str, Any]]) -> str:
 
 def page() -> str:
     text = NOTE + TEXT.read_text(encoding="utf-8")
-    documents = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(RESULTS.glob("*.json"))]
+    files = sorted(RESULTS.glob("*.json"), key=lambda file: file.stem)  # x before x-2
+    documents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     return text + figures_text(documents) if documents else text
 
 

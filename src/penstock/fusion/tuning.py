@@ -46,7 +46,7 @@ MARGIN = 0.98
 # Of the way choices are made: an older one means something else. 2: auto by chains of layers;
 # 3: with gradients that are some, and a margin by the number of candidates; 4: products by the
 # time of the GPU alone.
-VERSION = 4
+VERSION = 5
 
 _known: dict[str, dict[str, str]] = {}
 _changes = 0
