@@ -27,8 +27,9 @@ RATIOS = (1.5, 2.0, 4.0)
 STEPS, LEARNING = 8, 20
 # Copies in, as CUPTI calls them; the engine's kernels, by their names.
 COPY, DIGEST = "Memcpy HtoD", "penstock_"
-# A pause that is shorter is how copies follow each other.
-SHORT_US = 3.0
+# A pause that is shorter is how copies follow each other; of a longer one it is told what the
+# device did meanwhile.
+SHORT_US, LONG_US = 3.0, 1000.0
 
 Span = tuple[float, float, str]  # begin and end in us, name
 
@@ -42,9 +43,11 @@ def pauses(spans: Iterable[Span]) -> dict[str, Any]:
         return {"copies": 0}
     busy, until = 0.0, copies[0][0]
     idle: dict[str, list[float]] = {"digest": [], "kernel": [], "nothing": []}
-    short = 0.0
+    short, long = 0.0, []
     for begin, end, _ in copies:
         pause = begin - until
+        if pause > LONG_US:
+            long.append(_meanwhile(until, begin, others))
         if pause > SHORT_US:
             ended = max(
                 ((other[1], other[2]) for other in others if until < other[1] <= begin),
@@ -65,6 +68,21 @@ def pauses(spans: Iterable[Span]) -> dict[str, Any]:
             cause: {"count": len(found), "ms": round(sum(found) / 1e3, 3)}
             for cause, found in idle.items()
         },
+        "long": long,
+    }
+
+
+def _meanwhile(begin: float, end: float, kernels: list[Span]) -> dict[str, Any]:
+    """A pause, and the kernel that ran for most of it."""
+    within = [(min(end, k[1]) - max(begin, k[0]), k) for k in kernels]
+    shared, kernel = max(within, default=(0.0, (0.0, 0.0, "")))
+    if shared <= 0:
+        shared, kernel = 0.0, (0.0, 0.0, "")
+    return {
+        "ms": round((end - begin) / 1e3, 3),
+        "kernel": kernel[2],
+        "for_ms": round(shared / 1e3, 3),
+        "of_its_ms": round((kernel[1] - kernel[0]) / 1e3, 3),
     }
 
 

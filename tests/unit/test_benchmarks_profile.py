@@ -74,4 +74,26 @@ def test_a_pause_of_the_link_is_put_down_to_what_ended_last_before_it_ended(monk
         "kernel": {"count": 1, "ms": 0.1},
         "nothing": {"count": 1, "ms": 0.05},
     }
+    assert found["long"] == []
     assert link.pauses([(0.0, 1.0, "gemm")]) == {"copies": 0}
+
+
+def test_of_a_long_pause_it_is_told_what_the_device_did(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    link = importlib.import_module("link_profile")
+    copy = "Memcpy HtoD (Pinned -> Device)"
+    found = link.pauses(
+        [
+            (0.0, 1000.0, copy),
+            (500.0, 4500.0, "gemm"),  # for 2 ms of the pause
+            (2000.0, 2300.0, "gelu"),
+            (3000.0, 3100.0, copy),
+            (5000.0, 5100.0, copy),  # 1.4 ms of gemm before
+            (7000.0, 7100.0, copy),  # nothing
+        ]
+    )
+    assert found["long"] == [
+        {"ms": 2.0, "kernel": "gemm", "for_ms": 2.0, "of_its_ms": 4.0},
+        {"ms": 1.9, "kernel": "gemm", "for_ms": 1.4, "of_its_ms": 4.0},
+        {"ms": 1.9, "kernel": "", "for_ms": 0.0, "of_its_ms": 0.0},
+    ]

@@ -3,10 +3,10 @@
 
 Every round runs every candidate once, and the one that is to be beaten twice: clocks, heat and the
 host's slow spells fall on all, and what its two runs of a round differ by tells the noise. Single
-variants come first; where they leave it open whether the best of them is better, it and the
-baseline go on alone. Then their best is to be beaten by sets of the first among them and others that
-do no harm. What is not better beyond the noise is not taken, be it a variant or a set. Knows
-nothing of torch: what runs a candidate and reads a clock is handed in.
+variants come first; where they leave open whether the best of them is better, it and the baseline
+go on alone. Then their best is to be beaten by sets of the first among them and others that do no
+harm. What is not better beyond the noise is not taken, be it a variant or a set. Knows nothing of
+torch: what runs a candidate and reads a clock is handed in.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HOST_SPELL = 1.35
 # h200-x2-without-host-2.json), and a choice for a slow host that is fast is wrong as well.
 SPELLS = 0.25
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 21
-# Of each of the two heats; more if the fewest rounds take longer, or while the best candidate may
+# Of each heat; more if the fewest rounds take longer, or while the best candidate may
 # still be better beyond the noise: two runs of long blocks were 2 % apart, a variant gained 1.9.
 SECONDS, MOST_SECONDS = 3.0, 9.0
 # Two runs may agree by chance.
@@ -204,9 +204,9 @@ def decide(
     """
     singles = in_turns(sound([BASELINE, *VARIANTS]), run, clock)
     best, ratios = singles.winner, singles.ratios
-    heats = [singles]
-    if singles.undecided:  # by themselves the two have twice as many rounds in the same time
-        between = in_turns([BASELINE, min(ratios, key=ratios.__getitem__)], run, clock)
+    heats, cheapest = [singles], min(ratios, key=ratios.__getitem__)
+    if cheapest != best:  # by themselves the two have twice as many rounds in the same time
+        between = in_turns([BASELINE, cheapest], run, clock)
         best = between.winner
         heats.append(between)
     harmless = {name: r for name, r in ratios.items() if r <= 1 + singles.noise}
