@@ -111,8 +111,8 @@ def activation_backward(
         None.
     """
     on_kernel = (
-        kernels.usable(before.device.type)
-        and not seen_by_torch()
+        not seen_by_torch()
+        and kernels.usable(before.device.type)
         and before.dtype != torch.float64
         and before.numel() > 0
         and grad.is_contiguous()

@@ -26,6 +26,7 @@ from penstock.errors import UsageError
 from .arguments import as_rows, check_floating, check_like, check_once, check_shape
 from .dropout_layernorm import backward_rows, dropout_add, forward_rows
 from .layernorm_gemm import needs_graph, residual_linear
+from .once import once
 from .philox import check_probability, draw_seed
 from .product import compute
 
@@ -144,6 +145,7 @@ class _AttentionProjection(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once
     def backward(ctx: Any, dtotal: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         qkv, weight, out, seed, *kept = ctx.saved_tensors
         dtotal = dtotal.contiguous()

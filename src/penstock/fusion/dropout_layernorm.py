@@ -21,6 +21,7 @@ from torch import Tensor
 from . import rows
 from .arguments import as_rows
 from .launch import operator, seen_by_torch
+from .once import once
 from .philox import check_probability, draw_seed
 
 
@@ -233,7 +234,7 @@ class _Rows(torch.autograd.Function):
         _keep(ctx, arguments, found)
         return found[0], found[1]
 
-    backward = staticmethod(_gradients)
+    backward = staticmethod(once(_gradients))
 
 
 # An operator goes through the dispatcher and a check of what it returns: where nothing has to see

@@ -41,6 +41,7 @@ from .layernorm_gemm import (
     normalise_backward,
     residual_linear,
 )
+from .once import once
 from .philox import check_probability, draw_seed
 from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
@@ -102,6 +103,7 @@ class _FeedForward(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, gamma, beta, up, up_bias, down, seed, mean, rstd, before, after = ctx.saved_tensors
         has_up_bias, has_down_bias = ctx.has_biases

@@ -28,6 +28,7 @@ from .arguments import (
 )
 from .dropout_layernorm import backward_rows, forward_rows
 from .launch import seen_by_torch
+from .once import once
 from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
 
@@ -57,6 +58,7 @@ class _LayerNormLinear(torch.autograd.Function):
         return F.linear(y, weight, bias)
 
     @staticmethod
+    @once
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, gamma, beta, weight, mean, rstd = ctx.saved_tensors
         dout = dout.contiguous()
