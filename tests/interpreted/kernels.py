@@ -103,6 +103,50 @@ def test_rows(rows, d, p, dtype, launched, monkeypatch):
         check_rule(*parts, what=number)
 
 
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_rows_of_a_stream_that_is_wider_than_what_is_added(p, launched, monkeypatch):
+    """As under autocast; other dtypes of the same shapes, before and after, are other kernels."""
+    seed = torch.tensor([7])
+    plain = [random(5, 40), random(5, 40), *(random(40) for _ in range(3))]
+    narrow = [random(5, 40, dtype=torch.float16), *plain[1:]]
+    with torch.autocast("cpu", torch.float16):
+        got = [row_results(inputs, seed, p) for inputs in (plain, narrow, plain)]
+        assert launched == ["forward", "backward"] * 3
+        with monkeypatch.context() as patched:
+            without_kernels(patched)
+            wanted = row_results(narrow, seed, p)
+    assert [part.dtype for part in got[1]] == [part.dtype for part in wanted]
+    assert got[1][0].dtype == torch.float32
+    for mine, theirs in zip(got[1], wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=2e-3, atol=1e-4)
+    assert all(torch.equal(*pair) for pair in zip(got[0], got[2], strict=True))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_training_on_the_kernels_under_autocast(p, launched, monkeypatch):
+    d = 32
+    parts = [random(6, d), random(d), random(d), random(64, d, std=0.1), random(64)]
+    parts += [random(d, 64, std=0.1), random(d)]
+    parts = [part.requires_grad_() for part in parts]
+    monkeypatch.setattr(rows, "_backwards", type(rows._backwards)())
+
+    def run():
+        with torch.autocast("cpu", torch.float16):
+            out = layer_norm_mlp(*parts, p=p, seed=torch.tensor([4]))
+        return [out, *torch.autograd.grad(out.square().sum(), parts)]
+
+    plain = layer_norm_mlp(*parts, p=p, seed=torch.tensor([4]))  # the same shapes in float32
+    torch.autograd.grad(plain.square().sum(), parts)
+    got = run()
+    assert set(launched) == {"forward", "backward"}
+    # What is compiled for one dtype of the gradient must not be given another.
+    assert {key[1] for key in rows._backwards} >= {torch.float32, torch.float16}
+    without_kernels(monkeypatch)
+    for mine, wanted in zip(got, run(), strict=True):
+        assert mine.dtype == wanted.dtype
+        torch.testing.assert_close(mine, wanted, rtol=1e-2, atol=1e-2)
+
+
 @pytest.mark.parametrize("columns", [5, 64, 130])
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_masks_are_the_references_bit_for_bit(p, columns, launched):
@@ -247,6 +291,7 @@ def test_training_on_the_kernels(p, launched, monkeypatch):
     parts = [random(6, d), random(d), random(d), random(64, d, std=0.1), random(64)]
     parts.append(random(d, 64, std=0.1))
     parts = [part.requires_grad_() for part in (*parts, random(d))]
+    monkeypatch.setattr(activation, "_backwards", type(activation._backwards)())
 
     def run():
         out = layer_norm_mlp(*parts, p=p, recompute=2, seed=torch.tensor([4]))

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from penstock.errors import UsageError
 
+from .guard import autocast_of
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 T = TypeVar("T")
 # A row has to fit into the registers of one thread block.
@@ -40,13 +42,16 @@ def check_floating(op: str, name: str, tensor: Tensor) -> None:
 def check_like(op: str, first: Tensor, **others: Tensor | None) -> None:
     """Refuse tensors of another dtype or device than the first.
 
+    Under autocast dtypes differ as a matter of course: of a stream, of weights, of results.
+
     Raises:
         UsageError: With both dtypes or devices.
     """
+    mixed = autocast_of(first) is not None
     for name, tensor in others.items():
         if tensor is None:
             continue
-        if tensor.dtype != first.dtype:
+        if tensor.dtype != first.dtype and not mixed:
             raise UsageError(
                 f"{op}: {name} is {tensor.dtype}, the input {first.dtype}",
                 remedy=f"{name}.to({first.dtype})",
@@ -119,7 +124,8 @@ def check_once(check: Callable[..., None], *arguments: Any) -> None:
     """
     if torch.compiler.is_compiling():
         return check(*arguments)
-    key = (check, *(layout(part) if isinstance(part, Tensor) else part for part in arguments))
+    mixed = autocast_of(next(part for part in arguments if isinstance(part, Tensor)))
+    key = (check, mixed, *(layout(a) if isinstance(a, Tensor) else a for a in arguments))
     if key not in _passed:
         check(*arguments)
         _passed.keep(key, True)

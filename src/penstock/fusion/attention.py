@@ -25,8 +25,8 @@ from penstock.errors import UsageError
 
 from .arguments import as_rows, check_floating, check_like, check_once, check_shape
 from .dropout_layernorm import backward_rows, dropout_add, forward_rows
+from .guard import as_forward, autocast_of, once
 from .layernorm_gemm import needs_graph, residual_linear
-from .once import once
 from .philox import check_probability, draw_seed
 from .product import compute
 
@@ -137,6 +137,7 @@ class _AttentionProjection(torch.autograd.Function):
         ctx.save_for_backward(qkv, weight, out, seed, *kept)
         ctx.sizes, ctx.n_heads, ctx.kind = sizes, n_heads, kind
         ctx.attention_p, ctx.p, ctx.has_bias = attention_p, p, bias is not None
+        ctx.autocast = autocast_of(qkv)
         rows = _merged(out)
         if seed is None:
             return compute(None, rows, None, None, weight, bias, residual)
@@ -146,6 +147,7 @@ class _AttentionProjection(torch.autograd.Function):
 
     @staticmethod
     @once
+    @as_forward
     def backward(ctx: Any, dtotal: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         qkv, weight, out, seed, *kept = ctx.saved_tensors
         dtotal = dtotal.contiguous()
@@ -196,6 +198,9 @@ def attention_projection(
     """
     p, attention_p = check_probability(p), check_probability(attention_p)
     check_once(_check, qkv, weight, bias, residual, n_heads)
+    wanted = autocast_of(qkv)
+    if wanted is not None and qkv.dtype != torch.float64:  # as torch has it for its attention
+        qkv = qkv.to(wanted)
     kind = None
     # A compiler differentiates the parts itself, and cannot follow the choice.
     if needs_graph(qkv, weight, bias, residual) and not torch.compiler.is_compiling():

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from . import rows
 from .arguments import as_rows
+from .guard import once
 from .launch import operator, seen_by_torch
-from .once import once
 from .philox import check_probability, draw_seed
 
 

@@ -34,6 +34,7 @@ from .arguments import (
     check_shape,
 )
 from .dropout_layernorm import backward_rows, forward_rows
+from .guard import as_forward, autocast_of, once
 from .layernorm_gemm import (
     layer_norm_linear,
     needs_graph,
@@ -41,7 +42,6 @@ from .layernorm_gemm import (
     normalise_backward,
     residual_linear,
 )
-from .once import once
 from .philox import check_probability, draw_seed
 from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
@@ -95,7 +95,7 @@ class _FeedForward(torch.autograd.Function):
             before if recompute < 2 else None,
             after if recompute < 1 else None,
         )
-        ctx.p, ctx.eps, ctx.activation = p, eps, activation
+        ctx.p, ctx.eps, ctx.activation, ctx.autocast = p, eps, activation, autocast_of(x)
         ctx.has_biases = up_bias is not None, down_bias is not None
         if seed is None:
             return compute(None, after, None, None, down, down_bias, x)
@@ -104,6 +104,7 @@ class _FeedForward(torch.autograd.Function):
 
     @staticmethod
     @once
+    @as_forward
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, gamma, beta, up, up_bias, down, seed, mean, rstd, before, after = ctx.saved_tensors
         has_up_bias, has_down_bias = ctx.has_biases

@@ -27,8 +27,8 @@ from .arguments import (
     check_shape,
 )
 from .dropout_layernorm import backward_rows, forward_rows
+from .guard import as_forward, autocast_of, once
 from .launch import seen_by_torch
-from .once import once
 from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
 
@@ -54,11 +54,12 @@ class _LayerNormLinear(torch.autograd.Function):
     ) -> Tensor:
         y, mean, rstd = normalise(x, gamma, beta, eps)
         ctx.save_for_backward(x, gamma, beta, weight, mean, rstd)
-        ctx.has_bias, ctx.eps = bias is not None, eps
+        ctx.has_bias, ctx.eps, ctx.autocast = bias is not None, eps, autocast_of(x)
         return F.linear(y, weight, bias)
 
     @staticmethod
     @once
+    @as_forward
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, gamma, beta, weight, mean, rstd = ctx.saved_tensors
         dout = dout.contiguous()
@@ -120,10 +121,11 @@ class _ResidualLinear(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.has_bias = bias is not None
+        ctx.has_bias, ctx.autocast = bias is not None, autocast_of(x)
         return compute(None, x, None, None, weight, bias, residual)
 
     @staticmethod
+    @as_forward
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
         dbias = dout.sum(0) if ctx.has_bias else None

@@ -23,7 +23,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import kernels, tuning
 from .activation import activate
-from .arguments import Layouts, as_rows, layout
+from .arguments import Layouts, as_rows, check_once, layout
+from .guard import autocast_of
 from .launch import seen_by_torch
 from .product_kernel import ACTIVATIONS, Ready, Tile, kernel_product, tiles
 
@@ -287,6 +288,10 @@ def compute(
         implementation: "auto", "torch" or "triton".
     """
     tensors = (x, gamma, beta, weight, bias, residual)
+    if autocast_of(x) is not None:  # each part in the precision that it has there
+        if check is not None:
+            check_once(check, *tensors)
+        return reference(*tensors, activation, eps)
     tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
     key, name = None, None
     if not torch.compiler.is_compiling():

@@ -27,6 +27,7 @@ from .arguments import (
     check_shape,
     layout,
 )
+from .guard import autocast_of
 from .launch import Start, device_programs
 from .philox import threshold
 
@@ -93,18 +94,19 @@ def _stride(tensor: Tensor) -> int:
     return int(tensor.stride(0)) if tensor.ndim == 2 else int(tensor.shape[-1])
 
 
-def _like(tensor: Tensor) -> Tensor:
-    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+def _like(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.empty_like(tensor, dtype=dtype, memory_format=torch.contiguous_format)
+
+
+def _dtype(tensor: Tensor | None) -> torch.dtype | None:
+    return None if tensor is None else tensor.dtype
 
 
 class Forward:
     """Forward for arguments of one layout; see `dropout_layernorm.dropout_add_layer_norm`.
 
-    Args are those of the first call; a call takes tensors alone. Without `statistics` it returns
-    no mean and rstd, as nobody needs them where there is no backward.
-
-    Raises:
-        UsageError: If they do not fit together.
+    Args are those of the first call, checked; a call takes tensors alone. Without `statistics` it
+    returns no mean and rstd, as nobody needs them where there is no backward.
     """
 
     def __init__(
@@ -120,9 +122,14 @@ class Forward:
         *,
         statistics: bool = True,
     ) -> None:
-        first = check(x, residual, x_bias, weight, bias)
+        first = x if x is not None else residual
+        assert first is not None
         self._p, self._eps, self._statistics = p, eps, statistics
         self._on_kernel = _on_kernel(first) and first.numel() > 0
+        # Where dtypes differ, as under autocast, results have the wider one of x and the stream.
+        self._dtype = None
+        if x is not None and residual is not None and x.dtype != residual.dtype:
+            self._dtype = torch.promote_types(x.dtype, residual.dtype)
         self._dense = all(t is None or _unless_dense(t) is t for t in (x, residual))
         if not self._on_kernel:
             return
@@ -171,11 +178,11 @@ class Forward:
             return self._plain(x, residual, x_bias, weight, bias, seed)
         y = mean = rstd = None
         if weight is not None:
-            y = _like(first)
+            y = _like(first, self._dtype)
             if self._statistics:
                 mean = torch.empty(self._rows, dtype=torch.float32, device=first.device)
                 rstd = torch.empty_like(mean)
-        z = _like(first) if x is not None else None
+        z = _like(first, self._dtype) if x is not None else None
         if not self._dense:
             x, residual = _unless_dense(x), _unless_dense(residual)
         tensors = (x, x_bias, residual, weight, bias, z, y, mean, rstd, seed)
@@ -283,7 +290,7 @@ class Backward:
         (self.start.traced if traced else self.start)(*given)
         if partials is None:
             return dresidual, dx, None, None, None, y
-        sums = partials.sum(1).to(z.dtype).unbind(0)
+        sums = partials.sum(1).to(z.dtype if weight is None else weight.dtype).unbind(0)
         return (
             *(dresidual, dx),
             *(sums[:2] if norm else (None, None)),
@@ -311,9 +318,13 @@ def forward(*arguments: Any, statistics: bool = True) -> Found:
         UsageError: If they do not fit together.
     """
     x, residual, x_bias, weight, bias, seed, p, eps = arguments
-    key = (*map(layout, (x, residual, x_bias, weight, bias)), seed is None, p, eps, statistics)
+    first = x if x is not None else residual
+    mixed = first is not None and autocast_of(first) is not None  # checks are others there
+    tensors = (x, residual, x_bias, weight, bias)
+    key = (*map(layout, tensors), seed is None, p, eps, statistics, mixed)
     found = _forwards.get(key)
     if found is None:
+        check(*tensors)
         found = _forwards.keep(key, Forward(*arguments, statistics=statistics))
     return found(x, residual, x_bias, weight, bias, seed)
 
@@ -322,7 +333,8 @@ def backward(*arguments: Any, bias: Tensor | None = None, normalised: bool = Fal
     """`Backward`, made or remembered, on its arguments, of which dy and dz are contiguous."""
     dy, dz, z, weight, mean, rstd, seed, p, x_bias = arguments
     wanted = normalised, normalised and bias is None
-    key = (layout(z), dy is None, dz is None, weight is None, seed is None, p, x_bias, *wanted)
+    # Their dtypes, which under autocast are not that of z, decide the kernel.
+    key = (layout(z), *map(_dtype, (dy, dz, weight, bias)), seed is None, p, x_bias, *wanted)
     found = _backwards.get(key)
     if found is None:
         made = Backward(

@@ -45,7 +45,10 @@ def forward(
         if residual is not None:
             z = z + _wide(residual)
     # An operator must not return its input: nothing to drop and nothing to add is a copy.
-    stored = z.to(first.dtype, copy=z is x)
+    dtype = first.dtype
+    if x is not None and residual is not None:
+        dtype = torch.promote_types(dtype, residual.dtype)
+    stored = z.to(dtype, copy=z is x)
     if weight is None:
         return None, stored, None, None
     z = _wide(stored)
@@ -55,7 +58,7 @@ def forward(
     y = centred * rstd.unsqueeze(1) * _wide(weight)
     if bias is not None:
         y = y + _wide(bias)
-    return y.to(first.dtype), stored if x is not None else None, mean, rstd
+    return y.to(dtype), stored if x is not None else None, mean, rstd
 
 
 def backward(
