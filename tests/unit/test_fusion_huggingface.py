@@ -168,3 +168,83 @@ def test_an_adapter_in_the_place_of_a_matrix_is_refused(model):
     with pytest.raises(UsageError, match="a Adapter where a linear layer is expected"):
         patch(model, "ffn_layernorm")
     assert all("forward" not in module.__dict__ for module in model.modules())
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_adapter_that_comes_after_is_not_left_out_silently(name, model):
+    peft = pytest.importorskip("peft")
+    gpt = hasattr(model, "transformer")
+    targets = ["c_attn", "c_proj", "c_fc"] if gpt else ["q_proj", "out_proj", "fc1", "fc2"]
+    adapters = peft.LoraConfig(r=2, target_modules=targets, fan_in_fan_out=gpt)
+    adapted = peft.get_peft_model(patch(model, name), adapters)
+    with pytest.raises(UsageError, match="of a fused block is a Linear now"):
+        adapted(**inputs())
+    unpatch(adapted)
+    merged = adapted.merge_and_unload()
+    wanted = merged(**inputs()).logits
+    torch.testing.assert_close(patch(merged, name)(**inputs()).logits, wanted)
+
+
+def first_block(model):
+    return (model.transformer.h if hasattr(model, "transformer") else model.model.decoder.layers)[0]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_hooks_run_or_are_refused(name, model):
+    ran = []
+    block = (model.transformer.h if hasattr(model, "transformer") else model.model.decoder.layers)[
+        0
+    ]
+    leaves = [module for module in block.modules() if not module._modules]
+    counted = 0
+    for leaf in leaves:
+        handle = leaf.register_forward_pre_hook(lambda *_: ran.append(1))
+        ran.clear()
+        model(**inputs())
+        before = len(ran)
+        try:
+            patch(model, name)
+        except UsageError as refused:
+            assert "would not run" in str(refused)
+        else:
+            ran.clear()
+            model(**inputs())
+            # Dropout and the activation are parts of what is fused, and have nothing to be found.
+            if any(True for _ in leaf.parameters()):
+                assert len(ran) == before
+            counted += 1
+        handle.remove()
+        unpatch(model)
+    assert 0 < counted <= len(leaves)
+
+
+def test_a_forward_that_somebody_else_put_there_is_refused(model):
+    block = (model.transformer.h if hasattr(model, "transformer") else model.model.decoder.layers)[
+        0
+    ]
+    down = block.mlp.c_proj if hasattr(block, "mlp") else block.fc2
+    down.forward = down.forward  # as accelerate's offloading does
+    with pytest.raises(UsageError, match="would not run"):
+        patch(model, "ffn_layernorm")
+
+
+def test_a_patched_model_can_be_copied_and_saved(model, tmp_path):
+    patch(model, ",".join(VARIANTS))
+    wanted = model(**inputs()).logits
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert torch.equal(twin(**inputs()).logits, wanted)
+    torch.save(twin, tmp_path / "model.pt")
+    back = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert torch.equal(back(**inputs()).logits, wanted)
+
+
+@pytest.mark.parametrize("name", [*VARIANTS, ",".join(VARIANTS)])
+def test_hidden_states_are_recorded_as_before(name, model):
+    wanted = model(**inputs(), output_hidden_states=True).hidden_states
+    found = patch(model, name)(**inputs(), output_hidden_states=True).hidden_states
+    assert len(found) == len(wanted)
+    for mine, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)

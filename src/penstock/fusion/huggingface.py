@@ -8,8 +8,8 @@ residual in the product is what is left. Training mode, dropout and gradient che
 followed at every call.
 
 Refused, because the function would be another one: cross-attention, OPT with its LayerNorm behind
-(opt-350m), an activation other than tanh-GELU and ReLU, and a matrix that something has replaced
-(an adapter, a quantised one).
+(opt-350m), an activation other than tanh-GELU and ReLU, a matrix that something has replaced (an
+adapter, a quantised one), be it before or after, and hooks on a module that would not be called.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def patch(model: nn.Module, fusion: str | Fusion) -> nn.Module:
             f"{type(model).__name__} has no block of GPT-2 or OPT", remedy="GPT2LMHeadModel"
         )
     parts = [(block, reader(block)) for block, reader in found]  # all are read before one changes
+    for _, read in parts:
+        _check_hooks(read, fusion)
     for block, read in parts:
         _Fused(block, read, fusion).install()
     return model
@@ -127,8 +129,26 @@ def _check_matrices(*modules: nn.Module) -> None:
         if type(module) is not nn.Linear and type(module).__name__ != "Conv1D":
             raise UsageError(
                 f"a {type(module).__name__} where a linear layer is expected",
-                remedy="patch before adapters or quantisation replace it, or leave it unfused",
+                remedy="merge adapters before, or leave it unfused",
             )
+
+
+def _check_hooks(parts: _Parts, fusion: Fusion) -> None:
+    """Refuse what somebody else has put on modules whose forward will not run any more."""
+    left_out: list[nn.Module] = []
+    if fusion.attention_layernorm:
+        left_out.append(parts.attn_norm)
+    if fusion.dropout_layernorm or fusion.ffn_layernorm:
+        left_out += [parts.mlp_norm, parts.down]
+    if fusion.ffn_layernorm:
+        left_out.append(parts.up)
+    replaced = [*left_out, parts.out, *parts.projections]
+    hooked = [m for m in left_out if m._forward_hooks or m._forward_pre_hooks]
+    if hooked or any("forward" in module.__dict__ for module in replaced):
+        raise UsageError(
+            "hooks or a forward of its own on a layer that is to be fused, which would not run",
+            remedy="patch first: then attach(), or whatever puts them there",
+        )
 
 
 def _activation(name: str) -> str:
@@ -200,6 +220,8 @@ class _Fused:
         self._folded = Folded()
         self._residual: Tensor | None = None
         self._bias_apart = False
+        modules = (parts.attn_norm, *parts.projections, parts.out, parts.mlp_norm)
+        self._homes = _homes(block, (*modules, parts.up, parts.down))
 
     def install(self) -> None:
         """Put the forwards in place of the classes' own."""
@@ -207,7 +229,7 @@ class _Fused:
         _replace(self.block, self.forward)
         _replace(parts.out, self._out_forward)
         if parts.attn_dropout is not None:  # the block drops instead
-            _replace(parts.attn_dropout, lambda x: x)
+            _replace(parts.attn_dropout, _as_it_is)
         if self.fusion.attention_layernorm:
             for module in parts.projections:
                 _replace(module, _NormedProjection(parts.attn_norm, module))
@@ -215,6 +237,12 @@ class _Fused:
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """The block: arguments beside the first are the attention's."""
         fusion, parts = self.fusion, self.parts
+        for children, name, module in self._homes:
+            if children.get(name) is not module:  # its weights alone would be another function
+                raise UsageError(
+                    f"{name} of a fused block is a {type(children.get(name)).__name__} now",
+                    remedy="penstock.fusion.unpatch(), or merge adapters and patch again",
+                )
         if kwargs.get("encoder_hidden_states") is not None:
             raise UsageError("cross-attention cannot be fused", remedy="penstock.fusion.unpatch()")
         p = parts.p if self.block.training else 0.0
@@ -317,6 +345,22 @@ def _positional(block: str) -> tuple[str, ...]:
         names = ("past_key_values", "attention_mask", "encoder_hidden_states")
         return (*names, "encoder_attention_mask", "use_cache")
     return ("attention_mask", "past_key_values", "use_cache", "position_ids")
+
+
+def _homes(
+    block: nn.Module, modules: tuple[nn.Module, ...]
+) -> list[tuple[dict[str, nn.Module | None], str, nn.Module]]:
+    """Where modules of a block are to be found: children, a name among them, and which it is."""
+    return [
+        (owner._modules, name, child)
+        for owner in block.modules()
+        for name, child in owner._modules.items()
+        if child is not None and any(child is module for module in modules)
+    ]
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
 
 
 def _replace(module: nn.Module, forward: Callable[..., Any]) -> None:
