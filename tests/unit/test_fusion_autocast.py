@@ -166,6 +166,19 @@ def test_dropout_under_autocast_drops_what_it_drops_without():
     assert all(part.grad is not None for part in parts)
 
 
+@pytest.mark.parametrize("on", [False, True])
+def test_tensors_without_data_have_no_autocast(on):
+    t = {name: torch.empty(shape, device="meta") for name, shape in SHAPES.items()}
+    for tensor in t.values():
+        tensor.requires_grad_()
+    parts = [t[name] for name in ("x", "w", "b", "up", "up_b", "down", "b")]
+    with autocast(on):
+        out = layer_norm_mlp(*parts)
+        y, z = dropout_add_layer_norm(t["hidden"], t["x"], t["w"], t["b"], p=0.1)
+    (out + y + z).sum().backward()
+    assert out.shape == t["x"].shape == t["x"].grad.shape
+
+
 def test_without_autocast_dtypes_that_differ_are_refused_as_before():
     t = tensors()
     hidden = t["hidden"].detach().bfloat16()

@@ -24,7 +24,9 @@ Backward = Callable[..., Gradients]
 def autocast_of(tensor: Tensor) -> torch.dtype | None:
     """What autocast has products on the device of a tensor done in; None where it is off."""
     kind = tensor.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    if kind not in ("cuda", "cpu") or not torch.is_autocast_enabled(kind):  # "meta" is an error
+        return None
+    return torch.get_autocast_dtype(kind)
 
 
 def once(backward: Backward) -> Backward:
