@@ -100,7 +100,7 @@ def activation_backward(
     """Gradient through an activation, and what else backward needs of the same tensors.
 
     Args:
-        grad: (M, N), of the activation's result; overwritten, or not, with what is returned.
+        grad: (M, N), of the activation's result; what is returned may be written over it.
         before: (M, N), what the activation took.
         activation: "gelu_tanh" or "relu".
         summed: Whether the column sums of the gradient are wanted: those of a bias.
@@ -113,7 +113,7 @@ def activation_backward(
     on_kernel = (
         not seen_by_torch()
         and kernels.usable(before.device.type)
-        and before.dtype != torch.float64
+        and grad.dtype == before.dtype != torch.float64
         and before.numel() > 0
         and grad.is_contiguous()
         and before.is_contiguous()
