@@ -26,7 +26,7 @@ from fusion_models import (
 )
 from measure import FreeMemoryWatch, spread
 
-from penstock.fusion import Decoder, auto, parse
+from penstock.fusion import VARIANTS, Decoder, auto, parse
 from penstock.fusion.modules import parts_for
 from penstock.models.gpt import GPT, KVCache, build_on_meta
 from penstock.models.weights import synthetic_loader
@@ -37,21 +37,17 @@ if TYPE_CHECKING:
 
 PROMPT, NEW = 128, 64
 BATCH = 8
-# The larger the model, the longer it takes to load into page-locked memory: fewer rows.
-PAGED = {
-    "1.5B": ("baseline", "ffn_layernorm", EVERYTHING, "baseline"),
-    "6.7B": ("baseline", "ffn_layernorm", "baseline"),
-    "13B": ("baseline", "ffn_layernorm"),
-}
-DIVISORS = {"1.5B": (2.0, 1.5), "6.7B": (2.0, 1.5), "13B": (2.0,)}
+PAGED = ("baseline", *VARIANTS, EVERYTHING, "baseline")
+DIVISORS = (2.0, 1.5)
+# The larger the model, the longer it takes to load into page-locked memory.
 SECONDS = {"1.5B": 6.0, "6.7B": 18.0, "13B": 35.0}
 
 
 def budgets(suite: Suite, model: str) -> None:
     """Passes under 1 / 2 and 1 / 1.5 of the weights."""
     weights = config_of(model).weight_bytes("bfloat16")
-    for divisor in DIVISORS[model]:
-        for number, name in enumerate(PAGED[model]):
+    for divisor in DIVISORS:
+        for number, name in enumerate(PAGED):
             suite.row(
                 "budget",
                 SECONDS[model],

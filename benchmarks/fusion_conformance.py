@@ -28,7 +28,15 @@ from torch import Tensor
 from torch.library import opcheck
 
 from penstock.errors import FailedError
-from penstock.fusion import VARIANTS, Fusion, activation, auto, product
+from penstock.fusion import (
+    VARIANTS,
+    Fusion,
+    activation,
+    auto,
+    layer_norm_linear,
+    layer_norm_mlp,
+    product,
+)
 from penstock.fusion import dropout_layernorm as rows
 from penstock.fusion.captured import Captured, record
 from penstock.fusion.decode import Decoder
@@ -133,6 +141,69 @@ def check_activations(report: Report) -> None:
                 for part, *values in parts:
                     what = f"{name}, {rows_of} x {columns}, {dtype}: {part}"
                     report.rule(what, *(value for value in values if value is not None))
+
+
+def check_autocast(report: Report) -> None:
+    """Float32 weights and stream, products in bfloat16; before and after calls in float32."""
+    d, rows_of = 1600, 257
+    shapes = {"x": (rows_of, d), "w": (d,), "b": (d,), "up": (4 * d, d), "up_b": (4 * d,)}
+    shapes |= {"down": (d, 4 * d), "qkv": (3 * d, d)}
+    t = {name: random(*shape, dtype=torch.float32) for name, shape in shapes.items()}
+    for matrix in ("up", "down", "qkv"):
+        t[matrix] *= 0.02
+
+    def normed(t: dict[str, Tensor]) -> Tensor:
+        return F.layer_norm(t["x"], (d,), t["w"], t["b"])
+
+    def inner(t: dict[str, Tensor]) -> Tensor:
+        return F.gelu(F.linear(normed(t), t["up"], t["up_b"]), approximate="tanh")
+
+    def stream(t: dict[str, Tensor]) -> Tensor:
+        z = t["x"] + (F.linear(inner(t), t["down"]) + t["b"])
+        return z + F.layer_norm(z, (d,), t["w"], t["b"])
+
+    def rows_after(t: dict[str, Tensor]) -> Tensor:
+        hidden = F.linear(inner(t), t["down"])
+        y, z = rows.dropout_add_layer_norm(hidden, t["x"], t["w"], t["b"], x_bias=t["b"])
+        return y + z
+
+    def mlp(t: dict[str, Tensor], level: int) -> Tensor:
+        parts = (t[name] for name in ("x", "w", "b", "up", "up_b", "down", "b"))
+        return layer_norm_mlp(*parts, recompute=level)
+
+    def plain_mlp(t: dict[str, Tensor]) -> Tensor:
+        return t["x"] + F.linear(inner(t), t["down"], t["b"])
+
+    ways: dict[str, tuple[Callable[[dict[str, Tensor]], Tensor], ...]] = {
+        "rows": (rows_after, stream),
+        "layer_norm_linear": (
+            lambda t: layer_norm_linear(t["x"], t["w"], t["b"], t["qkv"], None),
+            lambda t: F.linear(normed(t), t["qkv"]),
+        ),
+        **{
+            f"layer_norm_mlp, recompute {level}": (partial(mlp, level=level), plain_mlp)
+            for level in (0, 1, 2)
+        },
+    }
+
+    def results(way: Callable[[dict[str, Tensor]], Tensor], dtype: torch.dtype, on: bool) -> Any:
+        given = {name: part.to(dtype).requires_grad_() for name, part in t.items()}
+        with torch.autocast("cuda", torch.bfloat16, enabled=on):
+            out = way(given)
+        weights = torch.cos(torch.arange(out.numel(), device="cuda")).view_as(out)
+        loss = (out.to(dtype) * weights).sum()
+        grads = torch.autograd.grad(loss, list(given.values()), allow_unused=True)
+        return {"result": out, **dict(zip(given, grads, strict=True))}
+
+    for name, (fused, plain) in ways.items():
+        exact = results(plain, torch.float64, False)
+        for on in (False, True, False):  # a kernel compiled for one dtype is not for another
+            mine, theirs = (results(way, torch.float32, on) for way in (fused, plain))
+            for part, truth in exact.items():
+                if truth is not None:
+                    what = f"{'autocast' if on else 'float32'}, {name}: {part}"
+                    report.true(f"{what} has torch's dtype", mine[part].dtype == theirs[part].dtype)
+                    report.rule(what, mine[part], theirs[part], truth)
 
 
 def check_masks(report: Report) -> None:
@@ -366,6 +437,7 @@ SHARES = 8  # of the products
 CHECKS: dict[str, Callable[[Report], None]] = {
     "rows": check_rows,
     "activations": check_activations,
+    "autocast": check_autocast,
     "operators": check_operators,
     "models": check_models,
     **{f"products {n}": partial(check_products, share=n, shares=SHARES) for n in range(SHARES)},
