@@ -361,9 +361,11 @@ def chosen(figures: Figures) -> str:
 def run_text(number: int, document: dict[str, Any]) -> str:
     where, checked = document["where"], document.get("conformance", {})
     failures = checked.get("failures", [])
+    # Where the run wrote it is of no use here, and the cap on its seconds of little.
+    command = document["command"].partition(" --output")[0].partition(" --limit")[0]
     text = (
-        f"{number}. {where['card']}; torch {where['torch']}; {where['date']}; commit "
-        f"{where['commit'][:10]}; `{document['command']}`."
+        f"{number}. {document['file']}: {where['card']}; torch {where['torch']}; {where['date']}; "
+        f"commit {where['commit'][:10]}; `{command}`."
     )
     if checked:
         text += f" Kernels against float64: {checked['checks']:,} checks, {len(failures)} failed."
@@ -414,7 +416,9 @@ def figures_text(documents: list[dict[str, Any]]) -> str:
 def page() -> str:
     text = NOTE + TEXT.read_text(encoding="utf-8")
     files = sorted(RESULTS.glob("*.json"), key=lambda file: file.stem)  # x before x-2
-    documents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    documents = [
+        {**json.loads(file.read_text(encoding="utf-8")), "file": file.name} for file in files
+    ]
     return text + figures_text(documents) if documents else text
 
 
