@@ -376,6 +376,15 @@ def test_operators_pass_opcheck(x, norm, p):
         opcheck(torch.ops.penstock.dropout_layernorm_backward.default, arguments)
 
 
+@pytest.mark.parametrize("wrong", ["weight", "residual", "x_bias"])
+def test_the_operator_itself_refuses_shapes_that_do_not_fit(wrong):
+    """A kernel would read beyond them."""
+    given = {"x": (4, 8), "residual": (4, 8), "x_bias": (8,), "weight": (8,), "bias": (8,)}
+    parts = [random(*given[name][:-1], 3 if name == wrong else 8) for name in given]
+    with pytest.raises(UsageError, match=f"{wrong} has shape"):
+        torch.ops.penstock.dropout_layernorm(*parts, None, 0.0, 1e-5)
+
+
 def test_results_may_be_changed_in_place():
     """As torch's layers allow; autograd forbids it for a view that a function of its own made."""
     x, w, b = random(2, 3, 16).requires_grad_(), random(16), random(16)

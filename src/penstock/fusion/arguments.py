@@ -39,15 +39,16 @@ def check_floating(op: str, name: str, tensor: Tensor) -> None:
         )
 
 
-def check_like(op: str, first: Tensor, **others: Tensor | None) -> None:
+def check_like(op: str, first: Tensor, *, mixed: bool = False, **others: Tensor | None) -> None:
     """Refuse tensors of another dtype or device than the first.
 
-    Under autocast dtypes differ as a matter of course: of a stream, of weights, of results.
+    Under autocast dtypes differ as a matter of course, of a stream, of weights, of results, and
+    where the caller knows of it and says that they may be `mixed`.
 
     Raises:
         UsageError: With both dtypes or devices.
     """
-    mixed = autocast_of(first) is not None
+    mixed = mixed or autocast_of(first) is not None
     for name, tensor in others.items():
         if tensor is None:
             continue

@@ -145,9 +145,9 @@ def _forward_op(
     p: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    # Autocast may be off by the time that a compiler runs this.
+    first = rows.check(x, residual, x_bias, weight, bias, mixed=True)
     run = rows.Forward(x, residual, x_bias, weight, bias, seed, p, eps)
-    first = x if x is not None else residual
-    assert first is not None
     found = run(x, residual, x_bias, weight, bias, seed, traced=True)
     y, z, mean, rstd = _all(first, *found)
     return y, z, mean, rstd

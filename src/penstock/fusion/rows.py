@@ -41,8 +41,10 @@ def check(
     x_bias: Tensor | None,
     weight: Tensor | None,
     bias: Tensor | None,
+    *,
+    mixed: bool = False,
 ) -> Tensor:
-    """The first of x and residual, if all fit together.
+    """The first of x and residual, if all fit together; `mixed` as in `check_like`.
 
     Raises:
         UsageError: If they do not.
@@ -50,7 +52,8 @@ def check(
     first = x if x is not None else residual
     if first is None:
         raise UsageError(f"{_NAME}: neither x nor residual", remedy="at least one of them")
-    check_like(_NAME, first, residual=residual, weight=weight, bias=bias, x_bias=x_bias)
+    others = {"residual": residual, "weight": weight, "bias": bias, "x_bias": x_bias}
+    check_like(_NAME, first, mixed=mixed, **others)
     vectors = (("weight", weight), ("bias", bias), ("x_bias", x_bias))
     for name, tensor in (("x", x), ("residual", residual), *vectors):
         if tensor is not None:
