@@ -9,7 +9,8 @@ are timed and one more is seen by torch's profiler, which sees the engine's copi
 A row has, from the first copy of that forward to the last: how long the link was busy, how often
 and how long it was idle, and what ended last before the copy that ended the pause: a digest of a
 page that leaves, a kernel of the program, or nothing, which leaves the host, and the way from one
-engine of the device to another. Under a budget that the link bounds it should never be idle.
+engine of the device to another; of pauses beyond a millisecond, the kernel that ran. Under a budget
+that the link bounds it should never be idle.
 """
 
 from __future__ import annotations

@@ -166,6 +166,22 @@ def test_dropout_under_autocast_drops_what_it_drops_without():
     assert all(part.grad is not None for part in parts)
 
 
+def test_compiled_with_dropout_it_is_the_same():
+    t, seed = tensors(), torch.tensor([5])
+    parts = [t[name] for name in ("x", "w", "b", "up", "up_b", "down", "b")]
+
+    def run():
+        return layer_norm_mlp(*parts, p=0.5, seed=seed)
+
+    found = []
+    for way in (run, torch.compile(run, backend="aot_eager", fullgraph=True)):
+        with autocast():
+            out = way()
+        found.append([out, *torch.autograd.grad(out.square().sum(), parts[:-1])])
+    for mine, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(mine, wanted)
+
+
 @pytest.mark.parametrize("on", [False, True])
 def test_tensors_without_data_have_no_autocast(on):
     t = {name: torch.empty(shape, device="meta") for name, shape in SHAPES.items()}

@@ -192,9 +192,7 @@ def first_block(model):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_hooks_run_or_are_refused(name, model):
     ran = []
-    block = (model.transformer.h if hasattr(model, "transformer") else model.model.decoder.layers)[
-        0
-    ]
+    block = first_block(model)
     leaves = [module for module in block.modules() if not module._modules]
     counted = 0
     for leaf in leaves:
@@ -219,9 +217,7 @@ def test_hooks_run_or_are_refused(name, model):
 
 
 def test_a_forward_that_somebody_else_put_there_is_refused(model):
-    block = (model.transformer.h if hasattr(model, "transformer") else model.model.decoder.layers)[
-        0
-    ]
+    block = first_block(model)
     down = block.mlp.c_proj if hasattr(block, "mlp") else block.fc2
     down.forward = down.forward  # as accelerate's offloading does
     with pytest.raises(UsageError, match="would not run"):

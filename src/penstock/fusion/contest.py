@@ -29,8 +29,8 @@ HOST_SPELL = 1.35
 # h200-x2-without-host-2.json), and a choice for a slow host that is fast is wrong as well.
 SPELLS = 0.25
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 21
-# Of each heat; more if the fewest rounds take longer, or while the best candidate may
-# still be better beyond the noise: two runs of long blocks were 2 % apart, a variant gained 1.9.
+# Of each heat; more if the fewest rounds take longer, or while the best candidate may still be
+# better beyond the noise: two runs of long blocks were 2 % apart, a variant gained 1.9.
 SECONDS, MOST_SECONDS = 3.0, 9.0
 # Two runs may agree by chance.
 LEAST_NOISE = 0.005

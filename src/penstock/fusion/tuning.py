@@ -45,7 +45,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 MARGIN = 0.98
 # Of the way choices are made: an older one means something else. 2: auto by chains of layers;
 # 3: with gradients that are some, and a margin by the number of candidates; 4: products by the
-# time of the GPU alone.
+# time of the GPU alone; 5: auto by contests of two, and a slow host for its share of the time.
 VERSION = 5
 
 _known: dict[str, dict[str, str]] = {}
