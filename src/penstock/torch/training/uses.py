@@ -47,6 +47,14 @@ def _makers(value: Any) -> list[Any]:
     return [value.grad_fn, base.grad_fn]
 
 
+def _sources(args: Any, kwargs: Any) -> list[Any]:
+    """The nodes that made a module's input, which autograd reaches after all of the module's."""
+    if not torch.is_grad_enabled():
+        return []
+    leaves = tree_leaves((args, kwargs))
+    return [x.grad_fn for x in leaves if isinstance(x, torch.Tensor) and x.grad_fn is not None]
+
+
 def in_backward() -> bool:
     """Whether autograd is running on this thread."""
     return _graph_task() != _NO_TASK
@@ -98,7 +106,8 @@ class TrainingUses:
         self._running: list[tuple[Unit, int, bool]] = []
         self._updating: list[int] = []
         self._open: list[Unit] = []  # units whose backward is under way
-        self._stack: list[nn.Module] = []
+        # Modules whose forward runs, innermost last, with the nodes that made their input.
+        self._stack: list[tuple[nn.Module, list[Any]]] = []
         self._in_forward = False
         self._task = _NO_TASK  # the outermost backward pass
         self._watch: AccessWatch | None = None
@@ -224,7 +233,7 @@ class TrainingUses:
         self._watch = AccessWatch(self._by_pointer, self._covers, self._missed)
         for module in self._model.modules():
             self._watch_handles += [
-                module.register_forward_pre_hook(self._enter, prepend=True),
+                module.register_forward_pre_hook(self._enter, prepend=True, with_kwargs=True),
                 module.register_forward_hook(self._leave, always_call=True),
             ]
 
@@ -305,9 +314,6 @@ class TrainingUses:
     def _before_forward(self, unit: Unit) -> Callable[..., None]:
         running = self._running
 
-        def close(gradients: Any) -> None:
-            self.close_backward(unit)
-
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             if in_backward():  # recomputation: backward follows, so the blocks stay for it
                 self.enter_backward()
@@ -316,12 +322,18 @@ class TrainingUses:
                 unit.calls += 1
                 self.begin(unit.forward)
                 running.append((unit, unit.forward, True))
-            if torch.is_grad_enabled():
-                for value in (*args, *kwargs.values()):
-                    if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-                        value.grad_fn.register_prehook(close)
+            self._close_at(unit, _sources(args, kwargs))
 
         return hook
+
+    def _close_at(self, unit: Unit, nodes: list[Any]) -> None:
+        """The unit's backward is over when autograd reaches the nodes that made its input."""
+
+        def close(gradients: Any) -> None:
+            self.close_backward(unit)
+
+        for node in nodes:
+            node.register_prehook(close)
 
     def _after_forward(self, unit: Unit) -> Callable[..., None]:
         def open_(gradients: Any) -> None:
@@ -371,8 +383,8 @@ class TrainingUses:
 
     # ---- Discovery -------------------------------------------------------------------------
 
-    def _enter(self, module: nn.Module, args: Any) -> None:
-        self._stack.append(module)
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._stack.append((module, _sources(args, kwargs)))
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._stack:
@@ -399,10 +411,11 @@ class TrainingUses:
             self._stay(self._define_blocks([block]))
             return
         # The module reads it: it belongs to its uses, from this forward on.
-        module = self._stack[-1] if self._stack else self._model
+        module, nodes = self._stack[-1] if self._stack else (self._model, [])
         unit = self._by_module.get(module)
         if unit is None:
-            unit = Unit("", module)
+            paths = {other: path for path, other in self._model.named_modules()}
+            unit = Unit(paths.get(module, ""), module)
             self._by_module[unit.module] = unit
             self._units.append(unit)
         fresh = not unit.blocks
@@ -412,4 +425,6 @@ class TrainingUses:
         self._running.append((unit, use, False))
         self._define(unit)
         if fresh:
+            # This very forward has begun without the unit's own hooks.
             self._arm(unit)
+            self._close_at(unit, nodes)
