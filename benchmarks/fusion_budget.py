@@ -3,12 +3,15 @@
 
 Under a budget the model is paged by Penstock, and a pass gives the logits of the last token only,
 as the first step of generation does: of all tokens they would be the largest tensor of every
-variant, and hide what the layers take.
+variant, and hide what the layers take. One attachment serves both batches, the smaller one first.
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +30,9 @@ from fusion_models import (
 from measure import FreeMemoryWatch, spread
 
 from penstock.fusion import VARIANTS, Decoder, auto, parse
+from penstock.fusion.chain import chain_like, random_chain, step_of
 from penstock.fusion.modules import parts_for
+from penstock.models.configs import GPTConfig
 from penstock.models.gpt import GPT, KVCache, build_on_meta
 from penstock.models.weights import synthetic_loader
 from penstock.torch import attach
@@ -35,12 +40,14 @@ from penstock.torch import attach
 if TYPE_CHECKING:
     from fusion_suite import Suite
 
+    from penstock.torch.attached import Attached
+
 PROMPT, NEW = 128, 64
-BATCH = 8
+BATCHES = (1, 8)
 PAGED = ("baseline", *VARIANTS, EVERYTHING, "baseline")
 DIVISORS = (2.0, 1.5)
 # The larger the model, the longer it takes to load into page-locked memory.
-SECONDS = {"1.5B": 6.0, "6.7B": 18.0, "13B": 35.0}
+SECONDS = {"1.5B": 8.0, "6.7B": 20.0, "13B": 38.0}
 
 
 def budgets(suite: Suite, model: str) -> None:
@@ -48,26 +55,55 @@ def budgets(suite: Suite, model: str) -> None:
     weights = config_of(model).weight_bytes("bfloat16")
     for divisor in DIVISORS:
         for number, name in enumerate(PAGED):
-            suite.row(
-                "budget",
-                SECONDS[model],
-                partial(paged_row, model, name, int(weights / divisor)),
-                model=model,
-                batch=BATCH,
-                fusion=name,
-                divisor=divisor,
-                again=number > 0 and name == "baseline",
-            )
+            label = {"work": "budget", "model": model, "fusion": name, "divisor": divisor}
+            again = number > 0 and name == "baseline"
+            rows = [{**label, "batch": batch, "again": again} for batch in BATCHES]
+            if suite.clock.left < SECONDS[model]:
+                suite.document["left_out"] += rows
+                continue
+            with suite.trying(label), paged(model, name, int(weights / divisor)) as job:
+                for row in rows:
+                    tokens = tokens_for(config_of(model), row["batch"])
+                    step = forward_step(job.attached.model, tokens, last=True)
+                    suite.add({**row, **job.measured(step)})
 
 
-def paged_row(model: str, name: str, budget: int) -> dict[str, Any]:
-    """One variant under one budget."""
+@dataclass
+class Paged:
+    """A model under a budget.
+
+    Attributes:
+        attached: What pages it.
+        free: Bytes of device memory that were free before.
+    """
+
+    attached: Attached[Any]
+    free: int
+
+    def measured(self, step: Callable[[], Any]) -> dict[str, Any]:
+        """Times of steps, the bytes that one moves, and device memory at the most."""
+        found = timed(step, warmups=5, most=9)
+        with FreeMemoryWatch() as watch:
+            for _ in range(2):
+                step()
+            torch.cuda.synchronize()
+        stats = self.attached.stats()
+        return {
+            **found,
+            "gpu_memory_bytes": stats["gpu_memory_bytes"],
+            "used_by_driver_bytes": self.free - watch.lowest,
+            "bytes_in": stats["iteration_bytes_in"],
+            "bytes_out": stats["iteration_bytes_out"],
+            "device_bytes": stats["device_bytes"],
+            "link_gb_per_s": round(stats["link_gb_per_s"], 2),
+        }
+
+
+@contextmanager
+def paged(model: str, name: str, budget: int) -> Iterator[Paged]:
+    """A variant under a budget, whose kernels have been loaded: those take memory once."""
     config, fusion = config_of(model), parse(name)
-    if fusion.variants:
-        auto.warm(fusion, config, dtype=DTYPE, device="cuda:0", batch=BATCH, seq_len=SEQ_LEN)
-    gc.collect()
-    torch.cuda.empty_cache()
-    tokens = tokens_for(config, BATCH)
+    load_kernels(config, name, BATCHES)
     free, held = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
     attached = attach(
         build_on_meta(config, dtype=DTYPE, parts=parts_for(fusion)),
@@ -76,25 +112,29 @@ def paged_row(model: str, name: str, budget: int) -> dict[str, Any]:
         load=synthetic_loader(config, 0),
     )
     try:
-        step = forward_step(attached.model, tokens, last=True)
-        found = timed(step, warmups=5, most=9)
-        with FreeMemoryWatch() as watch:
-            for _ in range(2):
-                step()
-            torch.cuda.synchronize()
-        stats = attached.stats()
-        return {
-            **found,
-            "gpu_memory_bytes": budget,
-            "used_by_driver_bytes": free - watch.lowest,
-            "bytes_in": stats["iteration_bytes_in"],
-            "bytes_out": stats.get("iteration_bytes_out", 0),
-            "device_bytes": stats["device_bytes"],
-            "link_gb_per_s": round(attached.link()[0], 2),
-            "explain": attached.explain(),
-        }
+        yield Paged(attached, free)
     finally:
         attached.detach(keep=False)
+
+
+def load_kernels(
+    config: GPTConfig, name: str, batches: tuple[int, ...], *, training: bool = False
+) -> None:
+    """Run one layer of a variant, measure what its ops choose from, and leave nothing behind."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    how = {"dtype": DTYPE, "device": "cuda:0"}
+    for batch in batches:
+        auto.warm(parse(name), config, **how, batch=batch, seq_len=SEQ_LEN, training=training)
+        chain = random_chain(config, 1, **how).train(training)
+        chain = chain_like(chain, parts_for(parse(name)), config)
+        x_BTD = torch.randn(batch, SEQ_LEN, config.d_model, device="cuda").to(DTYPE)
+        step_of(chain, x_BTD)()
+        del chain, x_BTD
+    gc.collect()
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
 
 
 def decode(suite: Suite) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import fusion_goals
+from fusion_goals import fits, others
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "fusion"
@@ -27,6 +28,7 @@ benchmarks/fusion_page.md; change those. -->
 """
 SHORT = {"dropout_layernorm,attention_layernorm,attention_projection,ffn_layernorm": "all four"}
 MIB = 2**20
+OTHERS = "activations and workspace MiB"
 Row = dict[str, Any]
 
 
@@ -294,32 +296,41 @@ def decode(figures: Figures) -> str:
 
 
 def budgets(figures: Figures) -> str:
+    return _budgets(figures, "budget", "weights")
+
+
+def training_budgets(figures: Figures) -> str:
+    return _budgets(figures, "training, budget", "resident peak")
+
+
+def _budgets(figures: Figures, work: str, of: str) -> str:
     rows = []
-    for what, group in figures.groups("budget", "model", "divisor"):
-        base = group[0] if group[0]["fusion"] == "baseline" else None
+    for what, group in figures.groups(work, "model", "batch", "divisor"):
+        shape = f"{what['model']}, batch {what['batch']}, {of} / {what['divisor']:g}"
+        base = group[0] if group[0]["fusion"] == "baseline" and fits(group[0]) else None
         for row in group:
-            others = row["used_by_driver_bytes"] - row["device_bytes"]
+            if not fits(row):
+                rows.append([shape, named(row), "does not fit", "", "", "", _needed(row)])
+                continue
             rows.append(
                 [
-                    f"{what['model']}, weights / {what['divisor']:g}",
+                    shape,
                     named(row),
                     f"{row['median_ms']:.1f}",
                     f"{row['bytes_in'] / 1e9:.3f}",
+                    f"{row['bytes_out'] / 1e9:.3f}",
                     f"{(row['bytes_in'] - base['bytes_in']) / MIB:+.0f}" if base else "",
-                    f"{others / MIB:.0f}",
+                    f"{others(row) / MIB:.0f}",
                 ]
             )
-    return table(
-        [
-            "model, budget",
-            "variant",
-            "ms",
-            "GB in a pass",
-            "MiB of it to baseline",
-            "activations and workspace MiB",
-        ],
-        rows,
-    )
+    head = ["model, budget", "variant", "ms", "GB in", "GB out", "MiB in to baseline", OTHERS]
+    return table(head, rows)
+
+
+def _needed(row: Row) -> str:
+    """What a variant that does not fit takes beside the weights."""
+    beyond = row["activation_peak_bytes"] > row["gpu_memory_bytes"]
+    return f"{row['activation_peak_bytes'] / MIB:.0f}{' alone' if beyond else ''}"
 
 
 def host(file: Path) -> str:
@@ -397,7 +408,8 @@ def figures_text(documents: list[dict[str, Any]]) -> str:
         "Training step by where backward runs": threads,
         "Each segment by itself": segments,
         "Tokens one by one (1.5B, batch 1)": decode,
-        "Under a budget (batch 8, logits of the last token)": budgets,
+        "Under a budget (logits of the last token)": budgets,
+        "Training under a budget (SGD, dropout 0.1)": training_budgets,
         "What auto chose": chosen,
         "What an op costs the host (fusion_host.py: no GPU, kernels are not launched)": (
             lambda _: host(HOST)

@@ -5,11 +5,12 @@
 
 First the kernels are compared with float64 (fusion_conformance.py); the run ends with 1 if one is
 off, after measuring what it can. Then, for 1.5B, 6.7B and 13B in bfloat16 at 1,024 tokens: forward
-passes at batch 1 and 8, training steps at batch 1 and 4, tokens one by one, passes under budgets,
-what auto chose, and the same under torch.compile. They come in the order of `PLAN`, the file is
-written after each row, none is begun once --limit seconds are over, and what was left out for that
-is named in it. Variants of one table are timed in turns, and every table has the baseline twice,
-first and last: their difference is noise. fusion_page.py puts the tables of several runs together.
+passes at batch 1 and 8, training steps at batch 1 and 4, tokens one by one, passes and training
+steps under budgets, what auto chose, and the same under torch.compile. They come in the order of
+`PLAN`, the file is written after each row, none is begun once --limit seconds are over, and what
+was left out for that is named in it. Variants of one table are timed in turns, but for budgets, and
+every table has the baseline twice, first and last: their difference is noise. fusion_page.py puts
+the tables of several runs together.
 
 `--parts auto`, which the others stand for otherwise, makes only the tables that auto is judged by.
 """
@@ -38,6 +39,7 @@ import fusion_conformance
 import fusion_segments
 import torch
 from fusion_auto import tune
+from fusion_budget_training import training_budgets
 from fusion_models import (
     DTYPE,
     EVERYTHING,
@@ -290,6 +292,11 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
     ("decode", fusion_budget.decode),
     ("budgets", partial(fusion_budget.budgets, model="1.5B")),
     ("budgets", partial(fusion_budget.budgets, model="6.7B")),
+    *(
+        ("training budgets", partial(training_budgets, model=model, batch=batch))
+        for model in MODELS
+        for batch in (1, 4)
+    ),
     *(
         ("compiled", partial(compiled, model="1.5B", batch=batch, name=name, train=train))
         for name in ("baseline", EVERYTHING)

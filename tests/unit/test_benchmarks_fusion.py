@@ -14,7 +14,10 @@ from penstock.fusion.contest import Heat, Outcome, Sample
 from penstock.models.configs import get_config
 from penstock.models.gpt import GPT
 
-MODULES = ("fusion_auto", "fusion_goals", "fusion_models", "fusion_page", "measure")
+MODULES = (
+    *("fusion_auto", "fusion_budget", "fusion_budget_training", "fusion_goals", "fusion_models"),
+    *("fusion_page", "measure"),
+)
 
 
 @pytest.fixture
@@ -153,3 +156,64 @@ def test_captured_steps_stand_beside_the_baseline_by_the_host(benchmarks, monkey
     goal = goals._no_slower(figures, f"{work}, captured", "X")
     assert goal[0][1].startswith("dropout_layernorm 0.90 x")
     assert goal[0][2] == "met"
+
+
+def budget_row(fusion, moved, beside, **more):
+    """Bytes in, and bytes of device memory beside the weights; both in MiB."""
+    label = {"work": "training, budget", "model": "6.7B", "batch": 4, "divisor": 1.5}
+    sizes = {"bytes_in": moved << 20, "bytes_out": 0, "device_bytes": 4 << 30}
+    used = {"used_by_driver_bytes": (4 << 30) + (beside << 20)}
+    return {**label, "fusion": fusion, "median_ms": 10.0, **sizes, **used, **more}
+
+
+@pytest.mark.parametrize(
+    ("moved", "verdict"),
+    [(1000, "met"), (1030, "met"), (1040, "missed")],  # 400 MiB of room, in pages of 32
+)
+def test_room_that_is_saved_must_be_saved_on_the_link(benchmarks, moved, verdict):
+    _, page, goals = benchmarks
+    rows = [budget_row("baseline", 1400, 900), budget_row("ffn_layernorm", moved, 500)]
+    figures = page.Figures([{"rows": rows}])
+    (mine,) = [row for row in goals.goals(figures)[1] if row[0].startswith("Training under")]
+    assert mine[1:] == [f"6.7B, batch 4, / 1.5: {moved - 1400:+} of -400 MiB", verdict]
+    assert f"| 10.0 | {moved / 1e9 * 2**20:.3f} | 0.000 | {moved - 1400:+} | 500 |" in (
+        page.training_budgets(figures)
+    )
+
+
+def test_no_more_is_saved_than_the_baseline_moves(benchmarks):
+    _, page, goals = benchmarks
+    rows = [budget_row("baseline", 200, 900), budget_row("ffn_layernorm", 0, 500)]
+    found = goals.goals(page.Figures([{"rows": rows}]))[1]
+    assert [row[2] for row in found if row[0].startswith("Training under")] == ["met"]
+
+
+def test_a_variant_beyond_its_budget_is_not_begun(benchmarks, monkeypatch):
+    _, page, goals = benchmarks
+    import fusion_budget_training as training
+
+    names = list(dict.fromkeys(training.PAGED))
+    activations = dict.fromkeys(names, 60) | {"ffn_layernorm": 40}
+    asked = []
+
+    def measured(config, name, batch, budget):
+        asked.append((name, budget))
+        row = budget_row(name, 10, 500)
+        return {key: row[key] for key in row if "bytes" in key or "ms" in key}
+
+    monkeypatch.setattr(training, "config_of", lambda model: get_config("tiny"))
+    monkeypatch.setattr(training, "resident", lambda config, batch: (100, activations))
+    monkeypatch.setattr(training, "training_row", measured)
+    suite = Suite()
+    suite.document["left_out"] = rows = []
+    suite.add, suite.clock = rows.append, type("Clock", (), {"left": 100.0})
+    training.training_budgets(suite, "6.7B", 4)
+    assert asked == [("ffn_layernorm", 50), *((name, 66) for name in training.PAGED)]
+    assert [row["fits"] for row in rows[:2]] == [False, False]
+    assert rows[-1]["again"]
+    text = page.training_budgets(page.Figures([{"rows": rows}]))
+    assert "| 6.7B, batch 4, resident peak / 2 | baseline | does not fit |" in text
+    found = goals.goals(page.Figures([{"rows": rows}]))[1]
+    assert [row[1] for row in found if row[0].startswith("Training under")] == [
+        "6.7B, batch 4, / 1.5: +0 of +0 MiB"
+    ]
