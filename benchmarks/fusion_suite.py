@@ -293,7 +293,7 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
     ("budgets", partial(fusion_budget.budgets, model="1.5B")),
     ("budgets", partial(fusion_budget.budgets, model="6.7B")),
     *(
-        ("training budgets", partial(training_budgets, model=model, batch=batch))
+        ("training-budgets", partial(training_budgets, model=model, batch=batch))
         for model in MODELS
         for batch in (1, 4)
     ),
