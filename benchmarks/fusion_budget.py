@@ -33,7 +33,7 @@ from penstock.fusion import VARIANTS, Decoder, auto, parse
 from penstock.fusion.chain import chain_like, random_chain, step_of
 from penstock.fusion.modules import parts_for
 from penstock.models.configs import GPTConfig
-from penstock.models.gpt import GPT, KVCache, build_on_meta
+from penstock.models.gpt import GPT, KVCache, PlainParts, build_on_meta
 from penstock.models.weights import synthetic_loader
 from penstock.torch import attach
 
@@ -124,10 +124,11 @@ def load_kernels(
     gc.collect()
     torch.cuda.empty_cache()
     how = {"dtype": DTYPE, "device": "cuda:0"}
+    parts = parts_for(name) or PlainParts()
     for batch in batches:
         auto.warm(parse(name), config, **how, batch=batch, seq_len=SEQ_LEN, training=training)
         chain = random_chain(config, 1, **how).train(training)
-        chain = chain_like(chain, parts_for(parse(name)), config)
+        chain = chain_like(chain, parts, config)
         x_BTD = torch.randn(batch, SEQ_LEN, config.d_model, device="cuda").to(DTYPE)
         step_of(chain, x_BTD)()
         del chain, x_BTD
