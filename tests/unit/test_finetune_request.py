@@ -116,6 +116,10 @@ def test_torch_is_told_of_its_allocator_by_what_it_reads():
     assert kept == "max_split_size_mb:64,expandable_segments:True"
     assert told("stitch", "max_split_size_mb:64")[both[0]] == ""
     assert told("expandable", "", device="emulated") == {}
+    paged = Request("tiny", allocator="native", settings=BUDGET)
+    assert allocators.variables(paged, {})[both[0]] == "expandable_segments:False"
+    paged = Request("tiny", allocator="stitch", settings=BUDGET)
+    assert allocators.variables(paged, {}) == {}
 
 
 def test_a_history_goes_on_where_it_was():

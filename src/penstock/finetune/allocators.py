@@ -30,6 +30,8 @@ def variables(request: Request, environ: Mapping[str, str]) -> dict[str, str]:
     kept = [part for part in text.split(",") if part and not part.strip().startswith(_SEGMENTS)]
     if request.allocator == "expandable":
         kept.append(f"{_SEGMENTS}:True")
+    elif request.paged:  # where the pager would choose them
+        kept.append(f"{_SEGMENTS}:False")
     wanted = "" if request.allocator == "stitch" else ",".join(kept)
     return dict.fromkeys((_VARIABLE, _OLD_VARIABLE), wanted) if wanted != text else {}
 

@@ -128,7 +128,11 @@ class Attached(ABC, Generic[MemoryT]):
         self._reserved = 0
         self._link: tuple[float, float] | None = None
         self._pager: MemoryT | None = None
-        self._pager, self.store = self._place(blocks)
+        try:
+            self._pager, self.store = self._place(blocks)
+        except BaseException:
+            self._close()
+            raise
         try:
             self.store.move_in(load)
             self.hooks = self._make_hooks(blocks)

@@ -15,6 +15,8 @@ import torch
 from penstock.native import Device
 from penstock.units import MIB
 
+from . import segments
+
 # PyTorch takes segments of 2 MiB and more; repeated passes of one shape do not grow.
 MARGIN = 8 * MIB
 # Kernels and library handles, where they cannot be measured: 70 MiB on an H200.
@@ -48,6 +50,8 @@ class Room:
             torch.cuda.empty_cache()
             self._free_at_start = device.memory()[0]
             self._reserved_at_start = torch.cuda.memory_reserved(torch_device)
+            segments.expand()
+        self._lifted = not self.cuda
 
     def used(self) -> int:
         """Bytes of device memory that this process uses, without its context."""
@@ -125,6 +129,8 @@ class Room:
         torch.cuda.set_per_process_memory_fraction(min(1.0, share), self._torch_device)
 
     def free_torch(self) -> None:
-        """Lift the limit."""
-        if self.cuda:
+        """Lift the limit; PyTorch's allocator is as it was before."""
+        if not self._lifted:
+            self._lifted = True
             torch.cuda.set_per_process_memory_fraction(1.0, self._torch_device)
+            segments.restore()

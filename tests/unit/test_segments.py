@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose settings of PyTorch's allocator hold, and that they come back."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from penstock.torch import segments  # noqa: E402
+
+
+@pytest.fixture
+def allocator(monkeypatch):
+    """What is set, and all that was."""
+    texts = [""]
+    for name in segments._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(torch._C, "_accelerator_getAllocatorSettings", lambda: texts[-1])
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", texts.append)
+    return texts
+
+
+def test_segments_are_expandable_until_the_last_one_ends(allocator):
+    segments.expand()
+    segments.expand()
+    assert allocator[1:] == ["expandable_segments:True"]
+    segments.restore()
+    assert len(allocator) == 2
+    segments.restore()
+    assert allocator[2:] == ["expandable_segments:False"]
+
+
+def test_what_else_is_set_stays(allocator):
+    allocator.append("max_split_size_mb:200")
+    segments.expand()
+    assert allocator[-1] == "max_split_size_mb:200,expandable_segments:True"
+    segments.restore()
+    assert allocator[-1] == "max_split_size_mb:200,expandable_segments:False"
+
+
+@pytest.mark.parametrize(
+    "chosen", ["expandable_segments:False", "backend:cudaMallocAsync", "backend: cudaMallocAsync"]
+)
+def test_what_the_user_chose_stays(allocator, chosen):
+    allocator.append(chosen)
+    segments.expand()
+    segments.restore()
+    assert allocator[1:] == [chosen]
+
+
+def test_the_environment_tells_where_torch_does_not(allocator, monkeypatch):
+    monkeypatch.delattr(torch._C, "_accelerator_getAllocatorSettings")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:native,max_split_size_mb:99")
+    segments.expand()
+    segments.restore()
+    assert allocator[1] == "backend:native,max_split_size_mb:99,expandable_segments:True"
+
+
+def test_an_older_torch_has_a_function_of_another_name(allocator, monkeypatch):
+    monkeypatch.delattr(torch._C, "_accelerator_setAllocatorSettings")
+    monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", allocator.append)
+    segments.expand()
+    segments.restore()
+    assert allocator[1:] == ["expandable_segments:True", "expandable_segments:False"]
+
+
+def test_an_allocator_that_takes_no_settings_is_no_error(allocator, monkeypatch):
+    def refuse(text):
+        raise RuntimeError("not this one")
+
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", refuse)
+    segments.expand()
+    segments.restore()
