@@ -3,7 +3,7 @@
 
 Forward is torch's, or an epilogue of the product in front (`product`). Backward gives in one pass
 over the inner tensor what its products need: see `kernels.activation`. On a CPU, in float64, and
-where torch has to see operators, it is torch's own, one pass after the other.
+for a compiler, which fuses them itself, it is torch's own operators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from . import kernels
 from .arguments import Layouts, layout
-from .launch import Start, device_programs, seen_by_torch
+from .launch import Start, device_programs, operator, seen_by_torch
 from .product_kernel import ACTIVATIONS
 
 # 16 elements a thread of four warps, and 256 bytes of a row of two-byte elements side by side. It
@@ -76,19 +76,34 @@ class Backward:
             warps=_WARPS,
         )
 
-    def __call__(self, grad: Tensor, before: Tensor) -> Found:
-        """See `activation_backward`; what is returned first is `grad`."""
+    def __call__(self, grad: Tensor, before: Tensor, *, traced: bool = False) -> Found:
+        """See `activation_backward`; what is returned first is `grad`, unless it is traced."""
+        dbefore = torch.empty_like(grad) if traced else grad
         after = torch.empty_like(before) if self._again else None
         partials = None
         if self._partials is not None:
             partials = torch.empty(self._partials, dtype=torch.float32, device=before.device)
+        start = self.start.traced if traced else self.start
         # What the kernel does not look at is anything.
-        self.start(
-            *(grad, before, grad),
+        start(
+            *(grad, before, dbefore),
             before if after is None else after,
             before if partials is None else partials,
         )
-        return grad, None if partials is None else partials.sum(0).to(before.dtype), after
+        return dbefore, None if partials is None else partials.sum(0).to(before.dtype), after
+
+
+@operator("activation_backward")
+def _backward_op(
+    grad: Tensor, before: Tensor, activation: str, summed: bool, again: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    run = Backward(before, activation, summed=summed, again=again)
+    dbefore, dbias, after = run(grad, before, traced=True)
+    return (
+        dbefore,
+        before.new_empty(0) if dbias is None else dbias,
+        before.new_empty(0) if after is None else after,
+    )
 
 
 _backwards: Layouts[Backward] = Layouts()
@@ -111,8 +126,8 @@ def activation_backward(
         None.
     """
     on_kernel = (
-        not seen_by_torch()
-        and kernels.usable(before.device.type)
+        kernels.usable(before.device.type)
+        and not torch.compiler.is_compiling()
         and grad.dtype == before.dtype != torch.float64
         and before.numel() > 0
         and grad.is_contiguous()
@@ -120,6 +135,11 @@ def activation_backward(
     )
     if not on_kernel:
         return reference(grad, before, activation, summed=summed, again=again)
+    if seen_by_torch():
+        dbefore, dbias, after = torch.ops.penstock.activation_backward(
+            grad, before, activation, summed, again
+        )
+        return dbefore, dbias if summed else None, after if again else None
     key = (layout(before), activation, summed, again)
     found = _backwards.get(key)
     if found is None:
