@@ -246,20 +246,35 @@ class _Fused:
         if kwargs.get("encoder_hidden_states") is not None:
             raise UsageError("cross-attention cannot be fused", remedy="penstock.fusion.unpatch()")
         p = parts.p if self.block.training else 0.0
-        normed = hidden_states
-        if not fusion.attention_layernorm:
-            normed = parts.attn_norm(hidden_states)
+        stream, hidden = self._attention_half(hidden_states, args, kwargs, p)
+        normed = None
+        if hidden is not None:
+            bias: Any = parts.out.bias
+            norm = parts.mlp_norm
+            if fusion.ffn_layernorm:
+                stream = dropout_add(hidden, stream, p=p, x_bias=bias)
+            else:
+                normed, stream = dropout_add_layer_norm(
+                    hidden, stream, norm.weight, norm.bias, p=p, x_bias=bias, eps=norm.eps
+                )
+            del hidden
+        return self._feed_forward(stream, normed, p)
+
+    def _attention_half(
+        self, stream: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], p: float
+    ) -> tuple[Tensor, Tensor | None]:
+        """The stream behind attention; or before it, and what is to be added without its bias."""
+        fusion, parts = self.fusion, self.parts
         adds = fusion.attention_projection and p == 0.0
-        self._residual = hidden_states if adds else None
+        self._residual = stream if adds else None
         self._bias_apart = fusion.dropout_layernorm and not adds
+        normed = stream if fusion.attention_layernorm else parts.attn_norm(stream)
         attended = self._attend(normed, args, kwargs)
         if adds:
-            return self._feed_forward(attended, None, None, p)
+            return attended, None
         if fusion.dropout_layernorm:
-            bias: Any = parts.out.bias
-            return self._feed_forward(hidden_states, attended, bias, p)
-        dropped = nn.functional.dropout(attended, p, self.block.training)
-        return self._feed_forward(hidden_states + dropped, None, None, p)
+            return stream, attended
+        return stream + nn.functional.dropout(attended, p, self.block.training), None
 
     def _attend(self, normed: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         names = _positional(type(self.block).__name__)
@@ -278,17 +293,13 @@ class _Fused:
             return residual_linear(x, weight, bias, self._residual)  # type: ignore[arg-type]
         return nn.functional.linear(x, weight, None if self._bias_apart else bias)  # type: ignore[arg-type]
 
-    def _feed_forward(
-        self, stream: Tensor, hidden: Tensor | None, bias: Tensor | None, p: float
-    ) -> Tensor:
-        """The second half, from a stream and, with dropout_layernorm, what is to be added to it."""
+    def _feed_forward(self, stream: Tensor, normed: Tensor | None, p: float) -> Tensor:
+        """The second half, from a stream and, if it was taken already, its LayerNorm."""
         parts = self.parts
         norm, up, down = parts.mlp_norm, parts.up, parts.down
         up_bias: Any = up.bias
         down_bias: Any = down.bias
         if self.fusion.ffn_layernorm:
-            if hidden is not None:
-                stream = dropout_add(hidden, stream, p=p, x_bias=bias)
             return layer_norm_mlp(
                 stream,
                 norm.weight,
@@ -303,12 +314,7 @@ class _Fused:
                 recompute=self.fusion.recompute,
                 folded=self._folded,
             )
-        if hidden is not None:
-            normed, stream = dropout_add_layer_norm(
-                hidden, stream, norm.weight, norm.bias, p=p, x_bias=bias, eps=norm.eps
-            )
-        else:
-            normed = norm(stream)
+        normed = norm(stream) if normed is None else normed
         inner = up(normed)
         if parts.activation == "gelu_tanh":
             inner = nn.functional.gelu(inner, approximate="tanh")

@@ -184,7 +184,7 @@ class FusedAttention(Attention):
 
 
 class FusedMLP(nn.Module):
-    """`models.gpt.MLP` with the norm before it and the sum behind it.
+    """`models.gpt.MLP` on fused projections; the norm before and the sum behind are its own.
 
     Args:
         config: Shape of the model.
@@ -198,22 +198,25 @@ class FusedMLP(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.fusion = fusion
 
-    def forward(self, stream: Stream, norm: StreamNorm) -> Stream:
-        """The stream with this part, or the two side by side."""
+    def forward(self, x_BTD: Tensor, norm: StreamNorm, stream: Tensor) -> Stream:
+        """The stream with this part, or the two side by side.
+
+        Args:
+            x_BTD: Input of the first projection: `stream` where `norm` is still to be applied.
+            norm: Applied to x_BTD by the projection, where `ffn_layernorm` is chosen.
+            stream: The residual stream, without anything pending.
+        """
         p = self.dropout.p if self.training else 0.0
         if not self.fusion.ffn_layernorm:
-            x_BTD, stream_BTD = norm.both(stream)
             inner_BTF = F.gelu(self.up(x_BTD), approximate="tanh")
             if self.fusion.dropout_layernorm:
-                hidden_BTD = self.down(inner_BTF, with_bias=False)
-                return Pending(hidden_BTD, self.down.bias, stream_BTD, p)
-            return stream_BTD + self.dropout(self.down(inner_BTF))  # type: ignore[no-any-return]
-        stream_BTD = stream.add() if isinstance(stream, Pending) else stream
-        if p == 0.0 and not (torch.is_grad_enabled() and self._needs_graph(stream_BTD, norm)):
-            inner_BTF = self.up(stream_BTD, norm, "gelu_tanh")
-            return self.down(inner_BTF, stream_BTD)  # type: ignore[no-any-return]
+                return Pending(self.down(inner_BTF, with_bias=False), self.down.bias, stream, p)
+            return stream + self.dropout(self.down(inner_BTF))  # type: ignore[no-any-return]
+        if p == 0.0 and not (torch.is_grad_enabled() and self._needs_graph(stream, norm)):
+            inner_BTF = self.up(stream, norm, "gelu_tanh")
+            return self.down(inner_BTF, stream)  # type: ignore[no-any-return]
         return layer_norm_mlp(
-            stream_BTD,
+            stream,
             norm.weight,
             norm.bias,
             self.up.weight,
@@ -251,12 +254,20 @@ class FusedBlock(nn.Module):
 
     def forward(self, stream: Stream, cache: KVCache | None = None) -> Stream:
         """From what the block before returned to what the next one takes."""
-        if self.attn.fusion.attention_layernorm:
-            x_BTD = stream_BTD = stream.add() if isinstance(stream, Pending) else stream
-        else:
-            x_BTD, stream_BTD = self.attn_norm.both(stream)
+        fusion = self.attn.fusion
+        x_BTD, stream_BTD = self._normed(self.attn_norm, stream, apart=fusion.attention_layernorm)
         stream = self.attn(x_BTD, self.attn_norm, stream_BTD, cache)
-        return self.mlp(stream, self.mlp_norm)  # type: ignore[no-any-return]
+        x_BTD, stream_BTD = self._normed(self.mlp_norm, stream, apart=fusion.ffn_layernorm)
+        del stream  # where something was pending, two tensors that nobody needs any more
+        return self.mlp(x_BTD, self.mlp_norm, stream_BTD)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _normed(norm: StreamNorm, stream: Stream, *, apart: bool) -> tuple[Tensor, Tensor]:
+        """The LayerNorm of a stream, unless it is applied apart from here, and the stream."""
+        if not apart:
+            return norm.both(stream)
+        whole_BTD = stream.add() if isinstance(stream, Pending) else stream
+        return whole_BTD, whole_BTD
 
 
 class FusedParts:
