@@ -23,11 +23,10 @@ from fusion_models import (
     config_of,
     forward_step,
     random_model,
-    timed,
     tokens_for,
     variant_of,
 )
-from measure import FreeMemoryWatch, spread
+from measure import FreeMemoryWatch, spread, time_steps
 
 from penstock.fusion import VARIANTS, Decoder, auto, parse
 from penstock.fusion.chain import chain_like, random_chain, step_of
@@ -82,14 +81,14 @@ class Paged:
 
     def measured(self, step: Callable[[], Any]) -> dict[str, Any]:
         """Times of steps, the bytes that one moves, and device memory at the most."""
-        found = timed(step, warmups=5, most=9)
+        # The first steps load what has no place yet, find the order of uses and settle the room.
+        times = time_steps(step, warmups=6, steps=10)
         with FreeMemoryWatch() as watch:
-            for _ in range(2):
-                step()
+            step()
             torch.cuda.synchronize()
         stats = self.attached.stats()
         return {
-            **found,
+            **spread(times),
             "gpu_memory_bytes": stats["gpu_memory_bytes"],
             "used_by_driver_bytes": self.free - watch.lowest,
             "bytes_in": stats["iteration_bytes_in"],

@@ -59,7 +59,7 @@ def share(row: Row, base: Row, key: str) -> str:
 def _whole(rows: list[Row]) -> bool:
     """Whether a table that ends with the baseline again does: time may have run out within it."""
     work = rows[0]["work"].partition(",")[0]
-    return work not in ("prefill", "training") or any(row.get("again") for row in rows)
+    return work not in ("prefill", "training", "budget") or any(row.get("again") for row in rows)
 
 
 def _where(rows: list[Row], **what: Any) -> list[Row]:
