@@ -69,6 +69,20 @@ def launched(monkeypatch):
     return names
 
 
+@pytest.fixture
+def started(monkeypatch):
+    """Names of the kernels that ran, and what each was compiled for."""
+    found = []
+    original = launch.Start._interpret
+
+    def kept(start, tensors):
+        found.append((start._kernel.fn.__name__, start._constants))
+        original(start, tensors)
+
+    monkeypatch.setattr(launch.Start, "_interpret", kept)
+    return found
+
+
 def without_kernels(patched):
     """From here on the references; what was decided before is forgotten."""
     patched.setattr(kernels, "usable", lambda device: False)
@@ -411,6 +425,8 @@ def test_operators():
         (x, x.clone(), w, w, w, seed, 0.3, 1e-5),
         test_utils=checks,
     )
+    without = torch.ops.penstock.dropout_layernorm(x, None, w, w, w, None, 0.0, 1e-5, False)
+    assert [part.numel() for part in without] == [36, 36, 0, 0]
     opcheck(
         torch.ops.penstock.layernorm_gemm.default,
         (x, w, random(5), random(5, 12), random(5), random(3, 5), 1, 1e-5, [64, 128, 64, 4, 4]),
@@ -432,7 +448,7 @@ class Watch(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("op", ["mlp", "linear", "rows"])
-def test_being_watched_changes_no_bit(op):
+def test_being_watched_changes_no_bit(op, started):
     x, residual = random(37, 24), random(37, 24)
     gamma, beta, wide = random(24, shift=1.0), random(24), random(40)
     up, down, seed = random(40, 24, std=0.2), random(24, 40, std=0.2), torch.tensor([5])
@@ -452,9 +468,23 @@ def test_being_watched_changes_no_bit(op):
         total = sum(part.sin().sum() for part in found)
         return [*found, *torch.autograd.grad(total, inputs, allow_unused=True)]
 
+    def check_started():
+        half = len(started) // 2
+        # The interpreter rounds alike in each, a compiled kernel with other constants need not.
+        assert started[:half] == started[half:]
+        started.clear()
+
     alone = run()
     with Watch():
         watched = run()
     for one, other in zip(alone, watched, strict=True):
         assert (one is None) == (other is None)
         assert one is None or torch.equal(one, other)
+    assert started
+    check_started()
+    with torch.no_grad():
+        outputs()
+        with Watch():
+            outputs()
+    assert bool(started) == (op != "linear")  # whose ways are torch's on a CPU
+    check_started()

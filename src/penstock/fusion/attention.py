@@ -153,7 +153,7 @@ class _AttentionProjection(torch.autograd.Function):
         dtotal = dtotal.contiguous()
         drows, dbias = dtotal, None
         if seed is not None:
-            _, drows, _, _, dbias = backward_rows(
+            _, drows, _, _, dbias, _ = backward_rows(
                 None, dtotal, dtotal, None, None, None, seed, ctx.p, ctx.has_bias
             )
             dbias = dbias if ctx.has_bias else None

@@ -92,14 +92,15 @@ def _apply(
         seed = draw_seed(x.device)
     y: Tensor | None
     z: Tensor | None
+    parts = (x, residual, x_bias, weight, bias, seed, p, eps)
+    graph = torch.is_grad_enabled() and any(
+        part is not None and part.requires_grad for part in parts[:5]
+    )
     if seen_by_torch():
-        y, z = _seen(x, residual, x_bias, weight, bias, seed, p, eps)
-    elif torch.is_grad_enabled() and any(
-        part is not None and part.requires_grad for part in (x, residual, x_bias, weight, bias)
-    ):
-        y, z = _Rows.apply(x, residual, x_bias, weight, bias, seed, p, eps)
+        y, z = _seen(*parts, statistics=graph)
+    elif graph:
+        y, z = _Rows.apply(*parts)
     else:
-        parts = (x, residual, x_bias, weight, bias, seed, p, eps)
         y, z, _, _ = rows.forward(*parts, statistics=False)
     z = residual if x is None else z
     assert z is not None
@@ -115,11 +116,15 @@ def _seen(
     seed: Tensor | None,
     p: float,
     eps: float,
+    *,
+    statistics: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
     """As the operator, which takes rows and gives empty tensors for None."""
     shape = rows.check(x, residual, x_bias, weight, bias).shape
     flat = (None if part is None else as_rows(part) for part in (x, residual))
-    y, z, _, _ = torch.ops.penstock.dropout_layernorm(*flat, x_bias, weight, bias, seed, p, eps)
+    y, z, _, _ = torch.ops.penstock.dropout_layernorm(
+        *flat, x_bias, weight, bias, seed, p, eps, statistics
+    )
     return (
         y.view(shape) if weight is not None else None,
         z.view(shape) if x is not None else None,
@@ -144,10 +149,12 @@ def _forward_op(
     seed: Tensor | None,
     p: float,
     eps: float,
+    # Another kernel: ptxas takes one rounding less where the mean is not stored.
+    statistics: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     # Autocast may be off by the time that a compiler runs this.
     first = rows.check(x, residual, x_bias, weight, bias, mixed=True)
-    run = rows.Forward(x, residual, x_bias, weight, bias, seed, p, eps)
+    run = rows.Forward(x, residual, x_bias, weight, bias, seed, p, eps, statistics=statistics)
     found = run(x, residual, x_bias, weight, bias, seed, traced=True)
     y, z, mean, rstd = _all(first, *found)
     return y, z, mean, rstd
@@ -164,12 +171,15 @@ def _backward_op(
     seed: Tensor | None,
     p: float,
     x_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    run = rows.Backward(dy, dz, z, weight, mean, rstd, seed, p, x_bias)
-    found = _all(z, *run(dy, dz, z, weight, mean, rstd, seed, traced=True)[:5])
+    bias: Tensor | None = None,
+    normalised: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    parts = (dy, dz, z, weight, mean, rstd, seed)
+    run = rows.Backward(*parts, p, x_bias, bias, normalised=normalised)
+    dresidual, dx, *sums, y = _all(z, *run(*parts, bias, traced=True))
     # An operator must not return two views of one tensor: the three sums are.
-    dresidual, dx, dweight, dbias, dx_bias = (*found[:2], *(part.clone() for part in found[2:]))
-    return dresidual, dx, dweight, dbias, dx_bias
+    dweight, dbias, dx_bias = (part.clone() for part in sums)
+    return dresidual, dx, dweight, dbias, dx_bias, y
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:
@@ -184,7 +194,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.mark_non_differentiable(*output[2:])
-    _keep(ctx, inputs, output)
+    _keep(ctx, inputs[:8], output)
 
 
 def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple[Any, ...]:
@@ -204,7 +214,7 @@ def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple
         assert dz is not None
         dbias_x = as_rows(dz).sum(0) if has_x_bias else None
         return (dz, dz if has_residual else None, dbias_x, *([None] * 5))
-    dresidual, dx, dweight, dbias, dx_bias = backward_rows(
+    dresidual, dx, dweight, dbias, dx_bias, _ = backward_rows(
         dy, dz, dz if weight is None else z, weight, mean, rstd, seed, ctx.p, has_x_bias
     )
     summed = dz if weight is None else dresidual
@@ -218,7 +228,11 @@ def _gradients(ctx: Any, dy: Tensor | None, dz: Tensor | None, *_: Any) -> tuple
     )
 
 
-_forward_op.register_autograd(_gradients, setup_context=_setup)
+def _op_gradients(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+    return *_gradients(ctx, *grads), None
+
+
+_forward_op.register_autograd(_op_gradients, setup_context=_setup)
 
 
 class _Rows(torch.autograd.Function):
@@ -251,9 +265,16 @@ def forward_rows(*arguments: Any) -> tuple[Any, ...]:
     return found
 
 
-def backward_rows(*arguments: Any) -> tuple[Any, ...]:
-    """Gradients as `rows_reference.backward` gives them, in the same two ways."""
+def backward_rows(
+    *arguments: Any, bias: Tensor | None = None, normalised: bool = False
+) -> tuple[Any, ...]:
+    """Gradients as `rows_reference.backward` gives them, and what was normalised, likewise.
+
+    Arguments are those of `rows.Backward`, and are rows.
+    """
     if seen_by_torch():
-        found: tuple[Any, ...] = torch.ops.penstock.dropout_layernorm_backward(*arguments)
+        found: tuple[Any, ...] = torch.ops.penstock.dropout_layernorm_backward(
+            *arguments, bias, normalised
+        )
         return found
-    return rows.backward(*arguments)[:5]
+    return rows.backward(*arguments, bias=bias, normalised=normalised)

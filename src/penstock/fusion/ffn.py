@@ -134,7 +134,7 @@ def _through_dropout(
     """Gradients of the down product and of its bias."""
     if seed is None:
         return dout, dout.sum(0) if has_bias else None
-    _, dinner, _, _, dbias = backward_rows(None, dout, dout, *[None] * 3, seed, p, has_bias)
+    _, dinner, _, _, dbias, _ = backward_rows(None, dout, dout, *[None] * 3, seed, p, has_bias)
     return dinner, dbias if has_bias else None
 
 

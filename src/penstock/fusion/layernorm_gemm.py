@@ -16,7 +16,6 @@ from torch import Tensor
 
 from penstock.errors import UsageError
 
-from . import rows
 from .activation import activate
 from .arguments import (
     as_rows,
@@ -28,7 +27,6 @@ from .arguments import (
 )
 from .dropout_layernorm import backward_rows, forward_rows
 from .guard import as_forward, autocast_of, once
-from .launch import seen_by_torch
 from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
 
@@ -103,14 +101,8 @@ def normalise_backward(
     launch and x once more.
     """
     parts = (dy, dz, x, gamma, mean, rstd, None, 0.0, False)
-    if seen_by_torch():
-        dx, _, dgamma, dbeta, _ = backward_rows(*parts)
-        return dx, dgamma, dbeta, normalise(x, gamma, beta, eps)[0] if again else None
-    dx, _, dgamma, dbeta, _, y = rows.backward(*parts, bias=beta, normalised=again)
-    assert dx is not None
-    assert dgamma is not None
-    assert dbeta is not None
-    return dx, dgamma, dbeta, y
+    dx, _, dgamma, dbeta, _, y = backward_rows(*parts, bias=beta, normalised=again)
+    return dx, dgamma, dbeta, y if again else None
 
 
 class _ResidualLinear(torch.autograd.Function):
