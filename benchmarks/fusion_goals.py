@@ -161,7 +161,7 @@ def _links(figures: Any, work: str, title: str) -> list[str]:
             continue
         moved = (rows[0]["bytes_in"] - base["bytes_in"]) / 2**20
         taken = (others(rows[0]) - others(base)) / 2**20
-        met = moved <= max(taken, -base["bytes_in"] / 2**20) + PAGE_MIB
+        met = max(taken, moved - max(taken, -base["bytes_in"] / 2**20)) <= PAGE_MIB
         shape = f"{what['model']}, batch {what['batch']}, / {what['divisor']:g}"
         found.append((met, f"{shape}: {moved:+.0f} of {taken:+.0f} MiB"))
     if not found:

@@ -305,7 +305,7 @@ def training_budgets(figures: Figures) -> str:
 
 def _budgets(figures: Figures, work: str, of: str) -> str:
     rows = []
-    for what, group in figures.groups(work, "model", "batch", "divisor"):
+    for what, group in sorted(figures.groups(work, "model", "batch", "divisor"), key=_by_size):
         shape = f"{what['model']}, batch {what['batch']}, {of} / {what['divisor']:g}"
         base = group[0] if group[0]["fusion"] == "baseline" and fits(group[0]) else None
         for row in group:
@@ -325,6 +325,11 @@ def _budgets(figures: Figures, work: str, of: str) -> str:
             )
     head = ["model, budget", "variant", "ms", "GB in", "GB out", "MiB in to baseline", OTHERS]
     return table(head, rows)
+
+
+def _by_size(table: tuple[dict[str, Any], list[Row]]) -> tuple[float, int, float]:
+    what = table[0]
+    return float(what["model"].rstrip("B")), what["batch"], -what["divisor"]
 
 
 def _needed(row: Row) -> str:

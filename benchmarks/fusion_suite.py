@@ -13,6 +13,7 @@ every table has the baseline twice, first and last: their difference is noise. f
 the tables of several runs together.
 
 `--parts auto`, which the others stand for otherwise, makes only the tables that auto is judged by.
+`--parts budgets:13B training-budgets:6.7B:1` makes those of a model, of a batch, in that order.
 """
 
 from __future__ import annotations
@@ -331,16 +332,47 @@ PARTS = tuple(dict.fromkeys(part for part, _ in PLAN))
 DEFAULT = [part for part in PARTS if part != "auto"]
 
 
+Step = tuple[str, Callable[[Suite], None]]
+
+
+def chosen(words: list[str]) -> list[Step]:
+    """The steps of some words, each part[:model[:batch]]: in the plan's order, or in theirs.
+
+    Raises:
+        ValueError: If a word means nothing.
+    """
+    found: list[Step] = []
+    for word in words:
+        part, model, batch = [*word.split(":"), "", ""][:3]
+        matching = [step for step in PLAN if _is(step, part, model, batch)]
+        if not matching or word.count(":") > 2:
+            raise ValueError(f"no such part: {word}; {', '.join(PARTS)}, each with :model:batch")
+        found += [step for step in matching if step not in found]
+    return found if any(":" in word for word in words) else [s for s in PLAN if s in found]
+
+
+def _is(step: Step, part: str, model: str, batch: str) -> bool:
+    keywords = getattr(step[1], "keywords", {})
+    return (
+        step[0] == part
+        and model in ("", keywords.get("model"))
+        and batch in ("", str(keywords.get("batch")))
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--limit", type=float, default=480.0, help="seconds for all of it")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=DEFAULT)
-    suite = Suite(parser.parse_args())
+    parser.add_argument("--parts", nargs="+", default=DEFAULT, metavar="PART[:MODEL[:BATCH]]")
+    args = parser.parse_args()
+    try:
+        plan = chosen(args.parts)
+    except ValueError as error:
+        parser.error(str(error))
+    suite = Suite(args)
     logging.basicConfig(level=logging.WARNING)
-    for part, step in PLAN:
-        if part not in suite.args.parts:
-            continue
+    for part, step in plan:
         before = suite.clock.left
         what = {"work": part, **getattr(step, "keywords", {})}
         if before < 5:

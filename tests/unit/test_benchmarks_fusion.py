@@ -181,6 +181,13 @@ def test_room_that_is_saved_must_be_saved_on_the_link(benchmarks, moved, verdict
     )
 
 
+def test_room_that_is_not_saved_is_a_goal_missed(benchmarks):
+    _, page, goals = benchmarks
+    rows = [budget_row("baseline", 1000, 500), budget_row("ffn_layernorm", 1300, 800)]
+    found = goals.goals(page.Figures([{"rows": rows}]))[1]
+    assert [row[2] for row in found if row[0].startswith("Training under")] == ["missed"]
+
+
 def test_no_more_is_saved_than_the_baseline_moves(benchmarks):
     _, page, goals = benchmarks
     rows = [budget_row("baseline", 200, 900), budget_row("ffn_layernorm", 0, 500)]
@@ -217,3 +224,25 @@ def test_a_variant_beyond_its_budget_is_not_begun(benchmarks, monkeypatch):
     assert [row[1] for row in found if row[0].startswith("Training under")] == [
         "6.7B, batch 4, / 1.5: +0 of +0 MiB"
     ]
+
+
+def test_parts_are_chosen_by_name_model_and_batch(benchmarks):
+    import fusion_suite
+
+    def labels(*words):
+        steps = fusion_suite.chosen(list(words))
+        return [
+            (name, step.keywords.get("model"), step.keywords.get("batch")) for name, step in steps
+        ]
+
+    assert labels("training-budgets:6.7B:4", "budgets:13B", "training-budgets:6.7B") == [
+        ("training-budgets", "6.7B", 4),
+        ("budgets", "13B", None),
+        ("training-budgets", "6.7B", 1),
+    ]
+    plan = [(name, step) for name, step in fusion_suite.PLAN if name in ("prefill", "budgets")]
+    assert fusion_suite.chosen(["prefill", "budgets"]) == plan
+    for word in ("speed", "budgets:2B", "budgets:13B:7", "training:13B:1:0"):
+        with pytest.raises(ValueError, match=f"no such part: {word}"):
+            fusion_suite.chosen([word])
+    sys.modules.pop("fusion_suite")
