@@ -3,8 +3,8 @@
 
 By default PyTorch's allocator asks the driver for a segment at a time, and what is cut out of one
 for a small tensor keeps the rest from a large one. Within a budget that is room lost: a training
-step of GPT-2 XL that had 2,740 MiB allocated at its peak reserved 3,100, and the next one ended in
-"CUDA out of memory" with 357 MiB reserved and free. With expandable segments it reserves 2,748.
+step of GPT-2 XL that had 2,740 MiB allocated at its peak reserved 3,100, and the third one ended in
+"CUDA out of memory" with 456 MiB reserved and free. With expandable segments each reserves 2,748.
 
 They are left alone where the user has set them, or another backend than PyTorch's own.
 """
