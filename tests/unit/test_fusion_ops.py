@@ -374,6 +374,14 @@ def test_operators_pass_opcheck(x, norm, p):
         weight = vectors[0].detach() if norm else None
         arguments = (dy, torch.ones_like(kept), kept, weight, mean, rstd, seed, p, x)
         opcheck(torch.ops.penstock.dropout_layernorm_backward.default, arguments)
+    if norm and not p:
+        bias = vectors[1].detach()
+        wanted = torch.nn.functional.layer_norm(kept, (12,), weight, bias)
+        for beta in (None, bias):
+            given = (*arguments, beta, True)
+            opcheck(torch.ops.penstock.dropout_layernorm_backward.default, given)
+        y_again = torch.ops.penstock.dropout_layernorm_backward(*given)[5]
+        torch.testing.assert_close(y_again, wanted)
 
 
 @pytest.mark.parametrize("wrong", ["weight", "residual", "x_bias"])

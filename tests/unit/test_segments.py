@@ -16,6 +16,8 @@ def allocator(monkeypatch):
     texts = [""]
     for name in segments._VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(segments, "_left", ("", ""))
+    monkeypatch.setattr(torch._C, "_cuda_getAllocatorBackend", lambda: "native", raising=False)
     monkeypatch.setattr(torch._C, "_accelerator_getAllocatorSettings", lambda: texts[-1])
     monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", texts.append)
     return texts
@@ -31,6 +33,22 @@ def test_segments_are_expandable_until_the_last_one_ends(allocator):
     assert allocator[2:] == ["expandable_segments:False"]
 
 
+@pytest.mark.parametrize("before", ["", "max_split_size_mb:200"])
+def test_the_next_model_has_them_again(allocator, before):
+    """What was set back is no choice of the user's."""
+    allocator.append(before)
+    for _ in range(3):
+        segments.expand()
+        assert allocator[-1].endswith("expandable_segments:True")
+        assert allocator[-1].startswith(before)
+        segments.restore()
+        assert allocator[-1].endswith("expandable_segments:False")
+    allocator.append("expandable_segments:True")  # and this is one
+    segments.expand()
+    segments.restore()
+    assert allocator[-1] == "expandable_segments:True"
+
+
 def test_what_else_is_set_stays(allocator):
     allocator.append("max_split_size_mb:200")
     segments.expand()
@@ -39,14 +57,20 @@ def test_what_else_is_set_stays(allocator):
     assert allocator[-1] == "max_split_size_mb:200,expandable_segments:False"
 
 
-@pytest.mark.parametrize(
-    "chosen", ["expandable_segments:False", "backend:cudaMallocAsync", "backend: cudaMallocAsync"]
-)
-def test_what_the_user_chose_stays(allocator, chosen):
-    allocator.append(chosen)
+def test_what_the_user_chose_stays(allocator):
+    allocator.append("expandable_segments:False")
     segments.expand()
     segments.restore()
-    assert allocator[1:] == [chosen]
+    assert len(allocator) == 2
+
+
+@pytest.mark.parametrize("backend", ["cudaMallocAsync", "pluggable"])
+def test_another_allocator_than_torchs_is_not_spoken_to(allocator, backend, monkeypatch):
+    """Penstock's own warns of settings that it has no use for."""
+    monkeypatch.setattr(torch._C, "_cuda_getAllocatorBackend", lambda: backend, raising=False)
+    segments.expand()
+    segments.restore()
+    assert allocator == [""]
 
 
 def test_the_environment_tells_where_torch_does_not(allocator, monkeypatch):

@@ -23,6 +23,7 @@ _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _lock = threading.Lock()
 _users = 0
 _before: str | None = None  # the settings to go back to; None where they were left alone
+_left: tuple[str, str] = "", ""  # the settings after the last `restore`, and what they stand for
 
 
 def expand() -> None:
@@ -32,19 +33,27 @@ def expand() -> None:
         _users += 1
         if _users == 1:
             text = _settings()
-            words = text.replace(" ", "")
-            chosen = _KEY in words or ("backend:" in words and "backend:native" not in words)
+            if text == _left[0]:
+                text = _left[1]
+            chosen = _KEY in text or not _native()
             _before = text if not chosen and _set(f"{text},{_KEY}:True".lstrip(",")) else None
 
 
 def restore() -> None:
     """New segments are what they were before; those that there are stay."""
-    global _users, _before
+    global _users, _before, _left
     with _lock:
         _users -= 1
         if _users == 0 and _before is not None:
-            _set(f"{_before},{_KEY}:False".lstrip(","))
+            _left = f"{_before},{_KEY}:False".lstrip(","), _before
+            _set(_left[0])
             _before = None
+
+
+def _native() -> bool:
+    """Whether it is PyTorch's own allocator, and not cudaMallocAsync's or Penstock's."""
+    backend: Callable[[], str] | None = getattr(torch._C, "_cuda_getAllocatorBackend", None)
+    return backend is None or backend() == "native"
 
 
 def _settings() -> str:
