@@ -67,8 +67,9 @@ def most_alive(step):
     return live.most / (BATCH * TOKENS * WIDTH * 4)
 
 
-# What a LayerNorm still has to add up is two tensors, of the block before as well.
-PENDING = {"dropout_layernorm": 1}
+# What a LayerNorm still has to add up is two tensors, of the block before as well. And torch's own
+# layers have the inner tensor, four hidden states, before and after the activation.
+MORE = {"dropout_layernorm": 1, "ffn_layernorm": -4, ALL: -4}
 
 
 @pytest.mark.parametrize("name", [*VARIANTS, ALL])
@@ -78,7 +79,7 @@ def test_a_gpt_holds_no_more(name):
     plain, fused = (GPT(config, parts_for(which)).eval() for which in ("baseline", name))
     wanted = most_alive(lambda: plain(tokens, last=True))
     got = most_alive(lambda: fused(tokens, last=True))
-    assert got <= wanted + PENDING.get(name, 0) + 0.1
+    assert got <= wanted + MORE.get(name, 0) + 0.1
 
 
 @pytest.mark.parametrize("name", [*VARIANTS, ALL])
@@ -92,4 +93,5 @@ def test_a_patched_model_holds_no_more(name):
     tokens = torch.randint(0, 40, (BATCH, TOKENS))
     patch(model, name)
     # Its own GELU alone, of many operators, holds 21; ours as above, and beside it a mask.
-    assert 11 <= most_alive(lambda: model(tokens, logits_to_keep=1)) <= 12.6
+    most = 8.6 if "ffn_layernorm" in name else 12.6
+    assert most - 2 <= most_alive(lambda: model(tokens, logits_to_keep=1)) <= most

@@ -114,23 +114,6 @@ def test_within_noise_the_first_is_chosen(other, chosen, monkeypatch):
     assert tuning.choose(KEY, CPU, candidates) == chosen
 
 
-@pytest.mark.parametrize(
-    ("lean", "leaner", "chosen"),
-    [
-        (4.05, 9.0, "lean"),  # within noise of the fastest
-        (9.0, 4.05, "leaner"),
-        (4.1, 9.0, "torch"),
-        (4.0, 3.0, "leaner"),
-        (3.95, 4.0, "lean"),  # the fastest of them
-    ],
-)
-def test_within_noise_what_takes_less_memory_is_chosen(lean, leaner, chosen, monkeypatch):
-    candidates = ways(torch=0, lean=0, leaner=0)
-    times = dict(zip(candidates.values(), (4.0, lean, leaner), strict=True))
-    monkeypatch.setattr(tuning, "measure", lambda way, device: times[way])
-    assert tuning.choose(KEY, CPU, candidates, lean={"lean", "leaner"}) == chosen
-
-
 def test_a_way_that_fails_or_gives_another_result_is_not_chosen(caplog):
     candidates = ways(torch=4)
 

@@ -27,11 +27,13 @@ _ROWS, _COLUMNS, _WARPS, _PER_PROCESSOR = 16, 128, 4, 7
 Found = tuple[Tensor, Tensor | None, Tensor | None]
 
 
-def activate(x: Tensor, activation: str | None) -> Tensor:
+def activate(x: Tensor, activation: str | None, *, inplace: bool = False) -> Tensor:
     """One of `ACTIVATIONS`, by torch."""
     if activation == "gelu_tanh":
+        if inplace:
+            return torch.ops.aten.gelu_(x, approximate="tanh")  # type: ignore[no-any-return]
         return F.gelu(x, approximate="tanh")
-    return F.relu(x) if activation == "relu" else x
+    return F.relu(x, inplace=inplace) if activation == "relu" else x
 
 
 def reference(grad: Tensor, before: Tensor, activation: str, *, summed: bool, again: bool) -> Found:

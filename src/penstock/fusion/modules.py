@@ -171,6 +171,7 @@ class FusedAttention(Attention):
                 p=p,
             )
         y_BTD = self.attend(qkv_BTE, cache)
+        del qkv_BTE
         if fusion.attention_projection and p == 0.0:
             return self.out(y_BTD, stream)  # type: ignore[no-any-return]
         if fusion.dropout_layernorm:

@@ -18,7 +18,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,8 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 MARGIN = 0.98
 # Of the way choices are made: an older one means something else. 2: auto by chains of layers;
 # 3: with gradients that are some, and a margin by the number of candidates; 4: products by the
-# time of the GPU alone; 5: auto by contests of two, and a slow host for its share of the time;
-# 6: of two products as fast as each other the one that takes less memory.
-VERSION = 6
+# time of the GPU alone; 5: auto by contests of two, and a slow host for its share of the time.
+VERSION = 5
 
 _known: dict[str, dict[str, str]] = {}
 _changes = 0
@@ -127,16 +126,13 @@ def measuring() -> Iterator[None]:
         _active = before
 
 
-def choose(
-    key: Key, device: torch.device, ways: Mapping[str, Way], *, lean: Container[str] = ()
-) -> str:
+def choose(key: Key, device: torch.device, ways: Mapping[str, Way]) -> str:
     """Measure the ways and keep the fastest.
 
     Args:
         key: What the choice holds for, beside the GPU and the versions.
         device: Where the ways run.
         ways: By name; the first gives the result that the others must give, and wins ties.
-        lean: Names of those that take less memory than the others: they win ties before it.
 
     Returns:
         The name of the way chosen.
@@ -149,11 +145,8 @@ def choose(
         except Exception as error:  # it runs, but cannot be captured
             log.info("fusion %s: %s cannot be timed: %s", key, name, error)
     best = min(times, key=lambda name: times[name])
-    spare = min((name for name in times if name in lean), key=lambda name: times[name], default="")
-    for name in (spare, first):
-        if name and MARGIN * times[name] < times[best]:
-            best = name
-            break
+    if times[best] > MARGIN * times[first]:
+        best = first
     log.info("fusion %s: %s of %s", key, best, {k: round(v, 4) for k, v in times.items()})
     remember(key, device, best)
     return best
