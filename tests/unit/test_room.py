@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from penstock.torch import segments  # noqa: E402
 from penstock.torch.room import MARGIN, Room  # noqa: E402
 from penstock.units import GIB  # noqa: E402
 
@@ -28,6 +29,9 @@ class Card:
             "set_per_process_memory_fraction": self.set_fraction,
         }.items():
             monkeypatch.setattr(torch.cuda, name, function)
+        self.said = []  # to torch's own allocator
+        for name in ("expand", "restore"):
+            monkeypatch.setattr(segments, name, lambda name=name: self.said.append(name))
 
     def memory(self):
         return 140 * GIB - self.reserved - self.modules - self.blocks, 140 * GIB
@@ -84,3 +88,18 @@ def test_a_model_on_the_device_leaves_no_peak_behind(monkeypatch):
     assert (card.reserved, card.peak) == (0, 0)
     room.trim()
     assert room.for_blocks(0) == 9 * GIB - MARGIN
+
+
+def test_torchs_allocator_is_set_back_once(monkeypatch):
+    """detach() may come twice; another model may still be there."""
+    card = Card(monkeypatch)
+    room = Room(card, torch.device("cuda", 0), 9 * GIB)
+    room.limit_torch(GIB, GIB)
+    assert card.said == ["expand"]
+    assert card.fraction < 1.0
+    room.free_torch()
+    room.free_torch()
+    assert card.said == ["expand", "restore"]
+    assert card.fraction == 1.0
+    Room(card, torch.device("cpu"), 9 * GIB).free_torch()
+    assert len(card.said) == 2

@@ -16,7 +16,8 @@ def allocator(monkeypatch):
     texts = [""]
     for name in segments._VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(segments, "_left", ("", ""))
+    for name, nobody in (("_users", 0), ("_before", None), ("_left", ("", ""))):
+        monkeypatch.setattr(segments, name, nobody)
     monkeypatch.setattr(torch._C, "_cuda_getAllocatorBackend", lambda: "native", raising=False)
     monkeypatch.setattr(torch._C, "_accelerator_getAllocatorSettings", lambda: texts[-1])
     monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", texts.append)
