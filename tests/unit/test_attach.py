@@ -348,6 +348,24 @@ def test_the_driver_confirms_the_budget():
         assert attached.stats()["streamed_pages"] > 0
 
 
+@pytest.mark.parametrize("step", ["_place", "_make_hooks"])
+def test_torchs_allocator_is_let_go_wherever_attaching_fails(monkeypatch, step):
+    from penstock.torch.attachment import Attachment
+    from penstock.torch.room import Room
+
+    freed = []
+    monkeypatch.setattr(Room, "free_torch", lambda room: freed.append(room))
+
+    def fail(*_):
+        raise UsageError("not now")
+
+    monkeypatch.setattr(Attachment, step, fail)
+    with pytest.raises(UsageError, match="not now"):
+        page(Stack(layers=4, width=128).eval(), "emulated", chunks=4)
+    assert len(freed) == 1
+    assert attachments() == []
+
+
 def test_a_failure_at_any_driver_call_is_clean(monkeypatch):
     """Attach, three passes, detach, with each driver call failing in turn."""
     from penstock.native import Device
