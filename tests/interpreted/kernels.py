@@ -55,32 +55,29 @@ def _seeded():
     torch.manual_seed(0)
 
 
+def recorded(monkeypatch, what):
+    """Something of every kernel that ran."""
+    found = []
+    original = launch.Start._interpret
+
+    def kept(start, tensors):
+        found.append(what(start))
+        original(start, tensors)
+
+    monkeypatch.setattr(launch.Start, "_interpret", kept)
+    return found
+
+
 @pytest.fixture
 def launched(monkeypatch):
     """Names of the kernels that ran: a test of a kernel that did not run it says nothing."""
-    names = []
-    original = launch.Start._interpret
-
-    def counted(start, tensors):
-        names.append(start._kernel.fn.__name__)
-        original(start, tensors)
-
-    monkeypatch.setattr(launch.Start, "_interpret", counted)
-    return names
+    return recorded(monkeypatch, lambda start: start._kernel.fn.__name__)
 
 
 @pytest.fixture
 def started(monkeypatch):
     """Names of the kernels that ran, and what each was compiled for."""
-    found = []
-    original = launch.Start._interpret
-
-    def kept(start, tensors):
-        found.append((start._kernel.fn.__name__, start._constants))
-        original(start, tensors)
-
-    monkeypatch.setattr(launch.Start, "_interpret", kept)
-    return found
+    return recorded(monkeypatch, lambda start: (start._kernel.fn.__name__, start._constants))
 
 
 def without_kernels(patched):
