@@ -71,19 +71,10 @@ def tokens_for(config: GPTConfig, batch: int, count: int = SEQ_LEN) -> Tensor:
     return torch.randint(0, config.vocab_size, (batch, count), generator=generator).cuda()
 
 
-def timed(step: Callable[[], Any], *, warmups: int = 2, most: int = MOST) -> dict[str, Any]:
-    """Milliseconds of steps, each waited for; as many as fit the time of a row."""
-    return timed_in_turn([step], warmups=warmups, most=most)[0]
-
-
 def timed_in_turn(
-    steps: list[Callable[[], Any]],
-    *,
-    warmups: int = 2,
-    most: int = MOST,
-    row_ms: float = ROW_MS,
+    steps: list[Callable[[], Any]], *, row_ms: float = ROW_MS
 ) -> list[dict[str, Any]]:
-    """The same for each of several, a few steps of each in every round.
+    """Milliseconds of steps, each waited for: a few of each of several in every round.
 
     A host has slow spells of seconds: one after the other, a baseline of 13.1 ms was 17.7 at the
     end of its table. In turns they fall on all.
@@ -91,8 +82,8 @@ def timed_in_turn(
     times: list[list[float]] = [[] for _ in steps]
     counts = []
     for step in steps:
-        once = time_steps(step, warmups=warmups, steps=1)[0]
-        counts.append(round(min(most, max(FEWEST, row_ms / once)) / ROUNDS))
+        once = time_steps(step, warmups=2, steps=1)[0]
+        counts.append(round(min(MOST, max(FEWEST, row_ms / once)) / ROUNDS))
     for _ in range(ROUNDS):
         for taken, step, count in zip(times, steps, counts, strict=True):
             taken += time_steps(step, warmups=1, steps=max(1, count))
