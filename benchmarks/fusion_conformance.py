@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fused layers' kernels on the card against float64: what the benchmark stands on.
 
-    python benchmarks/fusion_conformance.py          exits 1 if anything is off
+    python benchmarks/fusion_conformance.py                exits 1 if anything is off
+    python benchmarks/fusion_conformance.py --only rows    in this process, for a tool to watch
 
 The rule: the error against float64 is at most twice that of torch's own layers in the same dtype,
 plus a little. Every tile of the product kernel is run; masks are compared bit for bit with the
@@ -13,6 +14,7 @@ them on 16 cores in well under 60.
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import sys
@@ -384,10 +386,16 @@ def finished() -> Iterator[tuple[str, Report, float]]:
                     yield name, Report(failures=[died]), 0.0
 
 
-def run() -> dict[str, Any]:
-    """All checks; `failures` is empty where everything holds."""
+def here(names: list[str]) -> Iterator[tuple[str, Report, float]]:
+    """The same of some checks, one by one in this process."""
+    for name in names:
+        yield name, *one(name)
+
+
+def run(only: list[str] | None = None) -> dict[str, Any]:
+    """All checks, or some in this process; `failures` is empty where everything holds."""
     total, seconds = Report(), {}
-    for name, report, took in finished():
+    for name, report, took in here(only) if only else finished():
         if not report.checks and not report.failures:
             report.failures.append(f"{name}: nothing was checked")
         total.checks += report.checks
@@ -409,4 +417,6 @@ def run() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if run()["failures"] else 0)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=list(CHECKS), metavar="CHECK")
+    sys.exit(1 if run(parser.parse_args().only)["failures"] else 0)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fused kernels under NVIDIA's compute-sanitizer: accesses out of bounds, and races.
+
+    python benchmarks/fusion_sanitizer.py --output benchmarks/results/fusion_sanitizer.json
+
+The checks of fusion_conformance.py that run kernels of ours, each under a tool and in a process of
+its own, as many at a time as there are cores. torch's caching allocator is off: in a block of its
+pool a row too far is no error. First a kernel with the very fault is run under each tool, which has
+to find it. Ends with 1 if a tool finds anything else, or a check does not end in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from fusion_conformance import SHARES
+from measure import provenance
+
+PRODUCTS = [f"products {number}" for number in range(SHARES)]
+# By what each can tell: bad addresses of whole models too, races of our kernels alone.
+TOOLS = {
+    "memcheck": ["rows", "activations", "autocast", "models", *PRODUCTS],
+    "racecheck": ["rows", "activations", *PRODUCTS],
+}
+# Calls of the driver that may fail, as torch's asking whose a pointer is, are no bad accesses.
+OPTIONS = {"memcheck": ["--report-api-errors", "no"], "racecheck": []}
+FAULT = "fault"
+FAULTS = {
+    "memcheck": 'extern "C" __global__ void fault(int* x) { x[64 + threadIdx.x] = 1; }',
+    "racecheck": """extern "C" __global__ void fault(int* x) {
+        __shared__ int s[64];
+        s[threadIdx.x] = x[threadIdx.x];
+        x[threadIdx.x] = s[63 - threadIdx.x];
+    }""",
+}
+SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
+CHECKS = re.compile(r": (\d+) checks, (\d+) failed")
+
+
+@dataclass
+class Found:
+    """What a tool said of a check.
+
+    Attributes:
+        tool: Of compute-sanitizer.
+        check: Of fusion_conformance.py, or `FAULT`.
+        errors: That it found; None where it came to no end.
+        checks: Comparisons that were made meanwhile.
+        failed: Of these.
+        seconds: Taken.
+    """
+
+    tool: str
+    check: str
+    errors: int | None
+    checks: int
+    failed: int
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        """Whether it is as it has to be."""
+        if self.check == FAULT:
+            return bool(self.errors)
+        return self.errors == 0 and self.checks > 0 and self.failed == 0
+
+
+def under(tool: str, check: str, *, limit: float, logs: Path) -> Found:
+    """Run one check under one tool."""
+    here = Path(__file__).parent
+    own = [str(here / "fusion_sanitizer.py"), "--fault", tool]
+    command = own if check == FAULT else [str(here / "fusion_conformance.py"), "--only", check]
+    begin, log = time.monotonic(), logs / f"{tool}-{check.replace(' ', '-')}.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            ["compute-sanitizer", "--tool", tool, *OPTIONS[tool], sys.executable, *command],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        try:
+            process.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return read(tool, check, log.read_text(errors="replace"), time.monotonic() - begin)
+
+
+def read(tool: str, check: str, text: str, seconds: float) -> Found:
+    """The figures of a tool's output."""
+    summary, counts = SUMMARY.findall(text), CHECKS.findall(text)
+    errors = int("".join(summary[-1])) if summary else None
+    checks, failed = (int(part) for part in counts[-1]) if counts else (0, 0)
+    return Found(tool, check, errors, checks, failed, round(seconds, 1))
+
+
+def fault(tool: str) -> None:
+    """Run a kernel that the tool has to complain of."""
+    kernel = torch.cuda._compile_kernel(FAULTS[tool], "fault")
+    x = torch.zeros(64, dtype=torch.int32, device="cuda")
+    kernel(grid=(1, 1, 1), block=(64, 1, 1), args=[x])
+    torch.cuda.synchronize()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--logs", type=Path, default=Path("/tmp"), help="where the tools' words go")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for one check")
+    parser.add_argument("--tools", nargs="+", choices=list(TOOLS), default=list(TOOLS))
+    parser.add_argument("--fault", choices=list(FAULTS), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.fault:
+        fault(args.fault)
+        return 0
+    found: list[Found] = []
+    document: dict[str, Any] = {
+        "title": "The fused kernels under compute-sanitizer",
+        "command": " ".join(["python", *sys.argv]),
+        "where": provenance(),
+    }
+    for tool in args.tools:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            run = partial(under, tool, limit=args.limit, logs=args.logs)
+            for one in pool.map(run, [FAULT, *TOOLS[tool]]):
+                found.append(one)
+                print(one, flush=True)
+        document["found"] = [asdict(one) for one in found]
+        if args.output:
+            args.output.write_text(json.dumps(document, indent=1) + "\n")
+    return 0 if all(one.good for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

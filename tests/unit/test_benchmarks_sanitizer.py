@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the fused layers' run under compute-sanitizer makes of the tool's words."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+MEMCHECK = (
+    "========= COMPUTE-SANITIZER\nrows: 140 checks, 0 failed, 51.2 s\n========= ERROR SUMMARY: {}\n"
+)
+RACECHECK = """========= COMPUTE-SANITIZER
+activations: 120 checks, 0 failed, 9.0 s
+========= RACECHECK SUMMARY: {} hazards displayed ({} errors, {} warnings)
+"""
+
+
+@pytest.fixture
+def sanitizer(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    before = set(sys.modules)
+    import fusion_sanitizer
+
+    yield fusion_sanitizer
+    for name in set(sys.modules) - before:
+        if name.startswith(("fusion_", "measure")):
+            del sys.modules[name]
+
+
+def test_what_the_tools_say_is_read(sanitizer):
+    clean = sanitizer.read("memcheck", "rows", MEMCHECK.format("0 errors"), 60.0)
+    assert (clean.errors, clean.checks, clean.failed) == (0, 140, 0)
+    assert clean.good
+    one = sanitizer.read("memcheck", "rows", MEMCHECK.format("1 error"), 60.0)
+    assert one.errors == 1
+    assert not one.good
+    race = sanitizer.read("racecheck", "activations", RACECHECK.format(3, 2, 1), 60.0)
+    assert race.errors == 3
+    assert race.checks == 120
+    assert not race.good
+    assert sanitizer.read("racecheck", "activations", RACECHECK.format(0, 0, 0), 60.0).good
+
+
+def test_what_came_to_no_end_is_not_good(sanitizer):
+    killed = sanitizer.read("memcheck", "rows", "========= COMPUTE-SANITIZER\n", 300.0)
+    assert killed.errors is None
+    assert not killed.good
+    refused = "========= ERROR SUMMARY: 0 errors\n"  # the device, say: nothing ran
+    assert not sanitizer.read("memcheck", "rows", refused, 2.0).good
+    off = MEMCHECK.format("0 errors").replace("0 failed", "2 failed")
+    assert not sanitizer.read("memcheck", "rows", off, 60.0).good
+
+
+def test_the_planted_fault_has_to_be_found(sanitizer):
+    found = "========= ERROR SUMMARY: 64 errors\n"
+    assert sanitizer.read("memcheck", sanitizer.FAULT, found, 3.0).good
+    missed = "========= ERROR SUMMARY: 0 errors\n"
+    assert not sanitizer.read("memcheck", sanitizer.FAULT, missed, 3.0).good
+    assert not sanitizer.read("memcheck", sanitizer.FAULT, "", 3.0).good
+
+
+def test_a_check_that_hangs_is_ended(sanitizer, monkeypatch, tmp_path):
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text("#!/bin/sh\necho '========= COMPUTE-SANITIZER'\nsleep 60\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = sanitizer.under("memcheck", "rows", limit=0.5, logs=tmp_path)
+    assert found.errors is None
+    assert found.seconds < 30
+
+
+def test_every_check_that_is_named_exists(sanitizer):
+    import fusion_conformance
+
+    named = {check for checks in sanitizer.TOOLS.values() for check in checks}
+    assert named <= fusion_conformance.CHECKS.keys()
+    assert sanitizer.TOOLS.keys() == sanitizer.FAULTS.keys() == sanitizer.OPTIONS.keys()
