@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from penstock.fusion import (
     activation,
+    columns,
     dropout_add,
     dropout_add_layer_norm,
     kernels,
@@ -104,12 +105,12 @@ def test_rows(rows, d, p, dtype, launched, monkeypatch):
     inputs += [random(d, dtype=dtype) for _ in range(3)]
     seed = torch.tensor([-12345678901234567])
     got = row_results(inputs, seed, p)
-    assert launched == ["forward", "backward"]
+    assert launched == ["forward", "backward", "sums"]
     with monkeypatch.context() as patched:
         without_kernels(patched)
         plain = row_results(inputs, seed, p)
         exact = row_results([part.double() for part in inputs], seed, p)
-    assert len(launched) == 2
+    assert len(launched) == 3
     # The reference is held to the rule against torch's layers elsewhere, in the same words.
     for number, parts in enumerate(zip(got, plain, exact, strict=True)):
         check_rule(*parts, what=number)
@@ -123,7 +124,7 @@ def test_rows_of_a_stream_that_is_wider_than_what_is_added(p, launched, monkeypa
     narrow = [random(5, 40, dtype=torch.float16), *plain[1:]]
     with torch.autocast("cpu", torch.float16):
         got = [row_results(inputs, seed, p) for inputs in (plain, narrow, plain)]
-        assert launched == ["forward", "backward"] * 3
+        assert launched == ["forward", "backward", "sums"] * 3
         with monkeypatch.context() as patched:
             without_kernels(patched)
             wanted = row_results(narrow, seed, p)
@@ -150,7 +151,7 @@ def test_training_on_the_kernels_under_autocast(p, launched, monkeypatch):
     plain = layer_norm_mlp(*parts, p=p, seed=torch.tensor([4]))  # the same shapes in float32
     torch.autograd.grad(plain.square().sum(), parts)
     got = run()
-    assert set(launched) == {"forward", "backward"}
+    assert set(launched) == {"forward", "backward", "sums"}
     # What is compiled for one dtype of the gradient must not be given another.
     assert {key[1] for key in rows._backwards} >= {torch.float32, torch.float16}
     without_kernels(monkeypatch)
@@ -170,6 +171,24 @@ def test_masks_are_the_references_bit_for_bit(p, columns, launched):
     (grad,) = torch.autograd.grad(out.sum(), x)
     assert torch.equal(grad != 0, wanted)
     assert launched == ["forward", "backward"]
+
+
+# Parts that fit into one round, that do not, and fewer than were there when it was compiled.
+@pytest.mark.parametrize("programs", [1, 3, 256, 257, 700])
+@pytest.mark.parametrize(("vectors", "count"), [(1, 5), (2, 130), (3, 1600)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_sums_of_columns(vectors, count, programs, dtype, launched):
+    device = torch.device("cpu")
+    sums = columns.ColumnSums(vectors, programs, count, dtype=dtype, device=device)
+    partials = sums.partials()
+    assert (partials.shape, partials.dtype) == ((vectors, programs, count), torch.float32)
+    partials.copy_(random(vectors, programs, count, shift=1.0))
+    got = sums(partials)
+    assert launched == ["sums"]
+    assert [(part.shape, part.dtype) for part in got] == [((count,), dtype)] * vectors
+    for mine, given in zip(got, partials, strict=True):
+        check_rule(mine, given.sum(0).to(dtype), given.double().sum(0))
+    assert all(torch.equal(*pair) for pair in zip(got, sums(partials), strict=True))
 
 
 def test_strided_rows(launched):
@@ -315,7 +334,7 @@ def test_training_on_the_kernels(p, launched, monkeypatch):
         return [out, *torch.autograd.grad(out.square().sum(), parts)]
 
     got = run()
-    assert set(launched) == {"forward", "backward"}
+    assert set(launched) == {"forward", "backward", "sums"}
     assert len(activation._backwards) == 1
     without_kernels(monkeypatch)
     for mine, wanted in zip(got, run(), strict=True):
@@ -334,7 +353,7 @@ def test_backward_of_activations(name, count, columns, dtype, launched):
     wide = (grad.double(), before.double())
     exact = activation.reference(*wide, name, summed=True, again=True)
     got = activation.activation_backward(grad.clone(), before, name, summed=True, again=True)
-    assert launched == ["backward"]
+    assert launched == ["backward", "sums"]
     for number, parts in enumerate(zip(got, plain, exact, strict=True)):
         check_rule(*parts, what=number)
     given, none, nothing = activation.activation_backward(
@@ -342,13 +361,13 @@ def test_backward_of_activations(name, count, columns, dtype, launched):
     )
     assert torch.equal(given, got[0])
     assert (none, nothing) == (None, None)
-    assert launched == ["backward"] * 2
+    assert launched == ["backward", "sums", "backward"]
     if dtype == torch.float16:  # a kernel is for one dtype
         mixed = activation.activation_backward(
             grad.float(), before, name, summed=False, again=False
         )
         check_rule(mixed[0], plain[0], exact[0])
-        assert launched == ["backward"] * 2
+        assert launched == ["backward", "sums", "backward"]
 
 
 def test_activations_hand_on_what_is_no_number():
@@ -391,7 +410,7 @@ def test_backward_gives_what_the_layernorm_gave(has_bias, count, d, dtype, launc
     y, _, mean, rstd = rows.forward(None, x, None, w, b, None, 0.0, 1e-5)
     parts = (dy, None, x, w, mean, rstd, None, 0.0, False)
     *grads, again = rows.backward(*parts, bias=b, normalised=True)
-    assert launched == ["forward", "backward"]
+    assert launched == ["forward", "backward", "sums"]
     torch.testing.assert_close(again, y, rtol=torch.finfo(dtype).eps, atol=1e-6)
     *wanted, none = rows.backward(*parts)
     assert none is None
@@ -407,7 +426,7 @@ def test_backward_takes_the_layernorm_again_only_for_weights_that_learn(frozen, 
     weight = random(8, 32).requires_grad_(not frozen)
     out = layer_norm_linear(x, w, b, weight, None)
     out.square().sum().backward()
-    assert launched == ["forward", "backward"]
+    assert launched == ["forward", "backward", "sums"]
     assert (weight.grad is None) == frozen
     key = next(reversed(rows._backwards))
     assert key[-2:] == (not frozen, False)

@@ -77,3 +77,17 @@ def test_every_check_that_is_named_exists(sanitizer):
     named = {check for checks in sanitizer.TOOLS.values() for check in checks}
     assert named <= fusion_conformance.CHECKS.keys()
     assert sanitizer.TOOLS.keys() == sanitizer.FAULTS.keys() == sanitizer.OPTIONS.keys()
+
+
+def test_races_are_looked_for_in_every_kernel(sanitizer):
+    folder = Path(__file__).resolve().parents[2] / "src" / "penstock" / "fusion" / "kernels"
+    kernels = set()
+    for file in folder.glob("*.py"):
+        lines = file.read_text().split("\n")
+        # What another kernel calls is compiled into it.
+        starts = [i for i, line in enumerate(lines) if line.startswith("@triton.jit")]
+        found = [lines[i + 1].removeprefix("def ").partition("(")[0] for i in starts]
+        kernels |= {name for name in found if file.read_text().count(f"{name}(") == 1}
+    assert {"forward", "backward", "sums"} <= kernels
+    assert {f"kne={name}" for name in kernels | {sanitizer.FAULT}} == set(sanitizer.OURS)
+    assert set(sanitizer.OURS) <= set(sanitizer.OPTIONS["racecheck"])

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from . import kernels
 from .arguments import Layouts, layout
+from .columns import ColumnSums
 from .launch import Start, device_programs, operator, seen_by_torch
 from .product_kernel import ACTIVATIONS
 
@@ -61,7 +62,9 @@ class Backward:
         # Each takes as many tiles as any other, or a few less: 21 programs for 64 tiles would leave
         # 20 of them idle while one has its fourth.
         programs = math.ceil(tiles / math.ceil(tiles / max(1, most)))
-        self._partials = (programs, columns) if summed else None
+        self._sums = None
+        if summed:
+            self._sums = ColumnSums(1, programs, columns, dtype=before.dtype, device=before.device)
         self._again = again
         self.start = Start(
             kernel.backward,
@@ -82,9 +85,7 @@ class Backward:
         """See `activation_backward`; what is returned first is `grad`, unless it is traced."""
         dbefore = torch.empty_like(grad) if traced else grad
         after = torch.empty_like(before) if self._again else None
-        partials = None
-        if self._partials is not None:
-            partials = torch.empty(self._partials, dtype=torch.float32, device=before.device)
+        partials = None if self._sums is None else self._sums.partials()
         start = self.start.traced if traced else self.start
         # What the kernel does not look at is anything.
         start(
@@ -92,7 +93,9 @@ class Backward:
             before if after is None else after,
             before if partials is None else partials,
         )
-        return dbefore, None if partials is None else partials.sum(0).to(before.dtype), after
+        if self._sums is None or partials is None:
+            return dbefore, None, after
+        return dbefore, self._sums(partials, traced=traced)[0], after
 
 
 @operator("activation_backward")

@@ -27,6 +27,7 @@ from .arguments import (
     check_shape,
     layout,
 )
+from .columns import ColumnSums
 from .guard import autocast_of
 from .launch import Start, device_programs
 from .philox import threshold
@@ -238,7 +239,10 @@ class Backward:
         block, _ = _block(n)
         programs = min(rows, device_programs(z.device, per_processor=4 if block <= 2048 else 2))
         vectors = 2 * (weight is not None) + x_bias
-        self._partials = (vectors, programs, n)
+        self._sums = None
+        if vectors:
+            dtype = z.dtype if weight is None else weight.dtype
+            self._sums = ColumnSums(vectors, programs, n, dtype=dtype, device=z.device)
         flat = _unless_dense(z)
         assert flat is not None
         self.start = Start(
@@ -284,16 +288,14 @@ class Backward:
         dresidual = _like(z) if norm else None
         dx = _like(z) if seed is not None else None
         y = _like(z) if self._normalised else None
-        partials = None
-        if self._partials[0]:
-            partials = torch.empty(self._partials, dtype=torch.float32, device=z.device)
+        partials = None if self._sums is None else self._sums.partials()
         kept = z if self._dense else as_rows(z)
         tensors = (dy, dz, kept, weight, mean, rstd, seed, bias, dresidual, dx, y, partials)
         given = [z if tensor is None else tensor for tensor in tensors]
         (self.start.traced if traced else self.start)(*given)
-        if partials is None:
+        if self._sums is None or partials is None:
             return dresidual, dx, None, None, None, y
-        sums = partials.sum(1).to(z.dtype if weight is None else weight.dtype).unbind(0)
+        sums = self._sums(partials, traced=traced)
         return (
             *(dresidual, dx),
             *(sums[:2] if norm else (None, None)),
