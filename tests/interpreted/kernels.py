@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Triton kernels in Triton's interpreter: run by tests/unit/test_fusion_kernels.py.
+"""The Triton kernels of rows in Triton's interpreter: run by tests/unit/test_fusion_kernels.py.
 
 In a process of its own, because the interpreter is chosen by a variable when triton is imported.
-The interpreter of triton 3.6 multiplies bfloat16 as the integers it is stored in, so that products
-are compared in float32 and float16 here; on a GPU benchmarks/fusion_conformance.py compares all.
+On a GPU benchmarks/fusion_conformance.py compares all.
 """
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 import torch.nn.functional as F
+from compared import check_rule, random, summed, without_kernels
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -21,71 +19,11 @@ from penstock.fusion import (
     columns,
     dropout_add,
     dropout_add_layer_norm,
-    kernels,
-    launch,
     layer_norm_linear,
     layer_norm_mlp,
-    product,
-    product_kernel,
-    residual_linear,
     rows,
 )
 from penstock.fusion.philox import keep
-
-assert os.environ["TRITON_INTERPRET"] == "1"
-
-TINY = {torch.float32: 1e-6, torch.bfloat16: 1e-4, torch.float16: 1e-5}
-
-
-def random(*shape, dtype=torch.float32, shift=0.0, std=1.0):
-    return (torch.randn(*shape) * std + shift).to(dtype)
-
-
-def rms(value):
-    return float(value.detach().double().square().mean().sqrt())
-
-
-def check_rule(got, plain, exact, what=""):
-    size = rms(exact) + 1e-30
-    mine, theirs = rms(got.double() - exact) / size, rms(plain.double() - exact) / size
-    assert mine <= 2 * theirs + TINY[got.dtype], (what, mine, theirs)
-
-
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
-
-
-def recorded(monkeypatch, what):
-    """Something of every kernel that ran."""
-    found = []
-    original = launch.Start._interpret
-
-    def kept(start, tensors):
-        found.append(what(start))
-        original(start, tensors)
-
-    monkeypatch.setattr(launch.Start, "_interpret", kept)
-    return found
-
-
-@pytest.fixture
-def launched(monkeypatch):
-    """Names of the kernels that ran: a test of a kernel that did not run it says nothing."""
-    return recorded(monkeypatch, lambda start: start._kernel.fn.__name__)
-
-
-@pytest.fixture
-def started(monkeypatch):
-    """Names of the kernels that ran, and what each was compiled for."""
-    return recorded(monkeypatch, lambda start: (start._kernel.fn.__name__, start._constants))
-
-
-def without_kernels(patched):
-    """From here on the references; what was decided before is forgotten."""
-    patched.setattr(kernels, "usable", lambda device: False)
-    patched.setattr(rows, "_forwards", type(rows._forwards)())
-    patched.setattr(rows, "_backwards", type(rows._backwards)())
 
 
 def row_results(inputs, seed, p):
@@ -105,12 +43,13 @@ def test_rows(rows, d, p, dtype, launched, monkeypatch):
     inputs += [random(d, dtype=dtype) for _ in range(3)]
     seed = torch.tensor([-12345678901234567])
     got = row_results(inputs, seed, p)
-    assert launched == ["forward", "backward", "sums"]
+    expected = ["forward", "backward", *summed(dtype)]
+    assert launched == expected
     with monkeypatch.context() as patched:
         without_kernels(patched)
         plain = row_results(inputs, seed, p)
         exact = row_results([part.double() for part in inputs], seed, p)
-    assert len(launched) == 3
+    assert launched == expected
     # The reference is held to the rule against torch's layers elsewhere, in the same words.
     for number, parts in enumerate(zip(got, plain, exact, strict=True)):
         check_rule(*parts, what=number)
@@ -124,7 +63,7 @@ def test_rows_of_a_stream_that_is_wider_than_what_is_added(p, launched, monkeypa
     narrow = [random(5, 40, dtype=torch.float16), *plain[1:]]
     with torch.autocast("cpu", torch.float16):
         got = [row_results(inputs, seed, p) for inputs in (plain, narrow, plain)]
-        assert launched == ["forward", "backward", "sums"] * 3
+        assert launched == ["forward", "backward"] * 3
         with monkeypatch.context() as patched:
             without_kernels(patched)
             wanted = row_results(narrow, seed, p)
@@ -184,7 +123,7 @@ def test_sums_of_columns(vectors, count, programs, dtype, launched):
     assert (partials.shape, partials.dtype) == ((vectors, programs, count), torch.float32)
     partials.copy_(random(vectors, programs, count, shift=1.0))
     got = sums(partials)
-    assert launched == ["sums"]
+    assert launched == summed(dtype)
     assert [(part.shape, part.dtype) for part in got] == [((count,), dtype)] * vectors
     for mine, given in zip(got, partials, strict=True):
         check_rule(mine, given.sum(0).to(dtype), given.double().sum(0))
@@ -200,92 +139,6 @@ def test_strided_rows(launched):
     assert launched == ["forward"]
 
 
-SHAPES = [(7, 40, 192, 0.0), (37, 70, 66, 50.0), (20, 130, 100, -3.0), (2, 33, 1600, 1.0)]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize(("m", "n", "k", "shift"), SHAPES)
-@pytest.mark.parametrize("activation", [None, "gelu_tanh", "relu"])
-def test_deferred_layer_norm(activation, m, n, k, shift, dtype, launched):
-    parts = (random(m, k, dtype=dtype, shift=shift), random(k, dtype=dtype, shift=1.0))
-    parts += (random(k, dtype=dtype), random(n, k, dtype=dtype, std=0.05), random(n, dtype=dtype))
-    got = layer_norm_linear(*parts, activation=activation, implementation="triton")
-    assert launched == ["forward"]
-    plain = product.reference(*parts, None, activation, 1e-5)
-    exact = product.reference(*(part.double() for part in parts), None, activation, 1e-5)
-    check_rule(got, plain, exact)
-
-
-def test_the_kernel_is_its_reference():
-    x, gamma, beta = random(6, 64, shift=9.0), random(64), random(64)
-    weight, bias = random(24, 64), random(24)
-    w_gamma, offset = product.fold(gamma, beta, weight, bias)
-    got = layer_norm_linear(x, gamma, beta, weight, bias, implementation="triton")
-    wanted = product.deferred_reference(x, gamma, w_gamma, offset, weight, 1e-5)
-    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "tile", [*product_kernel.WIDE_TILES, *product_kernel.NARROW_TILES], ids=lambda t: t.name
-)
-def test_every_tile_and_epilogue(tile, launched):
-    x, weight, bias = random(70, 90), random(150, 90, std=0.1), random(150)
-    residual = random(70, 150)
-    got = product.kernel_product(
-        x, weight, bias, residual=residual, activation="gelu_tanh", tile=tile
-    )
-    wanted = residual + F.gelu(F.linear(x, weight, bias), approximate="tanh")
-    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
-    assert launched == ["forward"]
-
-
-def test_a_transposed_weight_needs_no_copy(launched):
-    x, weight, residual = random(5, 32), random(32, 48).T, random(5, 48)
-    got = residual_linear(x, weight, None, residual, implementation="triton")
-    torch.testing.assert_close(got, residual + x @ weight.T, rtol=1e-5, atol=1e-5)
-    assert launched == ["forward"]
-
-
-def torch_layers(x, norm, weight, bias, residual, activation):
-    y = F.layer_norm(x, x.shape[-1:], *norm) if norm else x
-    out = F.linear(y, weight, bias)
-    out = F.gelu(out, approximate="tanh") if activation else out
-    return out if residual is None else residual + out
-
-
-@pytest.mark.parametrize("activation", [None, "gelu_tanh"])
-@pytest.mark.parametrize("has", ["norm bias", "norm", "bias residual", "residual", ""])
-@pytest.mark.parametrize("deferred", [True, False])
-def test_calls_of_one_layout_give_their_own_results(has, activation, deferred, monkeypatch):
-    way = "deferred:" if deferred and "norm" in has else "epilogue:"
-    asked = []
-    monkeypatch.setattr(product, "_way", lambda *_: asked.append(1) or way + "64x128x64x4x4")
-    monkeypatch.setattr(product, "_names", type(product._names)())
-    for number in range(4):  # the first finds the way; the second is the first that repeats it
-        x, weight = random(2, 3, 40), random(50, 40, std=0.2)
-        norm = (random(40, shift=1.0), random(40)) if "norm" in has else None
-        bias = random(50) if "bias" in has else None
-        residual = random(2, 3, 50) if "residual" in has else None
-        parts = (x, *(norm or (None, None)), weight, bias, residual, activation, 1e-5)
-        got = product.compute(None, *parts)
-        wanted = torch_layers(x, norm, weight, bias, residual, activation)
-        assert got.shape == (2, 3, 50)
-        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4, msg=f"call {number}")
-    assert len(asked) == 1
-    assert [ready is not None for *_, ready in product._names.values()] == [True]
-    rows = random(3, 2, 40).transpose(0, 1)  # another layout of the same shape
-    got = product.compute(None, rows, *parts[1:])
-    assert len(asked) == 2
-    wanted = torch_layers(rows, norm, weight, bias, residual, activation)
-    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
-    other = product.compute(None, *parts[:-1], 0.5)  # another eps
-    wanted = torch_layers(x, norm, weight, bias, residual, activation) if not norm else None
-    if wanted is None:
-        y = F.layer_norm(x, (40,), *norm, 0.5)
-        wanted = torch_layers(y, None, weight, bias, residual, activation)
-    torch.testing.assert_close(other, wanted, rtol=1e-4, atol=1e-4)
-
-
 def test_rows_without_a_graph_keep_no_statistics(launched):
     x, residual, w, b = random(5, 70), random(5, 70), random(70), random(70)
     parts = (x, residual, b, w, b, None, 0.0, 1e-5)
@@ -296,29 +149,6 @@ def test_rows_without_a_graph_keep_no_statistics(launched):
     again = dropout_add_layer_norm(x, residual, w, b, x_bias=b)
     assert all(torch.equal(*pair) for pair in zip(again, (y, z), strict=True))
     assert launched == ["forward"] * 3
-
-
-def test_derived_vectors_follow_their_weights():
-    x, gamma, beta, weight = random(3, 16), random(16), random(16), random(8, 16)
-    folded = product.Folded()
-
-    def run():
-        return layer_norm_linear(
-            x, gamma, beta, weight, None, implementation="triton", folded=folded
-        )
-
-    def wanted():
-        return F.linear(F.layer_norm(x, (16,), gamma, beta), weight)
-
-    torch.testing.assert_close(run(), wanted(), rtol=1e-5, atol=1e-5)
-    for changed in (weight, gamma, beta):
-        changed.mul_(1.7)
-        torch.testing.assert_close(run(), wanted(), rtol=1e-5, atol=1e-5)
-    with torch.inference_mode():  # what is made here has no count of its changes
-        weight = weight.clone()
-        for factor in (1.0, 0.3):
-            weight.mul_(factor)
-            torch.testing.assert_close(run(), wanted(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
@@ -334,7 +164,7 @@ def test_training_on_the_kernels(p, launched, monkeypatch):
         return [out, *torch.autograd.grad(out.square().sum(), parts)]
 
     got = run()
-    assert set(launched) == {"forward", "backward", "sums"}
+    assert set(launched) == {"forward", "backward"}
     assert len(activation._backwards) == 1
     without_kernels(monkeypatch)
     for mine, wanted in zip(got, run(), strict=True):
@@ -353,7 +183,8 @@ def test_backward_of_activations(name, count, columns, dtype, launched):
     wide = (grad.double(), before.double())
     exact = activation.reference(*wide, name, summed=True, again=True)
     got = activation.activation_backward(grad.clone(), before, name, summed=True, again=True)
-    assert launched == ["backward", "sums"]
+    expected = ["backward", *summed(dtype)]
+    assert launched == expected
     for number, parts in enumerate(zip(got, plain, exact, strict=True)):
         check_rule(*parts, what=number)
     given, none, nothing = activation.activation_backward(
@@ -361,13 +192,13 @@ def test_backward_of_activations(name, count, columns, dtype, launched):
     )
     assert torch.equal(given, got[0])
     assert (none, nothing) == (None, None)
-    assert launched == ["backward", "sums", "backward"]
+    assert launched == [*expected, "backward"]
     if dtype == torch.float16:  # a kernel is for one dtype
         mixed = activation.activation_backward(
             grad.float(), before, name, summed=False, again=False
         )
         check_rule(mixed[0], plain[0], exact[0])
-        assert launched == ["backward", "sums", "backward"]
+        assert launched == [*expected, "backward"]
 
 
 def test_activations_hand_on_what_is_no_number():
@@ -410,7 +241,7 @@ def test_backward_gives_what_the_layernorm_gave(has_bias, count, d, dtype, launc
     y, _, mean, rstd = rows.forward(None, x, None, w, b, None, 0.0, 1e-5)
     parts = (dy, None, x, w, mean, rstd, None, 0.0, False)
     *grads, again = rows.backward(*parts, bias=b, normalised=True)
-    assert launched == ["forward", "backward", "sums"]
+    assert launched == ["forward", "backward", *summed(dtype)]
     torch.testing.assert_close(again, y, rtol=torch.finfo(dtype).eps, atol=1e-6)
     *wanted, none = rows.backward(*parts)
     assert none is None
@@ -426,7 +257,7 @@ def test_backward_takes_the_layernorm_again_only_for_weights_that_learn(frozen, 
     weight = random(8, 32).requires_grad_(not frozen)
     out = layer_norm_linear(x, w, b, weight, None)
     out.square().sum().backward()
-    assert launched == ["forward", "backward", "sums"]
+    assert launched == ["forward", "backward"]
     assert (weight.grad is None) == frozen
     key = next(reversed(rows._backwards))
     assert key[-2:] == (not frozen, False)
@@ -448,10 +279,10 @@ def test_operators():
         (x, w, random(5), random(5, 12), random(5), random(3, 5), 1, 1e-5, [64, 128, 64, 4, 4]),
         test_utils=checks,
     )
-    for summed, again in ((True, True), (False, False)):
+    for sums, again in ((True, True), (False, False)):
         opcheck(
             torch.ops.penstock.activation_backward.default,
-            (x, x.clone(), "gelu_tanh", summed, again),
+            (x, x.clone(), "gelu_tanh", sums, again),
             test_utils=checks,
         )
 

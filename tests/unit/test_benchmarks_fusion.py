@@ -246,3 +246,29 @@ def test_parts_are_chosen_by_name_model_and_batch(benchmarks):
         with pytest.raises(ValueError, match=f"no such part: {word}"):
             fusion_suite.chosen([word])
     sys.modules.pop("fusion_suite")
+
+
+def test_rows_that_say_nothing_are_left_out_and_no_others(benchmarks):
+    _, page, _ = benchmarks
+
+    def table(dropout, ms):
+        rows = rows_of("training", baseline=ms, ffn_layernorm=ms)
+        return [{**row, "dropout": dropout, "peak_bytes": 1} for row in rows]
+
+    old = {"where": {"commit": "a"}, "rows": [*table(0.0, 10.0), *table(0.1, 11.0)]}
+    new = {"where": {"commit": "b"}, "rows": [*table(0.0, 20.0), *table(0.1, 21.0)]}
+
+    def found(unfit, dropout):
+        document = {**new, "unfit": {"training": {"why": "disturbed", **unfit}}}
+        rows = page.Figures([old, document]).of("training", dropout=dropout)
+        return {row["median_ms"] for row in rows}, {row.get("peak_bytes") for row in rows}
+
+    only = {"columns": ["*"], "only": {"dropout": 0.0}}
+    assert found(only, 0.0) == ({10.0}, {1})
+    assert found(only, 0.1) == ({21.0}, {1})
+    assert found({"columns": ["*"]}, 0.1) == ({11.0}, {1})
+    assert found({"columns": ["peak_bytes"]}, 0.1) == ({21.0}, {None})
+    document = {**new, "choices": {}, "unfit": {"training": {"why": "disturbed", **only}}}
+    disturbed = {**choice_of("baseline"), "batch": 1, "training": True, "dropout": 0.0}
+    figures = page.Figures([old, {**document, "auto": [disturbed]}])
+    assert {row["median_ms"] for row in figures.judging(disturbed | {"run": 1})} == {10.0}

@@ -12,13 +12,15 @@ import pytest
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-TESTS = Path(__file__).parents[1] / "interpreted" / "kernels.py"
+TESTS = [
+    Path(__file__).parents[1] / "interpreted" / f"{name}.py" for name in ("kernels", "products")
+]
 
 
 @pytest.mark.timeout(280)
 def test_kernels_in_the_interpreter():
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, TESTS)],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
