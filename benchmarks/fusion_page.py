@@ -62,6 +62,14 @@ def _whole(rows: list[Row]) -> bool:
     return work not in ("prefill", "training", "budget") or any(row.get("again") for row in rows)
 
 
+def _unfit(document: dict[str, Any], row: Row) -> list[str]:
+    """Columns of a row that say nothing, or "*"; of all such work, or of some of it only."""
+    found = document.get("unfit", {}).get(row["work"], {"columns": []})
+    only = found.get("only", {})
+    columns: list[str] = found["columns"]
+    return columns if all(row.get(key) == value for key, value in only.items()) else []
+
+
 def _where(rows: list[Row], **what: Any) -> list[Row]:
     return [row for row in rows if all(row.get(key) == value for key, value in what.items())]
 
@@ -87,12 +95,12 @@ class Figures:
         for number, document in enumerate(documents):
             found: dict[tuple[Any, ...], list[Row]] = {}
             for row in document["rows"]:
-                unfit = document.get("unfit", {}).get(row["work"], {"columns": ()})["columns"]
+                unfit = _unfit(document, row)
                 kept = {key: value for key, value in row.items() if key not in unfit}
                 kept["run"] = number
-                self._all.append(kept)
                 if "*" in unfit:
                     continue
+                self._all.append(kept)
                 found.setdefault(tuple(row.get(key) for key in self.TABLE), []).append(kept)
             tables |= {key: t for key, t in found.items() if _whole(t) or key not in tables}
         self.rows: list[Row] = [row for table in tables.values() for row in table]
@@ -392,7 +400,8 @@ def run_text(number: int, document: dict[str, Any]) -> str:
         text += f" {left} rows or tables were left out for want of time; the result names them."
     for work, what in unfit.items():
         columns = "all rows" if "*" in what["columns"] else ", ".join(what["columns"])
-        text += f" Of {work}, {columns} are left out here: {what['why']}."
+        some = "".join(f" ({key} {value:g})" for key, value in what.get("only", {}).items())
+        text += f" Of {work}{some}, {columns} are left out here: {what['why']}."
     return text
 
 
