@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from penstock.fusion import kernels, rows
+
+assert os.environ["TRITON_INTERPRET"] == "1"  # read when triton is imported
 
 TINY = {torch.float32: 1e-6, torch.bfloat16: 1e-4, torch.float16: 1e-5}
 

@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
 from penstock.fusion import launch
-
-assert os.environ["TRITON_INTERPRET"] == "1"
 
 
 @pytest.fixture(autouse=True)
