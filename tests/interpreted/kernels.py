@@ -10,7 +10,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from compared import check_rule, random, summed, without_kernels
+from compared import summed, without_kernels
+from error_rule import check_rule, random
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 

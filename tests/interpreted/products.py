@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from compared import check_rule, random
+from error_rule import check_rule, random
 
 from penstock.fusion import (
     layer_norm_linear,

@@ -12,6 +12,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from error_rule import check_rule, random
 from torch.library import opcheck
 
 from penstock.errors import UsageError
@@ -26,21 +27,6 @@ from penstock.fusion import (
 from penstock.fusion.philox import draw_seed, keep, threshold, words
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-TINY = {torch.float32: 1e-6, torch.bfloat16: 1e-4, torch.float16: 1e-5, torch.float64: 1e-14}
-
-
-def random(*shape, dtype=torch.float32, shift=0.0, std=1.0):
-    return (torch.randn(*shape) * std + shift).to(dtype)
-
-
-def rms(value):
-    return float(value.detach().double().square().mean().sqrt())
-
-
-def check_rule(got, plain, exact, what=""):
-    size = rms(exact) + 1e-30
-    mine, theirs = rms(got.double() - exact) / size, rms(plain.double() - exact) / size
-    assert mine <= 2 * theirs + TINY[got.dtype], (what, mine, theirs)
 
 
 def results(function, inputs):
