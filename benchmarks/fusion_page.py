@@ -400,7 +400,7 @@ def run_text(number: int, document: dict[str, Any]) -> str:
         text += f" {left} rows or tables were left out for want of time; the result names them."
     for work, what in unfit.items():
         columns = "all rows" if "*" in what["columns"] else ", ".join(what["columns"])
-        some = "".join(f" ({key} {value:g})" for key, value in what.get("only", {}).items())
+        some = "".join(f" ({key} {value})" for key, value in what.get("only", {}).items())
         text += f" Of {work}{some}, {columns} are left out here: {what['why']}."
     return text
 

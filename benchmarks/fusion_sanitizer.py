@@ -15,9 +15,11 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -126,7 +128,9 @@ def fault(tool: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--logs", type=Path, default=Path("/tmp"), help="where the tools' words go")
+    parser.add_argument(
+        "--logs", type=Path, default=Path(tempfile.gettempdir()), help="where the tools' words go"
+    )
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for one check")
     parser.add_argument("--tools", nargs="+", choices=list(TOOLS), default=list(TOOLS))
     parser.add_argument("--fault", choices=list(FAULTS), help=argparse.SUPPRESS)
@@ -134,6 +138,8 @@ def main() -> int:
     if args.fault:
         fault(args.fault)
         return 0
+    if shutil.which("compute-sanitizer") is None:
+        parser.error("compute-sanitizer is not on the PATH; it comes with the CUDA toolkit")
     found: list[Found] = []
     document: dict[str, Any] = {
         "title": "The fused kernels under compute-sanitizer",
