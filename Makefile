@@ -29,7 +29,7 @@ C_SOURCES := 'native/*.[ch]pp' 'native/*.[ch]' 'tests/native/*.[ch]pp' 'tests/pr
 # ThreadSanitizer's fixed shadow ranges collide with the layouts that some kernels draw at random.
 FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
-.PHONY: help run test test-python test-native test-asan test-tsan test-torch-cuda lint format docs wheel clean
+.PHONY: help run test test-python test-native test-asan test-tsan test-torch-cuda mutation-test lint format docs wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +37,7 @@ help:
 	@echo 'make test         native tests and Python tests'
 	@echo 'make test-native  native tests alone; test-asan, test-tsan: under a sanitizer'
 	@echo 'make test-torch-cuda  penstock.enable() in CUDA builds of torch, without a GPU'
+	@echo 'make mutation-test  each rule of the contract taken out: some test has to fail'
 	@echo 'make lint         formatters, linters, types, layers, exported symbols'
 	@echo 'make format       apply the formatters'
 	@echo 'make docs         write docs/reference anew'
@@ -106,6 +107,9 @@ test-torch-cuda: $(STAMPS)/package $(STAMPS)/test
 	MAKEFLAGS= cmake --build --preset dev --target emulated_cuda
 	$(BIN)/python tests/torch_cuda/run.py --driver build/dev/emulated_cuda/libcuda.so.1 \
 	  --folder build/torch_cuda $(TORCH_CUDA) -- $(PYTEST_FLAGS)
+
+mutation-test: $(STAMPS)/venv
+	MAKEFLAGS= $(BIN)/python tools/mutation_test.py
 
 lint: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/python -m ruff check .

@@ -34,12 +34,12 @@ from penstock.fusion.modules import parts_for
 from penstock.models.configs import GPTConfig
 from penstock.models.gpt import GPT, KVCache, PlainParts, build_on_meta
 from penstock.models.weights import synthetic_loader
-from penstock.torch import attach
+from penstock.paging import attach
 
 if TYPE_CHECKING:
     from fusion_suite import Suite
 
-    from penstock.torch.attached import Attached
+    from penstock.paging.attachment import BaseAttachment
 
 PROMPT, NEW = 128, 64
 BATCHES = (1, 8)
@@ -76,7 +76,7 @@ class Paged:
         free: Bytes of device memory that were free before.
     """
 
-    attached: Attached[Any]
+    attached: BaseAttachment[Any]
     free: int
 
     def measured(self, step: Callable[[], Any]) -> dict[str, Any]:

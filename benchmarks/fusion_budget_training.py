@@ -37,7 +37,7 @@ from penstock.models.weights import synthetic_loader
 if TYPE_CHECKING:
     from fusion_suite import Suite
 
-    from penstock.torch import TrainingAttachment
+    from penstock.paging import TrainingAttachment
 
 # A row's, loading included.
 SECONDS = {"1.5B": 10.0, "6.7B": 25.0, "13B": 45.0}
@@ -90,7 +90,7 @@ def training_row(config: GPTConfig, name: str, batch: int, budget: int) -> dict[
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     options = {"gpu_memory": budget + held, "device": "cuda", "load": synthetic_loader(config, 0)}
     try:
-        with attach_training(model, optimizer, **options) as attached:
+        with attach_training(model, optimizer, step_in_backward=True, **options) as attached:
             try:
                 step = whole_step(attached, tokens_for(config, batch))
                 return Paged(attached, free).measured(step)

@@ -42,7 +42,14 @@ def check_paged(report: Report) -> None:
         optimizer = torch.optim.SGD(paged.parameters(), lr=0.01)
         torch.cuda.empty_cache()
         budget = most + torch.cuda.memory_reserved()  # the other one stays where it is
-        attached = attach_training(paged, optimizer, gpu_memory=budget, device="cuda", load=load)
+        attached = attach_training(
+            paged,
+            optimizer,
+            gpu_memory=budget,
+            device="cuda",
+            load=load,
+            step_in_backward=True,
+        )
         got = paged_losses(paged, optimizer, tokens)
         report.true(f"paged {name}: losses {got}, {wanted}", got == wanted)
         moved = attached.stats()["iteration_bytes_in"]

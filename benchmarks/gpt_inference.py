@@ -25,7 +25,7 @@ from yardsticks import HandMadeStream, accelerate_offload
 from penstock.models.configs import get_config
 from penstock.models.gpt import build_on_meta
 from penstock.models.weights import load_model, synthetic_loader
-from penstock.torch import attach
+from penstock.paging import attach
 from penstock.units import GIB, format_bytes, parse_size
 
 
@@ -40,7 +40,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--warmups", type=int, default=4)
     parser.add_argument("--chunk-size", default=None)
     parser.add_argument("--look-ahead", default=None)
-    parser.add_argument("--safety", default="normal")
+    parser.add_argument("--safety", nargs="+", default=["normal"], help="each in turn")
     parser.add_argument("--hand-made", action="store_true")
     parser.add_argument("--accelerate", action="store_true")
     parser.add_argument("--output", type=Path, default=None)
@@ -100,7 +100,7 @@ class Bench:
             **spread(times),
         }
 
-    def run_penstock(self, budget: int) -> dict[str, Any]:
+    def run_penstock(self, budget: int, safety: str) -> dict[str, Any]:
         args = self.args
         gc.collect()
         torch.cuda.empty_cache()
@@ -113,7 +113,7 @@ class Bench:
             load=self.loader(),
             chunk_size=args.chunk_size,
             look_ahead=args.look_ahead,
-            safety=args.safety,
+            safety=safety,
         )
         model = attached.model
         exact = [torch.equal(model(self.tokens), self.reference) for _ in range(3)]
@@ -136,6 +136,7 @@ class Bench:
         median = statistics.median(times)
         row = {
             "how": "penstock",
+            "safety": safety,
             "gpu_memory_bytes": budget,
             "used_by_driver_bytes": used,
             "within_budget": used <= budget,
@@ -158,7 +159,8 @@ class Bench:
 
 def show(row: dict[str, Any]) -> None:
     budget = format_bytes(row["gpu_memory_bytes"]) if "gpu_memory_bytes" in row else ""
-    line = f"{row['how']:<46}{budget:>10}{row['median_ms']:>10.1f} ms"
+    how = " ".join(filter(None, (row["how"], row.get("safety"))))
+    line = f"{how:<46}{budget:>10}{row['median_ms']:>10.1f} ms"
     if "ratio_to_ideal" in row:
         stats = row["stats"]
         line += f"  {row['ratio_to_ideal']:.3f} x ideal {row['ideal_ms']:.1f}"
@@ -195,8 +197,9 @@ def main() -> None:
         gc.collect()
         torch.cuda.empty_cache()
         budget = parse_size(size)
-        rows.append(bench.run_penstock(budget))
-        show(rows[-1])
+        for safety in args.safety:
+            rows.append(bench.run_penstock(budget, safety))
+            show(rows[-1])
         if budget > bench.weights:  # beside the same thing resident, once more
             model = bench.resident()
             rows.append({"how": "resident, beside it", **spread(bench.time(model))})

@@ -31,7 +31,7 @@ from measure import FreeMemoryWatch, provenance, spread, write_result
 from training_peers import fsdp_offload
 
 from penstock import attach_training
-from penstock.torch.training.summary import least_traffic
+from penstock.paging.training.stats import least_traffic
 from penstock.units import GIB, format_bytes, parse_size
 
 # GPT-2's architecture: layers, width, heads; the 6.7B shape is that of GPT-3.
@@ -211,6 +211,7 @@ def paged_row(bench: Bench, budget: str) -> dict[str, Any]:
             chunk_size=args.chunk_size,
             look_ahead=args.look_ahead,
             emulated=None if bench.cuda else {"granularity": 65536},
+            step_in_backward=True,
         )
         row["attach_ms"] = round((time.perf_counter() - begin) * 1e3, 1)
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the list of hooks against everything that is made from it or has to agree with it.
 
-Every row of native/preload/hooks.def has a body, every body a row; no name stands twice; twins are
-complete; launches, copies and fills, of which a missing form would go past the engine, have the
+Every row of native/preload/hooks.def has one body, every body a row; no name stands twice; twins
+are complete; launches, copies and fills, of which a missing form would go past the engine, have the
 forms that CUDA has for a thread's own stream. Where the built library is given or installed, its
 exports are the rows and nothing more. Where a cudaTypedefs.h is found, each row's version is one
 that it names. Prints one line a violation; exits 1 if there is any.
@@ -23,9 +23,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELOAD = ROOT / "native" / "preload"
-ROW = re.compile(
-    r"PENSTOCK_(HOOK|TWIN)\((\w+),\s*(\w+),\s*(.*?),\s*\((.*?)\),\s*\(([^()]*)\)\)", re.DOTALL
-)
+# One row as the preprocessor leaves it, its fields told apart by a sign that C declarations lack.
+PROBE = """
+#define PENSTOCK_HOOK_AND_BODY(exported, hook, base, since, stream, kind, body, declared, names) \\
+  @exported|hook|base|since|stream|kind|body|declared
+#include "{path}"
+"""
 BODY = re.compile(r"\bpenstock_on_(\w+)\(\s*penstock_hook\* self")
 # Beside the driver's names; interpose.h names those with the prefix.
 OWN_EXPORTS = re.compile(r"dlopen|penstock_proxy_\w+")
@@ -38,7 +41,7 @@ SINGLE = {"cuLaunchCooperativeKernelMultiDevice", "cuLaunch", "cuLaunchGrid", "c
 class Row:
     """One exported name: what cuGetProcAddress calls it, since which CUDA, and what it is.
 
-    `declared` is the parameters as C text.
+    `body` and `declared`, the parameters, are C text.
     """
 
     exported: str
@@ -47,31 +50,20 @@ class Row:
     since: int
     stream: str
     kind: str
+    body: str
     declared: str
-    parameters: tuple[str, ...]
-    arguments: tuple[str, ...]
 
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of the list, twins as two."""
-    text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
-    text = re.sub(r"#ifndef.*?#endif", "", text, flags=re.DOTALL)
+    command = ["cc", "-E", "-P", "-x", "c", f"-I{PRELOAD.parent}", "-"]
+    source = PROBE.format(path=path.resolve())
+    done = subprocess.run(command, input=source, check=True, capture_output=True, text=True)
     rows = []
-    for macro, exported, second, middle, parameters, arguments in ROW.findall(text):
-        fields = [field.strip().strip('"') for field in middle.split(",")]
-        declared = " ".join(parameters.split())
-        names = tuple(re.findall(r"(\w+)\s*(?:,|$)", declared))
-        given = tuple(re.findall(r"\w+", arguments))
-        if macro == "HOOK":
-            base, since, stream, kind = fields
-            names_of_row = ((exported, second, base, int(since), stream),)
-        else:
-            hook, base, since, twin_since, kind = fields
-            names_of_row = (
-                (exported, hook, base, int(since), "LEGACY"),
-                (second, hook, base, int(twin_since), "PER_THREAD"),
-            )
-        rows += [Row(*each, kind, declared, names, given) for each in names_of_row]
+    for row in " ".join(done.stdout.split()).split("@")[1:]:
+        exported, hook, base, since, stream, kind, body, declared = row.split("|")
+        inside = (body.strip()[1:-1], declared.strip()[1:-1])
+        rows.append(Row(exported, hook, base.strip('"'), int(since), stream, kind, *inside))
     return rows
 
 
@@ -86,8 +78,6 @@ def check_list(rows: list[Row]) -> list[str]:
         f"{base} has two forms since {since}" for (base, since, _), n in forms.items() if n > 1
     ]
     for row in rows:
-        if row.parameters != row.arguments:
-            found.append(f"{row.exported}: parameters and arguments differ")
         suffixed = row.exported.endswith(("_ptsz", "_ptds"))
         if suffixed != (row.stream == "PER_THREAD"):
             found.append(f"{row.exported}: its name and its default stream disagree")
@@ -102,11 +92,11 @@ def check_list(rows: list[Row]) -> list[str]:
 
 
 def check_bodies(rows: list[Row], folder: Path) -> list[str]:
-    """Every hook has one body, and every body a row."""
+    """Every hook has one body, in its rows or in a file, and every body in a file a row."""
     bodies = Counter(
         name for path in sorted(folder.glob("*.c")) for name in BODY.findall(path.read_text())
     )
-    hooks = {row.hook for row in rows}
+    hooks = {row.hook for row in rows if row.body == "OWN"}
     found = [f"no body for {hook}" for hook in sorted(hooks - set(bodies))]
     found += [f"penstock_on_{name} has no row" for name in sorted(set(bodies) - hooks)]
     found += [f"penstock_on_{name} is there {n} times" for name, n in bodies.items() if n > 1]

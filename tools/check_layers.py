@@ -17,16 +17,28 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Layer -> the layers that it may include; "api" also has the public header.
+# Wing -> the wings that it may include. A file belongs to the longest name here that its path
+# begins with, and a name stands for all below it; every wing sees itself.
+_MACHINE = {"base", "policy", "driver/driver.hpp", "driver/forwarding.hpp", "driver/text.hpp"}
+_ENGINE = {*_MACHINE, "engine"}
+_BACK_END = {"base", "driver/driver.hpp", "driver/text.hpp", "driver/ledger.hpp"}
 NATIVE_LAYERS = {
-    "base": {"base"},
-    "policy": {"base", "policy"},
-    "driver": {"base", "driver"},
-    "engine": {"base", "policy", "driver", "engine"},
-    "api": {"base", "policy", "driver", "engine", "api", "penstock"},
+    "base": set(),
+    "policy": {"base"},
+    "driver": {"base"},
+    "driver/cuda": {*_BACK_END, "driver/kernels"},
+    "driver/emulated": _BACK_END,
+    "engine/order": _MACHINE,
+    "engine/allocation": {*_MACHINE, "engine/order"},
+    "engine/paging": {*_MACHINE, "engine/order"},
+    "engine/managed": {*_MACHINE, "engine/order", "engine/paging"},
+    "engine/recording": {"base", "driver/text.hpp"},
+    "process": _ENGINE,
+    "lab": {*_ENGINE, "driver/ledger.hpp", "process"},
+    "api": {*_ENGINE, "driver", "process", "lab", "penstock"},
     # The proxy is C and stands alone; it knows the engine by penstock/interpose.h.
-    "preload": {"preload", "penstock"},
-    "adapters": {"base", "policy", "driver", "engine", "api", "adapters", "penstock"},
+    "preload": {"penstock"},
+    "adapters": {*_ENGINE, "process", "api", "penstock"},
 }
 # Data in, a plan out: these layers must not lock, wait, read a clock or touch a file.
 PURE_LAYERS = {"base", "policy"}
@@ -41,39 +53,46 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 # Package or module of penstock -> the others that it may import; None stands for all.
 PYTHON_LAYERS: dict[str, set[str] | None] = {
     "_version": set(),
-    "errors": set(),
+    "text": set(),
+    "errors": {"text"},
     "units": {"errors"},
-    "config": {"errors", "units"},
+    "files": {"errors", "units"},
+    "config": {"errors", "units", "files"},
     "host": {"errors", "units"},
     "native": {"errors", "units"},
     "preload": {"errors"},
-    "report": {"errors", "units"},
-    "trace": {"errors", "units"},
-    "models": {"errors", "units"},
-    "torch": {"errors", "units", "config", "host", "native", "report"},
-    "fusion": {"errors", "units", "models"},
+    "report": {"errors", "units", "files", "text"},
+    "trace": {"errors", "units", "files", "host"},
+    "models": {"errors", "units", "files"},
+    "allocator": {"errors", "units", "config", "native"},
+    "paging": {"errors", "units", "config", "host", "native", "report", "allocator"},
+    "fusion": {"errors", "units", "files", "models"},
     "runner": {
         "_version",
         "errors",
         "units",
+        "files",
         "config",
         "host",
         "native",
         "report",
         "models",
-        "torch",
+        "allocator",
+        "paging",
         "fusion",
     },
     "finetune": {
         "_version",
         "errors",
         "units",
+        "files",
         "config",
         "host",
         "native",
         "report",
         "trace",
-        "torch",
+        "allocator",
+        "paging",
         "runner",
     },
     "cli": None,
@@ -81,7 +100,7 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
     "__main__": None,
 }
 HEAVY = {"torch", "triton", "numpy", "safetensors", "tokenizers", "transformers", "peft", "rich"}
-HEAVY_OK = {"torch", "trace", "models", "fusion", "runner", "finetune"}
+HEAVY_OK = {"allocator", "paging", "trace", "models", "fusion", "runner", "finetune"}
 
 
 def native_violations(root: Path) -> Iterator[str]:
@@ -89,21 +108,33 @@ def native_violations(root: Path) -> Iterator[str]:
     for path in sorted((root / "native").rglob("*")):
         if path.suffix not in (".cpp", ".hpp", ".c", ".h"):
             continue
-        layer = path.relative_to(root / "native").parts[0]
         place = path.relative_to(root)
-        if layer not in NATIVE_LAYERS:
-            yield f"{place}: {layer} is no layer; add it to tools/check_layers.py"
+        layer = _wing(path.relative_to(root / "native"))
+        if layer is None:
+            yield f"{place} is in no wing; add it to tools/check_layers.py"
             continue
+        pure = layer.partition("/")[0] in PURE_LAYERS
         for own, system in INCLUDE.findall(path.read_text(encoding="utf-8")):
-            target = own.partition("/")[0]
-            if own and "/" in own and target not in NATIVE_LAYERS[layer]:
+            if own and "/" in own and not _sees(layer, own):
                 yield f"{place}: layer {layer} must not include {own}"
             if own and "/" not in own:
                 yield f"{place}: include {own} by its layer"
-            if system and layer in PURE_LAYERS and IMPURE_HEADERS.fullmatch(system):
+            if system and pure and IMPURE_HEADERS.fullmatch(system):
                 yield f"{place}: layer {layer} is pure and must not include <{system}>"
             if FOREIGN_HEADERS.fullmatch(own or system):
                 yield f"{place}: {own or system} must not be needed to build"
+
+
+def _wing(path: Path) -> str | None:
+    """The longest name of a wing that the path begins with."""
+    folders = [str(folder) for folder in path.parents][:-1]
+    return next((folder for folder in folders if folder in NATIVE_LAYERS), None)
+
+
+def _sees(wing: str, target: str) -> bool:
+    """Whether a file of `wing` may include `target`."""
+    seen = {wing, *NATIVE_LAYERS[wing]}
+    return any(target == name or target.startswith(f"{name}/") for name in seen)
 
 
 def python_violations(root: Path) -> Iterator[str]:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 PREFIX = "penstock_"
 _INCLUDE = Path(__file__).resolve().parent.parent / "native/api/include/penstock"
-# The second is a part of the first.
-HEADERS = (_INCLUDE / "penstock.h", _INCLUDE / "simulate.h")
+# The others are parts of the first.
+HEADERS = (_INCLUDE / "penstock.h", _INCLUDE / "budget.h", _INCLUDE / "simulate.h")
 ALLOWED_NEEDS = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux-x86-64)\.so\.\d+")
 
 

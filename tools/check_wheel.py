@@ -26,6 +26,7 @@ MUST_HOLD = (
     "penstock/lib/libpenstock.so",
     "penstock/include/penstock.h",
     "penstock/include/interpose.h",
+    "penstock/include/budget.h",
     "penstock/include/simulate.h",
     "penstock/preload/libcuda.so.1",
     "penstock/preload/site/sitecustomize.py",

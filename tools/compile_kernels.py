@@ -39,7 +39,7 @@ def compiled(source: Path) -> str:
         command = ["nvcc", "--ptx", f"--gpu-architecture={TARGET}", "-O3", "-o", str(target)]
         subprocess.run([*command, str(source)], check=True)
         text = target.read_text()
-        text = re.sub(r"^//.*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^\s*(//.*)?\n", "", text, flags=re.MULTILINE)  # remarks and empty lines
         text = re.sub(r"^\.version .*$", f".version {VERSION}", text, flags=re.MULTILINE)
         target.write_text(text)
         # Does the older version have all of it?

@@ -12,6 +12,7 @@
 #include "adapters/torch_errors.hpp"
 #include "api/handles.hpp"
 #include "api/interposed.hpp"
+#include "engine/paging/shared_budget.hpp"
 
 namespace penstock::adapters {
 namespace {
@@ -23,6 +24,8 @@ struct State {
   std::mutex mutex;  // all but reading `allocators`
   std::array<std::atomic<penstock_allocator*>, kMostDevices> allocators{};
   std::array<penstock_device*, kMostDevices> devices{};
+  std::array<engine::BudgetedDriver*, kMostDevices> budgeted{};  // the drivers of these
+  std::array<engine::SharedBudget*, kMostDevices> budgets{};     // where they count
   std::atomic<penstock_torch_observer> observer{nullptr};
   penstock_device_options device_options{};
   penstock_allocator_options allocator_options{};
@@ -83,6 +86,11 @@ penstock_allocator* make_allocator(int ordinal) {
   if (options.budget == 0 && state.budget_share > 0) {
     options.budget = budget_of(device, state.budget_share);
   }
+  // The driver beneath lives as long as the process, like all of this.
+  auto budgeted = std::make_unique<engine::BudgetedDriver>(*device->driver.release());
+  engine::BudgetedDriver* const counted = budgeted.get();
+  device->driver = std::move(budgeted);
+  (void)counted->count_in(state.budgets[static_cast<std::size_t>(ordinal)]);
   penstock_allocator* allocator = nullptr;
   if (share_with_others(device, ordinal) != PENSTOCK_OK ||
       penstock_allocator_create(device, &options, &allocator) != PENSTOCK_OK) {
@@ -96,6 +104,7 @@ penstock_allocator* make_allocator(int ordinal) {
                                       state.history_user);
   }
   state.devices[static_cast<std::size_t>(ordinal)] = device;
+  state.budgeted[static_cast<std::size_t>(ordinal)] = counted;
   return allocator;
 }
 
@@ -139,31 +148,17 @@ void for_each_allocator(const Use& use) {
   }
 }
 
-std::vector<penstock_piece_info> pieces_of(penstock_allocator* allocator) {
-  std::vector<penstock_piece_info> pieces;
-  std::uint64_t count = 0;
-  // It may grow between two calls.
-  do {
-    pieces.resize(count);
-    if (penstock_allocator_pieces(allocator, pieces.data(), pieces.size(), &count) != PENSTOCK_OK) {
-      return {};
-    }
-  } while (count > pieces.size());
-  pieces.resize(count);
-  return pieces;
-}
-
 // The block that holds the address; its size is 0 if there is none.
 std::pair<std::uint64_t, std::uint64_t> block_around(penstock_allocator* allocator,
                                                      std::uint64_t address) {
-  const std::vector<penstock_piece_info> pieces = pieces_of(allocator);
+  const std::vector<engine::PieceInfo> pieces = (**allocator).pieces();
   std::uint64_t block = 0;
-  for (const penstock_piece_info& piece : pieces) {
+  for (const engine::PieceInfo& piece : pieces) {
     const std::uint64_t begin = piece.block + piece.block_offset;
     if (piece.block != 0 && address >= begin && address - begin < piece.bytes) block = piece.block;
   }
   std::uint64_t size = 0;
-  for (const penstock_piece_info& piece : pieces) {
+  for (const engine::PieceInfo& piece : pieces) {
     if (block != 0 && piece.block == block) size += piece.bytes;
   }
   return {block, size};
@@ -220,6 +215,25 @@ penstock_status penstock_torch_record_history(uint64_t capacity, penstock_contex
     return status != PENSTOCK_OK;
   });
   return status;
+}
+
+penstock_status penstock_torch_count_in(int32_t device, penstock_budget* budget) {
+  return api::guard([&]() -> Status {
+    if (device < 0 || device >= kMostDevices) {
+      return {Code::kInvalidArgument, "there is no GPU " + std::to_string(device)};
+    }
+    const std::lock_guard lock(state.mutex);
+    const auto at = static_cast<std::size_t>(device);
+    engine::SharedBudget* const shared = budget == nullptr ? nullptr : &budget->budget;
+    if (state.budgeted[at] != nullptr) PENSTOCK_TRY(state.budgeted[at]->count_in(shared));
+    if (shared != nullptr) {
+      shared->set_reclaim([device] {
+        if (penstock_allocator* const there = allocator_of(device)) penstock_empty_cache(there);
+      });
+    }
+    state.budgets[at] = shared;
+    return {};
+  });
 }
 
 int32_t penstock_torch_error_kind(void) { return static_cast<int32_t>(error_kind()); }

@@ -3,25 +3,18 @@
 #include <cstdio>
 
 #include "api/handles.hpp"
-#include "engine/link.hpp"
+#include "process/link.hpp"
 
 namespace penstock::api {
 namespace {
 
 thread_local std::string last_error;
 
-Status missing(const char* what) {
-  return Status(Code::kInvalidArgument, std::string(what) + " is null");
-}
-
 driver::HostDriverOptions host_options(const penstock_device_options& from) {
   driver::HostDriverOptions options;
   if (from.capacity != 0) options.capacity = from.capacity;
-  options.host_capacity = from.host_capacity;
   if (from.granularity != 0) options.granularity = from.granularity;
-  options.seed = from.seed;
-  options.max_delay_us = from.max_delay_us;
-  options.fail_at_call = from.fail_at_call;
+  PENSTOCK_COPY_FIELDS(options, from, host_capacity, seed, max_delay_us, fail_at_call)
   return options;
 }
 
@@ -44,7 +37,7 @@ const char* penstock_last_error(void) { return last_error.c_str(); }
 
 penstock_status penstock_open(const penstock_device_options* options, penstock_device** device) {
   return guard([&]() -> Status {
-    if (device == nullptr) return missing("device");
+    if (device == nullptr) return missing("the place for the device");
     const penstock_device_options from = read_struct(options);
     auto handle = std::make_unique<penstock_device>();
     if (from.kind == PENSTOCK_EMULATED) {
@@ -64,30 +57,20 @@ penstock_status penstock_open(const penstock_device_options* options, penstock_d
 void penstock_close(penstock_device* device) { delete device; }
 
 penstock_status penstock_get_info(penstock_device* device, penstock_device_info* info) {
-  return guard([&]() -> Status {
-    if (device == nullptr) return missing("device");
-    const driver::DeviceInfo& from = device->driver->info();
+  return with(device, [&](auto& it) -> Status {
+    const driver::DeviceInfo& from = it.info();
     penstock_device_info out{};
     std::snprintf(out.name, sizeof(out.name), "%s", from.name.c_str());
-    out.ordinal = from.ordinal;
-    out.driver_version = from.driver_version;
-    out.compute_capability = from.compute_capability;
-    out.virtual_memory = from.virtual_memory;
-    out.host_chunks = from.host_chunks;
-    out.managed = from.managed;
-    out.concurrent_managed = from.concurrent_managed;
-    out.emulated = from.emulated;
-    out.total = from.total;
-    out.granularity = from.granularity;
+    PENSTOCK_COPY_FIELDS(out, from, ordinal, driver_version, compute_capability, virtual_memory,
+                         host_chunks, managed, concurrent_managed, emulated, total, granularity)
     return write_struct(out, info);
   });
 }
 
 penstock_status penstock_memory(penstock_device* device, uint64_t* free_bytes,
                                 uint64_t* total_bytes) {
-  return guard([&]() -> Status {
-    if (device == nullptr) return missing("device");
-    PENSTOCK_ASSIGN(const driver::MemoryInfo memory, device->driver->memory_info());
+  return with(device, [&](auto& it) -> Status {
+    PENSTOCK_ASSIGN(const driver::MemoryInfo memory, it.memory_info());
     if (free_bytes != nullptr) *free_bytes = memory.free;
     if (total_bytes != nullptr) *total_bytes = memory.total;
     return {};
@@ -95,24 +78,15 @@ penstock_status penstock_memory(penstock_device* device, uint64_t* free_bytes,
 }
 
 penstock_status penstock_share(penstock_device* device, int32_t ordinal) {
-  return guard([&]() -> Status {
-    if (device == nullptr) return missing("device");
-    return device->driver->share_with(ordinal);
-  });
+  return with(device, [&](auto& it) { return it.share_with(ordinal); });
 }
 
 penstock_status penstock_live(penstock_device* device, penstock_live_counts* counts) {
-  return guard([&]() -> Status {
-    if (device == nullptr) return missing("device");
-    const driver::LiveCounts live = device->driver->live();
+  return with(device, [&](auto& it) -> Status {
+    const driver::LiveCounts live = it.live();
     penstock_live_counts out{};
-    out.ranges = live.ranges;
-    out.chunks = live.chunks;
-    out.mappings = live.mappings;
-    out.host_allocations = live.host_allocations;
-    out.managed_allocations = live.managed_allocations;
-    out.streams = live.streams;
-    out.events = live.events;
+    PENSTOCK_COPY_FIELDS(out, live, ranges, chunks, mappings, host_allocations, managed_allocations,
+                         streams, events)
     return write_struct(out, counts);
   });
 }
@@ -123,10 +97,8 @@ int64_t penstock_driver_calls(penstock_device* device) {
 
 penstock_status penstock_measure_link(penstock_device* device, uint64_t bytes, int32_t repeats,
                                       double* in_gb_per_s, double* out_gb_per_s) {
-  return guard([&]() -> Status {
-    if (device == nullptr) return missing("device");
-    PENSTOCK_ASSIGN(const engine::LinkSpeed speed,
-                    engine::measure_link(*device->driver, bytes, repeats));
+  return with(device, [&](auto& it) -> Status {
+    PENSTOCK_ASSIGN(const engine::LinkSpeed speed, engine::measure_link(it, bytes, repeats));
     if (in_gb_per_s != nullptr) *in_gb_per_s = speed.in_gb_per_s;
     if (out_gb_per_s != nullptr) *out_gb_per_s = speed.out_gb_per_s;
     return {};

@@ -10,22 +10,34 @@
 #include <string>
 
 #include "driver/driver.hpp"
-#include "driver/host_driver.hpp"
-#include "engine/allocator.hpp"
-#include "engine/pager.hpp"
+#include "driver/emulated/driver.hpp"
+#include "engine/allocation/allocator.hpp"
+#include "engine/paging/pager.hpp"
+#include "engine/paging/shared_budget.hpp"
 #include "penstock/penstock.h"
 
+// Each handle leads to its object by `*`, and has the name of that for messages.
 struct penstock_device {
+  static constexpr const char* kName = "the device";
   std::unique_ptr<penstock::driver::Driver> driver;
   penstock::driver::HostDriver* host = nullptr;  // the same object when it is the emulated GPU
+  auto& operator*() const { return *driver; }
 };
 
 struct penstock_allocator {
+  static constexpr const char* kName = "the allocator";
   std::shared_ptr<penstock::engine::Allocator> allocator;
+  auto& operator*() const { return *allocator; }
 };
 
 struct penstock_pager {
+  static constexpr const char* kName = "the pager";
   std::unique_ptr<penstock::engine::Pager> pager;
+  auto& operator*() const { return *pager; }
+};
+
+struct penstock_budget {
+  penstock::engine::SharedBudget budget;
 };
 
 namespace penstock::api {
@@ -46,6 +58,54 @@ penstock_status guard(Function&& function) {
   } catch (const std::exception& error) {
     return leave(Status(Code::kInternal, std::string("internal error: ") + error.what()));
   }
+}
+
+inline Status missing(const char* what) {
+  return {Code::kInvalidArgument, std::string(what) + " is null"};
+}
+
+// The body of a function about one object: what `function` makes of it.
+template <class Handle, class Function>
+penstock_status with(Handle* handle, Function&& function) {
+  return guard([&]() -> Status {
+    if (handle == nullptr) return missing(Handle::kName);
+    return function(**handle);
+  });
+}
+
+// The body of a function that makes an object on a device: `function` makes it.
+template <class Handle, class Function>
+penstock_status make(penstock_device* device, Handle** handle, Function&& function) {
+  return with(device, [&](driver::Driver& driver) -> Status {
+    if (handle == nullptr) return missing(Handle::kName);
+    PENSTOCK_ASSIGN(auto made, function(driver));
+    *handle = new Handle{std::move(made)};
+    return {};
+  });
+}
+
+inline driver::Stream to_stream(uint64_t stream) { return driver::Stream{stream}; }
+
+// The fields of these names, which both structs have.
+#define PENSTOCK_COPY_FIELDS(to, from, ...) \
+  PENSTOCK_PASS(PENSTOCK_COPY_FIELD(to, from, __VA_ARGS__))
+#define PENSTOCK_COPY_FIELD(to, from, field, ...) \
+  (to).field = (from).field;                      \
+  __VA_OPT__(PENSTOCK_COPY_MORE PENSTOCK_LATER(to, from, __VA_ARGS__))
+#define PENSTOCK_COPY_MORE() PENSTOCK_COPY_FIELD
+#define PENSTOCK_LATER ()
+// Each pass expands one more field.
+#define PENSTOCK_PASS(...) PENSTOCK_PASSES(PENSTOCK_PASSES(PENSTOCK_PASSES(__VA_ARGS__)))
+#define PENSTOCK_PASSES(...) PENSTOCK_PASS_4(PENSTOCK_PASS_4(PENSTOCK_PASS_4(__VA_ARGS__)))
+#define PENSTOCK_PASS_4(...) PENSTOCK_PASS_1(PENSTOCK_PASS_1(PENSTOCK_PASS_1(__VA_ARGS__)))
+#define PENSTOCK_PASS_1(...) __VA_ARGS__
+
+template <class To>
+void copy_stalls(To& to, const engine::StallSummary& from) {
+  to.profiled_iterations = from.iterations;
+  to.profiled_ms = from.total_ms;
+  to.stall_ms = from.stall_ms;
+  to.largest_stall_ms = from.largest_ms;
 }
 
 // Structs begin with their size: read what the caller has, write no more than it has.

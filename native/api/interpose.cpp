@@ -4,19 +4,21 @@
 // framework's retry and exception work.
 #include "penstock/interpose.h"
 
-#include <sys/sysinfo.h>
-#include <unistd.h>
-
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <new>
+#include <string>
 #include <thread>
+#include <type_traits>
+#include <unordered_map>
 #include <vector>
 
 #include "api/handles.hpp"
 #include "api/interposed.hpp"
-#include "engine/program.hpp"
+#include "process/session.hpp"
 
 namespace penstock::api {
 namespace {
@@ -24,7 +26,6 @@ namespace {
 constexpr std::int32_t kSuccess = 0;
 constexpr std::int32_t kOutOfMemory = 2;
 constexpr std::int32_t kUnknown = 999;
-constexpr int kMostDevices = 64;
 constexpr std::uint64_t kPrimaryContextVersion = 7000;
 
 std::int32_t to_cuda(const Status& status) {
@@ -39,58 +40,17 @@ std::int32_t to_cuda(const Status& status) {
   }
 }
 
-// One device of the program.  Never destroyed: memory is used until the process ends.
-struct Device {
-  std::unique_ptr<driver::Driver> driver;
-  std::unique_ptr<engine::WorkRecorder> recorder;
-  std::unique_ptr<engine::Program> program;
-  penstock_allocator allocator;
-  std::atomic<void*> context{nullptr};
-  int ordinal = 0;
-};
+using engine::Device;
 
-struct Session {
-  penstock_interpose_options options{};
-  const char* record = nullptr;  // the file to record in
+// What the proxy said, and what is known of contexts; the devices are the session's.
+struct Interposed {
   penstock_real_driver real{};
-  std::mutex mutex;  // all but reading `devices`
-  std::array<std::atomic<Device*>, kMostDevices> devices{};
-  std::atomic<int> count{0};  // of devices, in the order of their making
-  std::array<std::atomic<Device*>, kMostDevices> made{};
-  std::array<std::atomic<void*>, kMostDevices> foreign{};  // contexts that are no primary ones
+  std::array<std::atomic<void*>, engine::Session::kMostDevices> foreign{};  // no primary contexts
   std::atomic<std::uint64_t> opaque{0};
-  std::atomic<bool> complained{false};
 };
-constinit Session session;
+constinit Interposed interposed_driver;
+constinit engine::Session session;
 penstock_interposer table;
-
-void complain(const Status& status) {
-  if (status.ok() || status.code() == Code::kOutOfMemory || session.complained.exchange(true)) {
-    return;
-  }
-  if (session.options.log_level >= PENSTOCK_LOG_ERROR) {
-    std::fprintf(stderr, "penstock: %s\n", status.message().c_str());
-  }
-}
-
-Bytes host_memory() {
-  struct sysinfo info {};
-  if (sysinfo(&info) != 0) return 0;
-  // A fifth is the system's, and the program's own.
-  return static_cast<Bytes>(info.totalram) * info.mem_unit / 5 * 4;
-}
-
-Bytes budget_for(driver::Driver& device) {
-  const Bytes total = device.info().total;
-  if (session.options.gpu_memory != 0) return std::min<Bytes>(session.options.gpu_memory, total);
-  if (session.options.gpu_share > 0) {
-    return static_cast<Bytes>(static_cast<double>(total) * session.options.gpu_share);
-  }
-  // What is free, less what kernels' code and the driver itself will still take.
-  const auto memory = device.memory_info();
-  const Bytes free = memory.ok() ? memory.value().free : total;
-  return free - std::min<Bytes>(free / 16, kGiB);
-}
 
 engine::Evicted evicted_under(std::int32_t safety) {
   switch (safety) {
@@ -99,130 +59,35 @@ engine::Evicted evicted_under(std::int32_t safety) {
     case PENSTOCK_SAFETY_STRICT:
       return engine::Evicted::kOnHost;
     default:
-      return engine::Evicted::kProven;
+      return engine::Evicted::kUnmapped;
   }
 }
 
 // From here on all work is announced; what was on its way to a stream before has got there.
-void start_paging(Device* device) {
+void start_paging() {
   table.active.store(1);
   while (table.passing.load() != 0) std::this_thread::yield();
-  if (session.options.log_level >= PENSTOCK_LOG_INFO) {
-    std::fprintf(stderr, "penstock: GPU %d: %.1f GiB are full, paging begins\n", device->ordinal,
-                 static_cast<double>(device->program->options().budget) / kGiB);
-  }
 }
 
-void widen_window() {
-  Addr begin = 0;
-  Addr end = 0;
-  for (int i = 0; i < session.count; ++i) {
-    const auto [low, high] = session.made[static_cast<std::size_t>(i)].load()->program->window();
-    if (low == high) continue;
-    begin = begin == 0 ? low : std::min(begin, low);
-    end = std::max(end, high);
-  }
+// The window never shrinks: who finds an address outside takes it for somebody else's.
+void widen_window(Addr low, Addr high) {
+  if (low == high) return;
   // The wider end first: a reader in between sees a window that is too wide or not there yet.
-  if (end > table.window_end) table.window_end = end;
-  if (begin != 0 && (table.window_begin == 0 || begin < table.window_begin)) {
-    table.window_begin = begin;
+  std::uint64_t seen = table.window_end;
+  while (high > seen && !table.window_end.compare_exchange_weak(seen, high)) {
   }
-}
-
-void say_recording(const Status& status) {
-  if (session.options.log_level >= PENSTOCK_LOG_ERROR) {
-    std::fprintf(stderr, "penstock: %s\n", status.message().c_str());
+  seen = table.window_begin;
+  while ((seen == 0 || low < seen) && !table.window_begin.compare_exchange_weak(seen, low)) {
   }
-}
-
-// Without a file to record in the program runs as it would have.
-std::unique_ptr<engine::WorkRecorder> make_recorder(const driver::Driver& device, Bytes budget) {
-  if (session.record == nullptr) return nullptr;
-  engine::WorkRecorderOptions options;
-  options.path = session.record;
-  options.suffix = '.' + std::to_string(getpid()) + ".gpu" + std::to_string(device.info().ordinal);
-  options.device = device.info().ordinal;
-  options.budget = budget;
-  options.device_bytes = device.info().total;
-  options.failed = say_recording;
-  auto recorder = engine::WorkRecorder::open(options);
-  if (!recorder.ok()) {
-    const Status status = recorder.status();
-    say_recording({status.code(), "nothing is recorded: " + status.message()});
-    return nullptr;
-  }
-  if (session.options.log_level >= PENSTOCK_LOG_INFO) {
-    std::fprintf(stderr, "penstock: GPU %d is recorded in %s\n", options.device,
-                 recorder.value()->path().c_str());
-  }
-  return std::move(recorder).value();
-}
-
-void end_recordings() {
-  for (int i = 0; i < session.count; ++i) {
-    if (auto& recorder = session.made[static_cast<std::size_t>(i)].load()->recorder) {
-      recorder->close();
-    }
-  }
-}
-
-Result<Device*> make_device(int ordinal) {
-  auto device = std::make_unique<Device>();
-  PENSTOCK_ASSIGN(device->driver, driver::open_cuda_driver(ordinal));
-  device->ordinal = ordinal;
-  engine::ProgramOptions options;
-  options.budget = budget_for(*device->driver);
-  options.host_bytes = host_memory();
-  options.evicted = evicted_under(session.options.safety);
-  Device* const raw = device.get();
-  options.start_paging = [raw] { start_paging(raw); };
-  options.widened = widen_window;
-  device->recorder = make_recorder(*device->driver, options.budget);
-  options.recorder = device->recorder.get();
-  if (options.evicted == engine::Evicted::kOnHost && !device->driver->info().host_chunks &&
-      session.options.log_level >= PENSTOCK_LOG_WARNING) {
-    std::fprintf(stderr,
-                 "penstock: GPU %d cannot map host memory into ranges: under strict an access that "
-                 "was not seen faults\n",
-                 ordinal);
-  }
-  PENSTOCK_ASSIGN(device->program, engine::Program::create(*device->driver, options));
-  device->allocator.allocator = {std::shared_ptr<void>(), &device->program->allocator()};
-  for (int i = 0; i < session.count; ++i) {
-    Device& other = *session.made[static_cast<std::size_t>(i)].load();
-    for (const Status& status : {other.program->pager().share_with(ordinal),
-                                 device->program->pager().share_with(other.ordinal)}) {
-      if (status.ok() || status.code() == Code::kUnsupported) continue;
-      if (session.options.log_level >= PENSTOCK_LOG_WARNING) {
-        std::fprintf(stderr, "penstock: GPUs %d and %d do not reach each other's memory: %s\n",
-                     other.ordinal, ordinal, status.message().c_str());
-      }
-    }
-  }
-  return device.release();
-}
-
-Result<Device*> find_or_make(int ordinal) {
-  if (ordinal < 0 || ordinal >= kMostDevices) {
-    return Status(Code::kInvalidArgument, "there is no GPU " + std::to_string(ordinal));
-  }
-  auto& slot = session.devices[static_cast<std::size_t>(ordinal)];
-  if (Device* there = slot.load(std::memory_order_acquire)) return there;
-  const std::lock_guard lock(session.mutex);
-  if (Device* there = slot.load()) return there;
-  PENSTOCK_ASSIGN(Device * made, make_device(ordinal));
-  session.made[static_cast<std::size_t>(session.count.load())] = made;
-  ++session.count;
-  slot.store(made, std::memory_order_release);
-  return made;
 }
 
 template <class Function>
 Function real(const char* name, std::uint64_t version) {
   void* found = nullptr;
   std::int32_t status = 0;
-  if (session.real.get_proc_address == nullptr ||
-      session.real.get_proc_address(name, &found, static_cast<int>(version), 0, &status) != 0) {
+  if (interposed_driver.real.get_proc_address == nullptr ||
+      interposed_driver.real.get_proc_address(name, &found, static_cast<int>(version), 0,
+                                              &status) != 0) {
     return nullptr;
   }
   return reinterpret_cast<Function>(found);
@@ -230,11 +95,12 @@ Function real(const char* name, std::uint64_t version) {
 
 // The device of a context, if it is the device's primary one; null: not ours.
 Device* device_of(void* context) {
-  for (int i = 0; i < session.count; ++i) {
-    Device* const device = session.made[static_cast<std::size_t>(i)].load();
-    if (device->context == context) return device;
-  }
-  for (const auto& foreign : session.foreign) {
+  Device* known = nullptr;
+  session.each([&](Device& device) {
+    if (device.context == context) known = &device;
+  });
+  if (known != nullptr) return known;
+  for (const auto& foreign : interposed_driver.foreign) {
     if (foreign == context) return nullptr;
   }
   int ordinal = -1;
@@ -249,28 +115,19 @@ Device* device_of(void* context) {
   }
   if (primary != context) {
     if (release != nullptr) release(ordinal);
-    for (auto& foreign : session.foreign) {
+    for (auto& foreign : interposed_driver.foreign) {
       void* none = nullptr;
       if (foreign.compare_exchange_strong(none, context)) break;
     }
     return nullptr;
   }
-  const Result<Device*> device = find_or_make(ordinal);
+  const Result<Device*> device = session.device(ordinal);
   if (!device.ok()) {
-    complain(device.status());
+    session.complain(device.status());
     return nullptr;
   }
   device.value()->context = context;
   return device.value();
-}
-
-Device* device_at(Addr address) {
-  for (int i = 0; i < session.count; ++i) {
-    Device* const device = session.made[static_cast<std::size_t>(i)].load();
-    const auto [begin, end] = device->program->window();
-    if (address >= begin && address < end) return device;
-  }
-  return nullptr;
 }
 
 std::int32_t allocate(std::uint64_t bytes, void* context, std::uint64_t stream,
@@ -280,7 +137,7 @@ std::int32_t allocate(std::uint64_t bytes, void* context, std::uint64_t stream,
   const driver::Stream of{ordered != 0 ? stream : 0};
   const Result<Addr> got = device->program->allocator().allocate(bytes, of);
   if (!got.ok()) {
-    complain(got.status());
+    session.complain(got.status());
     return to_cuda(got.status());
   }
   *address = got.value();
@@ -288,7 +145,7 @@ std::int32_t allocate(std::uint64_t bytes, void* context, std::uint64_t stream,
 }
 
 std::int32_t release(std::uint64_t address, void*, std::uint64_t stream, std::int32_t ordered) {
-  Device* const device = device_at(address);
+  Device* const device = session.holding(address);
   if (device == nullptr || device->program->block_of(address).address != address) {
     return PENSTOCK_PASS;
   }
@@ -300,7 +157,7 @@ std::int32_t release(std::uint64_t address, void*, std::uint64_t stream, std::in
     status = device->driver->synchronize_device();  // as cuMemFree does
   }
   if (status.ok()) status = allocator.free(address);
-  complain(status);
+  session.complain(status);
   return to_cuda(status);
 }
 
@@ -308,21 +165,21 @@ std::int32_t make_room(void* context, std::uint64_t bytes) {
   Device* const device = device_of(context);
   if (device == nullptr) return 0;
   const Status status = device->program->give_back(bytes);
-  complain(status);
+  session.complain(status);
   return status.ok() ? 1 : 0;
 }
 
 std::int32_t memory_info(void* context, std::uint64_t* free_bytes, std::uint64_t* total_bytes) {
   Device* const device = device_of(context);
   if (device == nullptr) return PENSTOCK_PASS;
-  const Bytes budget = device->program->options().budget;
-  *total_bytes = budget;
+  const Bytes budget = device->program->budget();
+  *total_bytes = device->program->options().budget;
   *free_bytes = budget - std::min(budget, device->program->held());
   return kSuccess;
 }
 
 std::int32_t block_of(std::uint64_t address, penstock_block* block) {
-  Device* const device = device_at(address);
+  Device* const device = session.holding(address);
   if (device == nullptr) return PENSTOCK_PASS;
   const auto found = device->program->block_of(address);
   if (found.bytes == 0) return PENSTOCK_PASS;
@@ -335,8 +192,24 @@ std::int32_t block_of(std::uint64_t address, penstock_block* block) {
   return to_cuda(write_struct(out, block));
 }
 
-void pin(std::uint64_t address, std::int32_t delta, std::int32_t) {
-  if (Device* const device = device_at(address)) complain(device->program->pin(address, delta));
+std::int32_t pin(std::uint64_t address, std::int32_t, std::uint64_t* token) {
+  if (token != nullptr) *token = 0;
+  Device* const device = session.holding(address);
+  if (device == nullptr) return kSuccess;
+  Status status;
+  if (token == nullptr) {
+    status = device->program->stay(address);
+  } else {
+    const Result<engine::Pin> pinned = device->program->pin(address);
+    if (pinned.ok()) *token = static_cast<std::uint64_t>(pinned.value());
+    status = pinned.status();
+  }
+  session.complain(status);
+  return to_cuda(status);
+}
+
+void unpin(std::uint64_t token) {
+  session.each([token](Device& device) { device.program->unpin(engine::Pin{token}); });
 }
 
 // What lies on another device than the work is pinned there: its stream cannot be waited for.
@@ -354,8 +227,8 @@ Status announce(Device& device, const penstock_work& work) {
         continue;
       }
       touched.push_back({touch.address, touch.bytes, (touch.access & PENSTOCK_ACCESS_WRITE) != 0});
-    } else if (Device* const other = device_at(touch.address)) {
-      PENSTOCK_TRY(other->program->pin(touch.address, 1));
+    } else if (Device* const other = session.holding(touch.address)) {
+      PENSTOCK_TRY(other->program->stay(touch.address));
     }
   }
   if (work.kind == PENSTOCK_WORK_COPY && touched.size() == 1 && touched.front().written) {
@@ -370,11 +243,11 @@ Status announce(Device& device, const penstock_work& work) {
 std::int32_t begin(penstock_work* work) {
   work->token = 0;
   if (work->captured != 0) return kSuccess;
-  if (work->opaque != 0) ++session.opaque;
+  if (work->opaque != 0) ++interposed_driver.opaque;
   Device* const device = device_of(work->context);
   if (device == nullptr) return kSuccess;
   const Status status = announce(*device, *work);
-  complain(status);
+  session.complain(status);
   if (status.ok()) work->token = reinterpret_cast<std::uint64_t>(device);
   return to_cuda(status);
 }
@@ -384,62 +257,65 @@ void end(penstock_work* work, std::int32_t) {
   reinterpret_cast<Device*>(work->token)->program->given(driver::Stream{work->stream});
 }
 
-void context_gone(void*) {}
+void context_gone(void* context) {
+  for (auto& foreign : interposed_driver.foreign) {
+    void* gone = context;
+    foreign.compare_exchange_strong(gone, nullptr);
+  }
+  session.context_gone(context);
+}
 
 void stream_gone(std::uint64_t stream) {
-  for (int i = 0; i < session.count; ++i) {
-    complain(session.made[static_cast<std::size_t>(i)].load()->program->pager().close_stream(
-        driver::Stream{stream}));
-  }
+  session.each([stream](Device& device) {
+    session.complain(device.program->stream_gone(driver::Stream{stream}));
+  });
 }
 
 std::int32_t summary(char* text, std::uint64_t bytes) {
-  std::uint64_t in = 0;
-  std::uint64_t out = 0;
-  std::uint64_t hits = 0;
-  std::uint64_t uses = 0;
-  std::uint64_t plans = 0;
-  std::uint64_t mismatches = 0;
-  std::uint64_t demanded = 0;
-  std::uint64_t peak = 0;
-  bool paged = false;
-  for (int i = 0; i < session.count; ++i) {
-    engine::Pager& pager = session.made[static_cast<std::size_t>(i)].load()->program->pager();
-    const engine::PagerStats stats = pager.stats();
-    paged = paged || pager.paging();
-    in += stats.counters.bytes_in;
-    out += stats.counters.bytes_out;
-    hits += stats.counters.page_hits;
-    uses += stats.counters.page_uses;
-    plans += stats.counters.plans;
-    mismatches += stats.counters.mismatches;
-    demanded += stats.counters.demanded_pages;
-    peak += stats.peak_device_bytes;
-  }
-  std::snprintf(text, bytes,
-                "%.2f GiB of device memory at most; %.2f GiB paged in, %.2f out; %.1f %% of page "
-                "uses were hits; %llu plans, %llu uses against them, %llu pages on demand; %llu "
-                "pieces of work not fully seen",
-                static_cast<double>(peak) / kGiB, static_cast<double>(in) / kGiB,
-                static_cast<double>(out) / kGiB,
-                uses == 0 ? 100.0 : 100.0 * static_cast<double>(hits) / static_cast<double>(uses),
-                static_cast<unsigned long long>(plans), static_cast<unsigned long long>(mismatches),
-                static_cast<unsigned long long>(demanded),
-                static_cast<unsigned long long>(session.opaque.load()));
-  return paged ? 1 : 0;
+  const std::string words = session.summary(interposed_driver.opaque);
+  if (!words.empty()) std::snprintf(text, bytes, "%s", words.c_str());
+  return words.empty() ? 0 : 1;
 }
+
+// The allocators' handles, as the rest of the library passes them on.
+penstock_allocator* handle_of(Device& device) {
+  static std::mutex mutex;
+  static std::unordered_map<Device*, penstock_allocator> handles;
+  const std::lock_guard lock(mutex);
+  const auto [handle, fresh] = handles.try_emplace(&device);
+  if (fresh) handle->second.allocator = {std::shared_ptr<void>(), &device.program->allocator()};
+  return &handle->second;
+}
+
+void end_recordings() { session.end_recordings(); }
+
+// Nothing is thrown into the proxy: what has no memory of the host's to go on is an error code.
+template <auto function>
+struct Guarded;
+template <class Answer, class... Arguments, Answer (*function)(Arguments...)>
+struct Guarded<function> {
+  static Answer call(Arguments... arguments) noexcept {
+    try {
+      return function(arguments...);
+    } catch (const std::bad_alloc&) {
+      if constexpr (!std::is_void_v<Answer>) return kOutOfMemory;
+    } catch (...) {
+      if constexpr (!std::is_void_v<Answer>) return kUnknown;
+    }
+  }
+};
 
 }  // namespace
 
 penstock_allocator* interposed_allocator(int ordinal) {
-  if (session.real.get_proc_address == nullptr) return nullptr;
-  const Result<Device*> device = find_or_make(ordinal);
-  if (device.ok()) return &device.value()->allocator;
+  if (interposed_driver.real.get_proc_address == nullptr) return nullptr;
+  const Result<Device*> device = session.device(ordinal);
+  if (device.ok()) return handle_of(*device.value());
   leave(device.status());
   return nullptr;
 }
 
-bool interposed() { return session.real.get_proc_address != nullptr; }
+bool interposed() { return interposed_driver.real.get_proc_address != nullptr; }
 
 }  // namespace penstock::api
 
@@ -455,22 +331,32 @@ extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
     if (real->version != PENSTOCK_INTERPOSE_VERSION) {
       return {Code::kInvalidArgument, "the proxy is of another version: reinstall penstock"};
     }
-    session.real = read_struct(real);
-    session.options = read_struct(options);
+    interposed_driver.real = read_struct(real);
+    const penstock_interpose_options given = read_struct(options);
+    engine::SessionOptions wanted;
+    wanted.gpu_memory = given.gpu_memory;
+    wanted.gpu_share = given.gpu_share;
+    wanted.evicted = evicted_under(given.safety);
+    wanted.log_level = static_cast<engine::LogLevel>(given.log_level);
+    // The environment's, and it may change.
+    if (given.record != nullptr) wanted.record = strdup(given.record);
+    wanted.start_paging = start_paging;
+    wanted.widened = widen_window;
+    session.configure(wanted);
     table.struct_size = sizeof(table);
-    table.allocate = allocate;
-    table.release = release;
-    table.make_room = make_room;
-    table.memory_info = memory_info;
-    table.block_of = block_of;
-    table.begin = begin;
-    table.end = end;
-    table.pin = pin;
-    table.context_gone = context_gone;
-    table.stream_gone = stream_gone;
-    table.summary = summary;
-    if (session.options.record != nullptr) {
-      session.record = strdup(session.options.record);  // the environment's, and it may change
+    table.allocate = Guarded<allocate>::call;
+    table.release = Guarded<release>::call;
+    table.make_room = Guarded<make_room>::call;
+    table.memory_info = Guarded<memory_info>::call;
+    table.block_of = Guarded<block_of>::call;
+    table.begin = Guarded<begin>::call;
+    table.end = Guarded<end>::call;
+    table.pin = Guarded<pin>::call;
+    table.unpin = Guarded<unpin>::call;
+    table.context_gone = Guarded<context_gone>::call;
+    table.stream_gone = Guarded<stream_gone>::call;
+    table.summary = Guarded<summary>::call;
+    if (wanted.record != nullptr) {
       // All work is to be seen from the beginning, though nothing is paged yet.
       table.active.store(1);
       std::atexit(end_recordings);

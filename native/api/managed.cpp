@@ -3,29 +3,23 @@
 #include <vector>
 
 #include "api/handles.hpp"
-#include "engine/managed_set.hpp"
+#include "engine/managed/managed_set.hpp"
 
 struct penstock_managed {
+  static constexpr const char* kName = "the managed set";
   std::unique_ptr<penstock::engine::ManagedSet> set;
+  auto& operator*() const { return *set; }
 };
 
 namespace penstock::api {
 namespace {
 
-Status missing() { return Status(Code::kInvalidArgument, "the managed set is null"); }
-
-driver::Stream as_stream(uint64_t stream) { return static_cast<driver::Stream>(stream); }
-
 Result<engine::ManagedSetOptions> from_c(const penstock_managed_options& from) {
   engine::ManagedSetOptions to;
-  to.budget = from.budget;
-  to.look_ahead = from.look_ahead;
-  to.mover.streams = from.streams;
+  PENSTOCK_COPY_FIELDS(to, from, budget, look_ahead, on_demand, allow_oversubscription,
+                       profile_every)
+  PENSTOCK_COPY_FIELDS(to.mover, from, streams, read_mostly)
   to.mover.max_in_flight = from.max_in_flight_bytes;
-  to.mover.read_mostly = from.read_mostly != 0;
-  to.on_demand = from.on_demand != 0;
-  to.allow_oversubscription = from.allow_oversubscription != 0;
-  to.profile_every = from.profile_every;
   if (from.eviction == PENSTOCK_EVICT_COLLAPSE) {
     to.mover.eviction = engine::Eviction::kCollapse;
   } else if (from.eviction == PENSTOCK_EVICT_TO_HOST) {
@@ -50,39 +44,23 @@ Result<std::vector<engine::GroupSpec>> specs_of(const penstock_managed_group* gr
 }
 
 penstock_managed_stats to_c(const engine::ManagedSetStats& from) {
-  penstock_managed_stats out{};
-  out.bytes_in = from.moved.bytes_in;
-  out.bytes_out = from.moved.bytes_out;
-  out.evicted_bytes = from.moved.evicted_bytes;
-  out.prefetches = from.moved.prefetches;
-  out.evictions = from.moved.evictions;
-  out.group_uses = from.uses;
-  out.group_hits = from.hits;
-  out.stalls = from.stalls;
-  out.iterations = from.iterations;
-  out.plans = from.plans;
-  out.mismatches = from.mismatches;
-  out.budget = from.budget;
-  out.device_bytes = from.moved.resident;
-  out.peak_device_bytes = from.moved.peak;
-  out.managed_bytes = from.total;
-  out.host_only_bytes = from.host_only;
-  out.groups = from.groups;
-  out.kept_groups = from.kept_groups;
-  out.kept_bytes = from.kept;
-  out.planned_bytes_in = from.planned_bytes_in;
-  out.iteration_bytes_in = from.iteration_bytes_in;
-  out.iteration_bytes_out = from.iteration_bytes_out;
-  out.iteration_group_uses = from.iteration_uses;
-  out.iteration_group_hits = from.iteration_hits;
-  out.iteration_stalls = from.iteration_stalls;
-  out.profiled_iterations = from.profile.iterations;
-  out.profiled_ms = from.profile.total_ms;
-  out.stall_ms = from.profile.stall_ms;
-  out.largest_stall_ms = from.profile.largest_ms;
-  out.largest_stall_group = from.profile.largest_use;
-  out.look_ahead = from.look_ahead;
-  return out;
+  penstock_managed_stats to{};
+  PENSTOCK_COPY_FIELDS(to, from.moved, bytes_in, bytes_out, evicted_bytes, prefetches, evictions)
+  to.device_bytes = from.moved.resident;
+  to.peak_device_bytes = from.moved.peak;
+  PENSTOCK_COPY_FIELDS(to, from, stalls, iterations, plans, mismatches, budget, groups, kept_groups,
+                       planned_bytes_in, iteration_bytes_in, iteration_bytes_out, iteration_stalls,
+                       look_ahead)
+  to.group_uses = from.uses;
+  to.group_hits = from.hits;
+  to.iteration_group_uses = from.iteration_uses;
+  to.iteration_group_hits = from.iteration_hits;
+  to.managed_bytes = from.total;
+  to.host_only_bytes = from.host_only;
+  to.kept_bytes = from.kept;
+  copy_stalls(to, from.profile);
+  to.largest_stall_group = from.profile.largest_use;
+  return to;
 }
 
 }  // namespace
@@ -97,47 +75,33 @@ penstock_status penstock_managed_create(penstock_device* device,
                                         const penstock_managed_options* options,
                                         penstock_managed_group* groups, int32_t count,
                                         penstock_managed** managed) {
-  return guard([&]() -> Status {
-    if (device == nullptr || managed == nullptr || (groups == nullptr && count > 0)) {
-      return missing();
-    }
+  using Made = Result<std::unique_ptr<engine::ManagedSet>>;
+  return make(device, managed, [&](driver::Driver& driver) -> Made {
+    if (groups == nullptr && count > 0) return missing("the list of groups");
     PENSTOCK_ASSIGN(const engine::ManagedSetOptions wanted, from_c(read_struct(options)));
     PENSTOCK_ASSIGN(const std::vector<engine::GroupSpec> specs, specs_of(groups, count));
-    PENSTOCK_ASSIGN(auto set, engine::ManagedSet::create(*device->driver, wanted, specs));
+    PENSTOCK_ASSIGN(auto set, engine::ManagedSet::create(driver, wanted, specs));
     for (int32_t i = 0; i < count; ++i) groups[i].address = set->group(i).value().address;
-    *managed = new penstock_managed{std::move(set)};
-    return {};
+    return set;
   });
 }
 
 void penstock_managed_destroy(penstock_managed* managed) { delete managed; }
 
 penstock_status penstock_managed_begin(penstock_managed* managed, int32_t group, uint64_t stream) {
-  return guard([&]() -> Status {
-    if (managed == nullptr) return missing();
-    return managed->set->begin(group, as_stream(stream));
-  });
+  return with(managed, [&](auto& it) { return it.begin(group, to_stream(stream)); });
 }
 
 penstock_status penstock_managed_end(penstock_managed* managed, int32_t group, uint64_t stream) {
-  return guard([&]() -> Status {
-    if (managed == nullptr) return missing();
-    return managed->set->end(group, as_stream(stream));
-  });
+  return with(managed, [&](auto& it) { return it.end(group, to_stream(stream)); });
 }
 
 penstock_status penstock_managed_iteration(penstock_managed* managed) {
-  return guard([&]() -> Status {
-    if (managed == nullptr) return missing();
-    return managed->set->iteration();
-  });
+  return with(managed, [&](auto& it) { return it.iteration(); });
 }
 
 penstock_status penstock_managed_resize(penstock_managed* managed, uint64_t budget) {
-  return guard([&]() -> Status {
-    if (managed == nullptr) return missing();
-    return managed->set->resize(budget);
-  });
+  return with(managed, [&](auto& it) { return it.resize(budget); });
 }
 
 uint64_t penstock_managed_smallest(penstock_managed* managed) {
@@ -146,10 +110,7 @@ uint64_t penstock_managed_smallest(penstock_managed* managed) {
 
 penstock_status penstock_managed_get_stats(penstock_managed* managed,
                                            penstock_managed_stats* stats) {
-  return guard([&]() -> Status {
-    if (managed == nullptr) return missing();
-    return write_struct(to_c(managed->set->stats()), stats);
-  });
+  return with(managed, [&](auto& it) { return write_struct(to_c(it.stats()), stats); });
 }
 
 }  // extern "C"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C API for replays of traces: a thin coat over engine::replay().
-#include "engine/replay.hpp"
+#include "lab/replay.hpp"
 
 #include <chrono>
 #include <span>
@@ -24,11 +24,7 @@ penstock_replay_options replay_defaults() {
   penstock_replay_options options{};
   options.struct_size = sizeof(options);
   options.granularity = 2 * kMiB;
-  options.create_us = costs.create_us;
-  options.map_us = costs.map_us;
-  options.set_access_us = costs.set_access_us;
-  options.unmap_us = costs.unmap_us;
-  options.release_us = costs.release_us;
+  PENSTOCK_COPY_FIELDS(options, costs, create_us, map_us, set_access_us, unmap_us, release_us)
   options.allocator = PENSTOCK_REPLAY_STITCH;
   return options;
 }
@@ -79,21 +75,13 @@ Result<engine::ReplaySubjectOptions> subject_of(const penstock_replay_options& f
 }
 
 penstock_replay_result to_c(const engine::ReplayResult& from) {
-  penstock_replay_result out{};
-  out.events = from.events;
-  out.allocations = from.allocations;
-  out.frees = from.frees;
-  out.failed_event = from.failed_event;
-  out.peak_requested_bytes = from.peak_requested;
-  out.peak_reserved_bytes = from.peak_reserved;
-  out.map_calls = from.map_calls;
-  out.stitches = from.stitches;
-  out.stitch_hits = from.stitch_hits;
-  out.modelled_driver_ms = from.modelled_driver_ms;
-  out.modelled_driver_ms_second_half = from.modelled_driver_ms_second_half;
-  out.trace_ms = from.trace_ms;
-  out.ns_per_op = from.ns_per_op;
-  return out;
+  penstock_replay_result to{};
+  PENSTOCK_COPY_FIELDS(to, from, events, allocations, frees, failed_event, map_calls, stitches,
+                       stitch_hits, modelled_driver_ms, modelled_driver_ms_second_half, trace_ms,
+                       ns_per_op)
+  to.peak_requested_bytes = from.peak_requested;
+  to.peak_reserved_bytes = from.peak_reserved;
+  return to;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C API for simulations of recorded programs: a thin coat over engine::simulate().
-#include "engine/simulate.hpp"
+#include "lab/simulate.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -25,10 +25,7 @@ penstock_simulate_options simulate_defaults() {
   options.struct_size = sizeof(options);
   options.granularity = 2 * kMiB;
   options.link_gb_per_s = machine.link_gb_per_s;
-  options.create_us = costs.create_us;
-  options.map_us = costs.map_us;
-  options.set_access_us = costs.set_access_us;
-  options.unmap_us = costs.unmap_us;
+  PENSTOCK_COPY_FIELDS(options, costs, create_us, map_us, set_access_us, unmap_us)
   return options;
 }
 
@@ -53,14 +50,9 @@ Result<engine::SimulateOptions> options_of(const penstock_simulate_options& from
   for (const double cost : {from.create_us, from.map_us, from.set_access_us, from.unmap_us}) {
     if (!(cost >= 0)) return Status(Code::kInvalidArgument, "a cost below zero");
   }
-  to.budget = from.budget;
-  to.recorded_budget = from.recorded_budget;
-  to.device_bytes = from.device_bytes;
-  to.page_bytes = from.page_bytes;
+  PENSTOCK_COPY_FIELDS(to, from, budget, recorded_budget, device_bytes, page_bytes, steps,
+                       kernels_write, link_gb_per_s)
   if (from.granularity != 0) to.granularity = from.granularity;
-  to.steps = from.steps;
-  to.kernels_write = from.kernels_write != 0;
-  to.link_gb_per_s = from.link_gb_per_s;
   to.costs = {from.create_us, from.map_us, from.set_access_us, from.unmap_us, 0};
   return to;
 }
@@ -71,17 +63,12 @@ penstock_simulate_step to_c(const engine::SimulatedStep& from) {
 }
 
 penstock_simulate_result to_c(const engine::SimulateResult& from) {
-  penstock_simulate_result out{};
-  out.steps = from.steps.size();
-  out.pieces = from.pieces;
-  out.blocks = from.blocks;
-  out.peak_bytes = from.peak;
-  out.page_bytes = from.page_bytes;
-  out.plans = from.plans;
-  out.mismatches = from.mismatches;
-  out.failed_piece = from.failed_piece;
-  out.failed_bytes = from.failed_bytes;
-  return out;
+  penstock_simulate_result to{};
+  PENSTOCK_COPY_FIELDS(to, from, pieces, blocks, page_bytes, plans, mismatches, failed_piece,
+                       failed_bytes)
+  to.steps = from.steps.size();
+  to.peak_bytes = from.peak;
+  return to;
 }
 
 }  // namespace

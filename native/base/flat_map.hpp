@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// Keys may be anything but `kEmpty`.
+// Keys may be anything but `kEmpty`, which is never there.
 template <class Value>
 class FlatMap {
  public:
@@ -20,7 +20,7 @@ class FlatMap {
   [[nodiscard]] std::size_t size() const { return size_; }
 
   Value* find(std::uint64_t key) {
-    if (entries_.empty()) return nullptr;
+    if (entries_.empty() || key == kEmpty) return nullptr;
     for (std::size_t i = home(key);; i = (i + 1) & mask()) {
       if (entries_[i].key == key) return &entries_[i].value;
       if (entries_[i].key == kEmpty) return nullptr;
@@ -36,7 +36,7 @@ class FlatMap {
 
   // Whether the key was there.
   bool erase(std::uint64_t key) {
-    if (entries_.empty()) return false;
+    if (entries_.empty() || key == kEmpty) return false;
     std::size_t hole = home(key);
     for (; entries_[hole].key != key; hole = (hole + 1) & mask()) {
       if (entries_[hole].key == kEmpty) return false;

@@ -38,7 +38,6 @@ class IntervalMap {
   }
 
   bool erase(Addr begin) { return entries_.erase(begin) == 1; }
-  [[nodiscard]] std::size_t size() const { return entries_.size(); }
 
  private:
   struct Entry {

@@ -16,7 +16,11 @@
 //  * wait() takes the event as it was last recorded when wait() is called; recording it anew later
 //    does not move that wait.  An event never recorded counts as complete.
 //  * kDefaultStream is the legacy default stream on CUDA and the calling thread itself on the
-//    emulated GPU: work given to it is done when the call returns.
+//    emulated GPU: work given to it is done when the call returns.  kPerThreadStream is another
+//    stream in each thread, which no other thread can name.
+//  * No call breaks a capture that goes on in some other stream, except those that wait for or ask
+//    about what is captured: a capturing stream, an event recorded in one, or the device.  They
+//    fail, and the capture is lost; a caller that does not know asks capturing() first.
 //  * Copies and fills may have any size and offset, cross mappings, and be of nothing.  The host's
 //    side lies in one allocation, page-locked or not.  The two
 //    sides of copy_within() may not overlap.
@@ -39,6 +43,7 @@ enum class Stream : std::uint64_t {};  // CUDA: the CUstream itself, so that a f
 enum class Event : std::uint64_t {};
 
 inline constexpr Stream kDefaultStream{0};
+inline constexpr Stream kPerThreadStream{2};
 
 enum class Place { kDevice, kHost };
 
@@ -87,8 +92,7 @@ struct Fingerprint {
   std::uint64_t place = 0;   // the driver's own: where it keeps the digest, while it lives
   std::uint32_t valid = 0;   // there was a copy
   std::uint32_t copies = 0;  // how often it had changed; the device counts
-  std::uint32_t seen = 0;    // the driver's own: `copies` at the last comparison
-  std::uint32_t quiet = 0;   // and how many comparisons have seen no other
+  std::uint32_t still = 0;   // the caller's: it is likely to be the same, so comparing comes first
 };
 
 class Driver {
@@ -130,6 +134,8 @@ class Driver {
   virtual Status destroy_stream(Stream stream) = 0;  // after the work already in it
   virtual Status synchronize(Stream stream) = 0;
   virtual Status synchronize_device() = 0;  // all streams, those of others too
+  // Whether what is given to the stream becomes part of a graph, be it one that will not be made.
+  virtual Result<bool> capturing(Stream) { return false; }
 
   virtual Result<Event> create_event(bool timing) = 0;
   virtual Status destroy_event(Event event) = 0;
@@ -148,6 +154,10 @@ class Driver {
                                   Stream stream) = 0;
   virtual Status copy_within(Addr to, Addr from, Bytes size, Stream stream) = 0;
   virtual Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) = 0;
+
+  // Where time is modelled, the calling thread's, in ns; null on a machine that has its own.  There
+  // is one thread then: who would have had another sets this to that one's time while it works.
+  virtual std::int64_t* modelled_time() { return nullptr; }
 };
 
 // The CUDA device with this ordinal, through libcuda.so.1 (loaded here, never linked).  Uses the

@@ -74,14 +74,17 @@ Result<Ledger::ChunkEntry> Ledger::check_map(Addr address, Bytes size, Chunk chu
                      span_text(other->first, other->second.size)));
 }
 
-Status Ledger::check_mapped(const char* call, Addr address, Bytes size) const {
+Status Ledger::check_mapped(const char* call, Addr address, Bytes size, std::int64_t* count) const {
   PENSTOCK_TRY(check_inside_range(call, address, size));
   Addr reached = address;
-  auto mapping = mappings_.find(address);
-  while (mapping != mappings_.end() && mapping->first == reached && reached < address + size) {
+  std::int64_t found = 0;
+  for (auto mapping = mappings_.find(address);
+       mapping != mappings_.end() && mapping->first == reached && reached < address + size;
+       ++mapping) {
     reached += mapping->second.size;
-    ++mapping;
+    ++found;
   }
+  if (count != nullptr) *count = found;
   if (reached == address + size) return {};
   return {Code::kInvalidArgument,
           text(call, ": ", span_text(address, size),
@@ -120,10 +123,10 @@ std::vector<Ledger::ChunkEntry> Ledger::release(Chunk chunk) {
 std::vector<Ledger::ChunkEntry> Ledger::drop_mappings(Addr address, Bytes size) {
   std::vector<ChunkEntry> unused;
   const auto begin = mappings_.find(address);
-  const auto end = mappings_.lower_bound(address + size);
-  for (auto mapping = begin; mapping != end; ++mapping) {
-    --chunks_.at(mapping->second.chunk).mappings;
-    collect_if_unused(mapping->second.chunk, unused);
+  auto end = begin;
+  for (; end != mappings_.end() && end->first < address + size; ++end) {
+    --chunks_.at(end->second.chunk).mappings;
+    collect_if_unused(end->second.chunk, unused);
   }
   mappings_.erase(begin, end);
   return unused;

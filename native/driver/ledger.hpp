@@ -33,7 +33,9 @@ class Ledger {
   Status check_range(Addr address, Bytes size) const;  // a whole range without a mapping
   Result<ChunkEntry> check_chunk(const char* call, Chunk chunk) const;  // held
   Result<ChunkEntry> check_map(Addr address, Bytes size, Chunk chunk) const;
-  Status check_mapped(const char* call, Addr address, Bytes size) const;  // whole mappings
+  // Whole mappings; *count is how many, if it is wanted.
+  Status check_mapped(const char* call, Addr address, Bytes size,
+                      std::int64_t* count = nullptr) const;
 
   // It has been done.
   void add_range(Addr address, Bytes size) { ranges_.emplace(address, size); }

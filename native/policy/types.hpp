@@ -21,20 +21,12 @@ inline constexpr SlotId kAnySlot = -1;
 
 struct Step {
   std::vector<PageId> pages;         // distinct
-  double compute_ms = 0;             // 0 = not known
   std::vector<PageId> written = {};  // of the pages: those that must be copied out when they leave
 };
 
 struct Sequence {
   std::vector<Bytes> page_bytes;  // what a copy of each page moves; a page fills one slot
   std::vector<Step> steps;
-};
-
-// What a copy costs; one runs at a time in each direction.
-struct Link {
-  double bytes_per_ms = 0;      // host to device; 54.6 GB/s = 54.6e6; 0 = not known
-  double latency_ms = 0;        // added to every copy
-  double out_bytes_per_ms = 0;  // device to host; 0 = as in
 };
 
 }  // namespace penstock::policy

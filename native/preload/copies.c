@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies, of every form: exact extents on both sides.  Host addresses never lie in the engine's
- * window, so that both sides are simply looked at.
+ * Copies, fills and words, of every form: exact extents on both sides.  Host addresses never lie in
+ * the engine's window, so that both sides are simply looked at.
  */
 #include "preload/copies.h"
 
@@ -28,34 +28,28 @@ static bool is_address(CUmemorytype type) {
   return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
 }
 
-static void touch_2d(penstock_call* call, const CUDA_MEMCPY2D* copy) {
+/* All forms name these members alike; one without layers has no third dimension. */
+#define PENSTOCK_TOUCH_SIDE(copy, side, z, rows, depth, access)                                 \
+  if (is_address((copy)->side##MemoryType)) {                                                   \
+    const box part = {(copy)->side##XInBytes, (copy)->side##Y, z,    (copy)->side##Pitch, rows, \
+                      (copy)->WidthInBytes,   (copy)->Height,  depth};                          \
+    touch_box(call, (copy)->side##Device, &part, access);                                       \
+  }
+#define PENSTOCK_TOUCH_3D(copy)                                                         \
+  if ((copy) == NULL) return;                                                           \
+  PENSTOCK_TOUCH_SIDE(copy, src, (copy)->srcZ, (copy)->srcHeight, (copy)->Depth, kRead) \
+  PENSTOCK_TOUCH_SIDE(copy, dst, (copy)->dstZ, (copy)->dstHeight, (copy)->Depth, kWrite)
+
+void penstock_touch_2d(penstock_call* call, const CUDA_MEMCPY2D* copy) {
   if (copy == NULL) return;
-  const box from = {copy->srcXInBytes,  copy->srcY,   0, copy->srcPitch, 0,
-                    copy->WidthInBytes, copy->Height, 1};
-  const box to = {copy->dstXInBytes,  copy->dstY,   0, copy->dstPitch, 0,
-                  copy->WidthInBytes, copy->Height, 1};
-  if (is_address(copy->srcMemoryType)) touch_box(call, copy->srcDevice, &from, kRead);
-  if (is_address(copy->dstMemoryType)) touch_box(call, copy->dstDevice, &to, kWrite);
+  PENSTOCK_TOUCH_SIDE(copy, src, 0, 0, 1, kRead)
+  PENSTOCK_TOUCH_SIDE(copy, dst, 0, 0, 1, kWrite)
 }
 
-void penstock_touch_3d(penstock_call* call, const CUDA_MEMCPY3D* copy) {
-  if (copy == NULL) return;
-  const box from = {copy->srcXInBytes, copy->srcY,         copy->srcZ,   copy->srcPitch,
-                    copy->srcHeight,   copy->WidthInBytes, copy->Height, copy->Depth};
-  const box to = {copy->dstXInBytes, copy->dstY,         copy->dstZ,   copy->dstPitch,
-                  copy->dstHeight,   copy->WidthInBytes, copy->Height, copy->Depth};
-  if (is_address(copy->srcMemoryType)) touch_box(call, copy->srcDevice, &from, kRead);
-  if (is_address(copy->dstMemoryType)) touch_box(call, copy->dstDevice, &to, kWrite);
-}
+void penstock_touch_3d(penstock_call* call, const CUDA_MEMCPY3D* copy) { PENSTOCK_TOUCH_3D(copy) }
 
-static void touch_peer(penstock_call* call, const CUDA_MEMCPY3D_PEER* copy) {
-  if (copy == NULL) return;
-  const box from = {copy->srcXInBytes, copy->srcY,         copy->srcZ,   copy->srcPitch,
-                    copy->srcHeight,   copy->WidthInBytes, copy->Height, copy->Depth};
-  const box to = {copy->dstXInBytes, copy->dstY,         copy->dstZ,   copy->dstPitch,
-                  copy->dstHeight,   copy->WidthInBytes, copy->Height, copy->Depth};
-  if (is_address(copy->srcMemoryType)) touch_box(call, copy->srcDevice, &from, kRead);
-  if (is_address(copy->dstMemoryType)) touch_box(call, copy->dstDevice, &to, kWrite);
+void penstock_touch_peer(penstock_call* call, const CUDA_MEMCPY3D_PEER* copy) {
+  PENSTOCK_TOUCH_3D(copy)
 }
 
 /* Lengths of rows are in elements, whose size only an array on the other side would tell: between
@@ -73,27 +67,27 @@ static void touch_operand(penstock_call* call, const CUmemcpy3DOperand* side,
   touch_box(call, side->op.ptr.ptr, &part, access);
 }
 
-static void touch_3d_batch(penstock_call* call, const CUDA_MEMCPY3D_BATCH_OP* copies,
-                           size_t count) {
+void penstock_touch_3d_batch(penstock_call* call, const CUDA_MEMCPY3D_BATCH_OP* copies,
+                             size_t count) {
   for (size_t i = 0; copies != NULL && i < count; ++i) {
     touch_operand(call, &copies[i].src, &copies[i].dst, copies[i].extent, kRead);
     touch_operand(call, &copies[i].dst, &copies[i].src, copies[i].extent, kWrite);
   }
 }
 
-static void touch_pair(penstock_call* call, uint64_t dst, uint64_t src, size_t bytes) {
+void penstock_touch_copy(penstock_call* call, uint64_t dst, uint64_t src, size_t bytes) {
   penstock_touch_bytes(call, src, bytes, kRead);
   penstock_touch_bytes(call, dst, bytes, kWrite);
 }
 
-static void touch_batch(penstock_call* call, const CUdeviceptr* dsts, const CUdeviceptr* srcs,
-                        const size_t* sizes, size_t count) {
+void penstock_touch_batch(penstock_call* call, const CUdeviceptr* dsts, const CUdeviceptr* srcs,
+                          const size_t* sizes, size_t count) {
   if (dsts == NULL || srcs == NULL || sizes == NULL) return;
-  for (size_t i = 0; i < count; ++i) touch_pair(call, dsts[i], srcs[i], sizes[i]);
+  for (size_t i = 0; i < count; ++i) penstock_touch_copy(call, dsts[i], srcs[i], sizes[i]);
 }
 
 /* What a piece unpacks to is only a guess of the caller's. */
-static void touch_packed(penstock_call* call, const CUmemDecompressParams* pieces, size_t count) {
+void penstock_touch_packed(penstock_call* call, const CUmemDecompressParams* pieces, size_t count) {
   for (size_t i = 0; pieces != NULL && i < count; ++i) {
     penstock_touch_bytes(call, (uintptr_t)pieces[i].src, pieces[i].srcNumBytes, kRead);
     penstock_touch_block(call, (uintptr_t)pieces[i].dst, kWrite);
@@ -127,7 +121,7 @@ static void scan_tables(penstock_call* call, const char* memory, size_t bytes) {
   }
 }
 
-static void touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes) {
+void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes) {
   penstock_touch_bytes(call, dst, bytes, kWrite);
   const size_t skipped = (kWord - dst % kWord) % kWord;
   if (call->touches.count == 0 || src == NULL || bytes < skipped) return;
@@ -136,146 +130,31 @@ static void touch_from_host(penstock_call* call, uint64_t dst, const void* src, 
   for (; i < call->touches.count; ++i) call->touches.list[i].access = PENSTOCK_ACCESS_HELD;
 }
 
-CUresult penstock_on_cuMemcpy(penstock_hook* self, CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, touch_pair(&call, dst, src, bytes),
-                   PENSTOCK_REAL(cuMemcpy)(dst, src, bytes));
+void penstock_touch_fill(penstock_call* call, uint64_t address, size_t pitch, size_t element,
+                         size_t width, size_t height) {
+  if (width == 0 || height == 0) return;
+  penstock_touch_bytes(call, address, (height - 1) * pitch + width * element,
+                       PENSTOCK_ACCESS_WRITE);
 }
 
-CUresult penstock_on_cuMemcpyPeer(penstock_hook* self, CUdeviceptr dst, CUcontext dst_context,
-                                  CUdeviceptr src, CUcontext src_context, size_t bytes) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, touch_pair(&call, dst, src, bytes),
-                   PENSTOCK_REAL(cuMemcpyPeer)(dst, dst_context, src, src_context, bytes));
+void penstock_touch_node_fill(penstock_call* call, const CUDA_MEMSET_NODE_PARAMS_v1* fill) {
+  penstock_touch_fill(call, fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);
 }
 
-CUresult penstock_on_cuMemcpyHtoD(penstock_hook* self, CUdeviceptr dst, const void* src,
-                                  size_t bytes) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, touch_from_host(&call, dst, src, bytes),
-                   PENSTOCK_REAL(cuMemcpyHtoD_v2)(dst, src, bytes));
+void penstock_touch_word(penstock_call* call, uint64_t address, size_t bytes, bool polled) {
+  if (polled && call->refusal == CUDA_SUCCESS) {
+    call->refusal = penstock_pin(address, PENSTOCK_PIN_WAIT, NULL);
+  }
+  penstock_touch_bytes(call, address, bytes, polled ? PENSTOCK_ACCESS_READ : PENSTOCK_ACCESS_WRITE);
 }
 
-CUresult penstock_on_cuMemcpyDtoH(penstock_hook* self, void* dst, CUdeviceptr src, size_t bytes) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, penstock_touch_bytes(&call, src, bytes, kRead),
-                   PENSTOCK_REAL(cuMemcpyDtoH_v2)(dst, src, bytes));
-}
-
-CUresult penstock_on_cuMemcpyDtoD(penstock_hook* self, CUdeviceptr dst, CUdeviceptr src,
-                                  size_t bytes) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, touch_pair(&call, dst, src, bytes),
-                   PENSTOCK_REAL(cuMemcpyDtoD_v2)(dst, src, bytes));
-}
-
-CUresult penstock_on_cuMemcpy2D(penstock_hook* self, const CUDA_MEMCPY2D* copy) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, touch_2d(&call, copy),
-                   PENSTOCK_REAL(cuMemcpy2D_v2)(copy));
-}
-
-CUresult penstock_on_cuMemcpy3D(penstock_hook* self, const CUDA_MEMCPY3D* copy) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, penstock_touch_3d(&call, copy),
-                   PENSTOCK_REAL(cuMemcpy3D_v2)(copy));
-}
-
-CUresult penstock_on_cuMemcpy3DPeer(penstock_hook* self, const CUDA_MEMCPY3D_PEER* copy) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, touch_peer(&call, copy),
-                   PENSTOCK_REAL(cuMemcpy3DPeer)(copy));
-}
-
-CUresult penstock_on_cuMemcpyAsync(penstock_hook* self, CUdeviceptr dst, CUdeviceptr src,
-                                   size_t bytes, CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_pair(&call, dst, src, bytes),
-                   PENSTOCK_REAL(cuMemcpyAsync)(dst, src, bytes, stream));
-}
-
-CUresult penstock_on_cuMemcpyPeerAsync(penstock_hook* self, CUdeviceptr dst, CUcontext dst_context,
-                                       CUdeviceptr src, CUcontext src_context, size_t bytes,
-                                       CUstream stream) {
-  PENSTOCK_DO_WORK(
-      PENSTOCK_WORK_COPY, stream, touch_pair(&call, dst, src, bytes),
-      PENSTOCK_REAL(cuMemcpyPeerAsync)(dst, dst_context, src, src_context, bytes, stream));
-}
-
-CUresult penstock_on_cuMemcpyHtoDAsync(penstock_hook* self, CUdeviceptr dst, const void* src,
-                                       size_t bytes, CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_from_host(&call, dst, src, bytes),
-                   PENSTOCK_REAL(cuMemcpyHtoDAsync_v2)(dst, src, bytes, stream));
-}
-
-CUresult penstock_on_cuMemcpyDtoHAsync(penstock_hook* self, void* dst, CUdeviceptr src,
-                                       size_t bytes, CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, penstock_touch_bytes(&call, src, bytes, kRead),
-                   PENSTOCK_REAL(cuMemcpyDtoHAsync_v2)(dst, src, bytes, stream));
-}
-
-CUresult penstock_on_cuMemcpyDtoDAsync(penstock_hook* self, CUdeviceptr dst, CUdeviceptr src,
-                                       size_t bytes, CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_pair(&call, dst, src, bytes),
-                   PENSTOCK_REAL(cuMemcpyDtoDAsync_v2)(dst, src, bytes, stream));
-}
-
-CUresult penstock_on_cuMemcpy2DAsync(penstock_hook* self, const CUDA_MEMCPY2D* copy,
-                                     CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_2d(&call, copy),
-                   PENSTOCK_REAL(cuMemcpy2DAsync_v2)(copy, stream));
-}
-
-CUresult penstock_on_cuMemcpy3DAsync(penstock_hook* self, const CUDA_MEMCPY3D* copy,
-                                     CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, penstock_touch_3d(&call, copy),
-                   PENSTOCK_REAL(cuMemcpy3DAsync_v2)(copy, stream));
-}
-
-CUresult penstock_on_cuMemcpy3DPeerAsync(penstock_hook* self, const CUDA_MEMCPY3D_PEER* copy,
-                                         CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_peer(&call, copy),
-                   PENSTOCK_REAL(cuMemcpy3DPeerAsync)(copy, stream));
-}
-
-CUresult penstock_on_cuMemcpyDtoA(penstock_hook* self, CUarray dst, size_t offset, CUdeviceptr src,
-                                  size_t bytes) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, penstock_touch_bytes(&call, src, bytes, kRead),
-                   PENSTOCK_REAL(cuMemcpyDtoA_v2)(dst, offset, src, bytes));
-}
-
-CUresult penstock_on_cuMemcpyAtoD(penstock_hook* self, CUdeviceptr dst, CUarray src, size_t offset,
-                                  size_t bytes) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, NULL, penstock_touch_bytes(&call, dst, bytes, kWrite),
-                   PENSTOCK_REAL(cuMemcpyAtoD_v2)(dst, src, offset, bytes));
-}
-
-CUresult penstock_on_cuMemcpyBatchAsync(penstock_hook* self, CUdeviceptr* dsts, CUdeviceptr* srcs,
-                                        size_t* sizes, size_t count, CUmemcpyAttributes* attributes,
-                                        size_t* indices, size_t attribute_count, size_t* failed,
-                                        CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_batch(&call, dsts, srcs, sizes, count),
-                   PENSTOCK_REAL(cuMemcpyBatchAsync)(dsts, srcs, sizes, count, attributes, indices,
-                                                     attribute_count, failed, stream));
-}
-
-CUresult penstock_on_cuMemcpyBatchAsyncV2(penstock_hook* self, CUdeviceptr* dsts, CUdeviceptr* srcs,
-                                          size_t* sizes, size_t count,
-                                          CUmemcpyAttributes* attributes, size_t* indices,
-                                          size_t attribute_count, CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_batch(&call, dsts, srcs, sizes, count),
-                   PENSTOCK_REAL(cuMemcpyBatchAsync_v2)(dsts, srcs, sizes, count, attributes,
-                                                        indices, attribute_count, stream));
-}
-
-CUresult penstock_on_cuMemcpy3DBatchAsync(penstock_hook* self, size_t count,
-                                          CUDA_MEMCPY3D_BATCH_OP* copies, size_t* failed,
-                                          unsigned long long flags, CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_3d_batch(&call, copies, count),
-                   PENSTOCK_REAL(cuMemcpy3DBatchAsync)(count, copies, failed, flags, stream));
-}
-
-CUresult penstock_on_cuMemcpy3DBatchAsyncV2(penstock_hook* self, size_t count,
-                                            CUDA_MEMCPY3D_BATCH_OP* copies,
-                                            unsigned long long flags, CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_3d_batch(&call, copies, count),
-                   PENSTOCK_REAL(cuMemcpy3DBatchAsync_v2)(count, copies, flags, stream));
-}
-
-CUresult penstock_on_cuMemBatchDecompressAsync(penstock_hook* self, CUmemDecompressParams* pieces,
-                                               size_t count, unsigned int flags, size_t* failed,
-                                               CUstream stream) {
-  PENSTOCK_DO_WORK(PENSTOCK_WORK_COPY, stream, touch_packed(&call, pieces, count),
-                   PENSTOCK_REAL(cuMemBatchDecompressAsync)(pieces, count, flags, failed, stream));
+void penstock_touch_words(penstock_call* call, const CUstreamBatchMemOpParams* operations,
+                          unsigned int count) {
+  for (unsigned int i = 0; operations != NULL && i < count; ++i) {
+    const CUstreamBatchMemOpType what = operations[i].operation;
+    if (what == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES || what == CU_STREAM_MEM_OP_BARRIER) continue;
+    const bool polled =
+        what == CU_STREAM_MEM_OP_WAIT_VALUE_32 || what == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    penstock_touch_word(call, operations[i].waitValue.address, sizeof(uint64_t), polled);
+  }
 }

@@ -3,9 +3,9 @@
  * The table of hooks and the real driver behind them.
  *
  * Every entry point of hooks.def is a `penstock_hook`; its exported function counts the call and
- * goes to the hook's body, penstock_on_NAME(), which other files define.  The table is filled at
- * the first call of any of them, not when the library is loaded: a process that makes no call of
- * the driver runs nothing of this.
+ * does what the row says, or goes to penstock_on_NAME(), which other files define.  The table is
+ * filled at the first call of any of them, not when the library is loaded: a process that makes no
+ * call of the driver runs nothing of this.
  *
  * Thread rule: any thread; `real` is constant once a body runs.
  */
@@ -62,7 +62,7 @@ enum penstock_hook_index {
 
 extern penstock_hook penstock_hooks[PENSTOCK_HOOK_COUNT];
 
-/* The type of each entry point, and the body of each hook. */
+/* The type of each entry point, and the body of each hook that has one of its own. */
 #define PENSTOCK_LIST(...) __VA_ARGS__
 #define PENSTOCK_HOOK(exported, hook, base, since, stream, kind, parameters, arguments) \
   typedef CUresult(*penstock_type_##exported) parameters;                               \
@@ -80,6 +80,9 @@ typedef struct {
 #undef PENSTOCK_USE
 } penstock_uses;
 extern penstock_uses penstock_driver;
+#define PENSTOCK_ASK(function, ...)                            \
+  (penstock_driver.function == NULL ? CUDA_ERROR_NOT_SUPPORTED \
+                                    : penstock_driver.function(__VA_ARGS__))
 
 typedef CUresult (*penstock_get_address)(const char*, void**, int, cuuint64_t,
                                          CUdriverProcAddressQueryResult*);

@@ -128,18 +128,21 @@ penstock_interposer* penstock_load_engine(void) {
   return atomic_load(&penstock_loaded_engine);
 }
 
-void penstock_pin(uint64_t address, int32_t delta, int32_t reason) {
+CUresult penstock_pin(uint64_t address, int32_t reason, uint64_t* token) {
   penstock_interposer* const engine = penstock_engine();
-  if (engine != NULL && penstock_in_window(engine, address)) engine->pin(address, delta, reason);
+  if (token != NULL) *token = 0;
+  if (engine == NULL || !penstock_in_window(engine, address)) return CUDA_SUCCESS;
+  return engine->pin(address, reason, token);
+}
+
+void penstock_unpin(uint64_t token) {
+  penstock_interposer* const engine = atomic_load(&penstock_loaded_engine);
+  if (engine != NULL && token != 0) engine->unpin(token);
 }
 
 void* penstock_current_context(void) {
   CUcontext context = NULL;
-  if (penstock_driver.cuCtxGetCurrent == NULL ||
-      penstock_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS) {
-    return NULL;
-  }
-  return context;
+  return PENSTOCK_ASK(cuCtxGetCurrent, &context) == CUDA_SUCCESS ? context : NULL;
 }
 
 /* ---- Exported beside the driver's names; interpose.h declares them ------------------------- */

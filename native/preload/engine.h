@@ -37,8 +37,10 @@ static inline bool penstock_in_window(penstock_interposer* engine, uint64_t addr
   return address - begin < end - begin;
 }
 
-/* Pins an address if it may be the engine's. */
-void penstock_pin(uint64_t address, int32_t delta, int32_t reason);
+/* Pins an address if it may be the engine's: until penstock_unpin(*token), or with NULL until its
+ * block is freed.  Else the call that needs it must fail with what this returns. */
+CUresult penstock_pin(uint64_t address, int32_t reason, uint64_t* token);
+void penstock_unpin(uint64_t token);
 
 void* penstock_current_context(void);
 

@@ -7,40 +7,19 @@
 
 #include "preload/parameters.h"
 
-static void describe(penstock_call* call, penstock_interposer* engine, CUfunction function,
-                     CUstream stream, void** parameters, void** extra) {
+void penstock_describe_kernel(penstock_call* call, penstock_interposer* engine, CUstream stream,
+                              CUfunction function, void** parameters, void** extra) {
   penstock_work_on(call, engine, PENSTOCK_WORK_KERNEL, stream);
   call->work.function = penstock_kernel_identity(function);
   if (!penstock_gather(&call->touches, engine, function, parameters, extra)) call->work.opaque = 1;
 }
 
-CUresult penstock_on_cuLaunchKernel(penstock_hook* self, CUfunction function, unsigned int gx,
-                                    unsigned int gy, unsigned int gz, unsigned int bx,
-                                    unsigned int by, unsigned int bz, unsigned int shared,
-                                    CUstream stream, void** parameters, void** extra) {
-  PENSTOCK_DO_LAUNCH(
-      describe(&call, engine, function, penstock_stream(self, stream), parameters, extra),
-      PENSTOCK_REAL(cuLaunchKernel)(function, gx, gy, gz, bx, by, bz, shared, stream, parameters,
-                                    extra));
-}
-
 CUresult penstock_on_cuLaunchKernelEx(penstock_hook* self, const CUlaunchConfig* config,
                                       CUfunction function, void** parameters, void** extra) {
   if (config == NULL) return PENSTOCK_REAL(cuLaunchKernelEx)(config, function, parameters, extra);
-  PENSTOCK_DO_LAUNCH(
-      describe(&call, engine, function, penstock_stream(self, config->hStream), parameters, extra),
-      PENSTOCK_REAL(cuLaunchKernelEx)(config, function, parameters, extra));
-}
-
-CUresult penstock_on_cuLaunchCooperativeKernel(penstock_hook* self, CUfunction function,
-                                               unsigned int gx, unsigned int gy, unsigned int gz,
-                                               unsigned int bx, unsigned int by, unsigned int bz,
-                                               unsigned int shared, CUstream stream,
-                                               void** parameters) {
-  PENSTOCK_DO_LAUNCH(
-      describe(&call, engine, function, penstock_stream(self, stream), parameters, NULL),
-      PENSTOCK_REAL(cuLaunchCooperativeKernel)(function, gx, gy, gz, bx, by, bz, shared, stream,
-                                               parameters));
+  PENSTOCK_DO_LAUNCH(penstock_describe_kernel(&call, engine, penstock_stream(self, config->hStream),
+                                              function, parameters, extra),
+                     PENSTOCK_REAL(cuLaunchKernelEx)(config, function, parameters, extra));
 }
 
 /* One call, a kernel for each of several devices: all are announced before any is launched. */
@@ -58,8 +37,8 @@ CUresult penstock_on_cuLaunchCooperativeKernelMultiDevice(penstock_hook* self,
   CUresult result = CUDA_SUCCESS;
   for (; begun < count; ++begun) {
     const CUDA_LAUNCH_PARAMS* const each = &launches[begun];
-    describe(&calls[begun], engine, each->function, penstock_stream(self, each->hStream),
-             each->kernelParams, NULL);
+    penstock_describe_kernel(&calls[begun], engine, penstock_stream(self, each->hStream),
+                             each->function, each->kernelParams, NULL);
     if (!penstock_begin(&calls[begun])) {
       result = calls[begun].refusal;
       break;
@@ -72,25 +51,9 @@ CUresult penstock_on_cuLaunchCooperativeKernelMultiDevice(penstock_hook* self,
 }
 
 /* The forms from before CUDA 4.0: parameters were set one by one before, out of our sight. */
-static void describe_old(penstock_call* call, penstock_interposer* engine, CUfunction function,
-                         CUstream stream) {
+void penstock_describe_old(penstock_call* call, penstock_interposer* engine, CUstream stream,
+                           CUfunction function) {
   penstock_work_on(call, engine, PENSTOCK_WORK_KERNEL, stream);
   call->work.function = penstock_kernel_identity(function);
   call->work.opaque = 1;
-}
-
-CUresult penstock_on_cuLaunch(penstock_hook* self, CUfunction function) {
-  PENSTOCK_DO_LAUNCH(describe_old(&call, engine, function, penstock_stream(self, NULL)),
-                     PENSTOCK_REAL(cuLaunch)(function));
-}
-
-CUresult penstock_on_cuLaunchGrid(penstock_hook* self, CUfunction function, int width, int height) {
-  PENSTOCK_DO_LAUNCH(describe_old(&call, engine, function, penstock_stream(self, NULL)),
-                     PENSTOCK_REAL(cuLaunchGrid)(function, width, height));
-}
-
-CUresult penstock_on_cuLaunchGridAsync(penstock_hook* self, CUfunction function, int width,
-                                       int height, CUstream stream) {
-  PENSTOCK_DO_LAUNCH(describe_old(&call, engine, function, penstock_stream(self, stream)),
-                     PENSTOCK_REAL(cuLaunchGridAsync)(function, width, height, stream));
 }

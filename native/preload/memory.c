@@ -33,18 +33,21 @@ static CUresult foreign(CUresult result, size_t bytes) {
   return result;
 }
 
+/* The rest of a hook's body: from the driver, with room made once. */
+#define PENSTOCK_FROM_DRIVER(bytes, real_call)                  \
+  CUresult result = (real_call);                                \
+  if (made_room(engine, result, (bytes))) result = (real_call); \
+  return foreign(result, (bytes))
+
 CUresult penstock_on_cuMemAlloc(penstock_hook* self, CUdeviceptr* address, size_t bytes) {
   penstock_interposer* const engine = penstock_engine();
   const int32_t answer = ask_engine(engine, address, bytes, NULL, 0);
   if (answer != PENSTOCK_PASS) return answer;
-  CUresult result = PENSTOCK_REAL(cuMemAlloc_v2)(address, bytes);
-  if (made_room(engine, result, bytes)) result = PENSTOCK_REAL(cuMemAlloc_v2)(address, bytes);
-  return foreign(result, bytes);
+  PENSTOCK_FROM_DRIVER(bytes, PENSTOCK_REAL(cuMemAlloc_v2)(address, bytes));
 }
 
 CUresult penstock_on_cuMemAllocPitch(penstock_hook* self, CUdeviceptr* address, size_t* pitch,
                                      size_t width, size_t height, unsigned int element) {
-  const penstock_type_cuMemAllocPitch_v2 real = PENSTOCK_REAL(cuMemAllocPitch_v2);
   penstock_interposer* const engine = penstock_engine();
   const size_t wide = (width + kPitch - 1) / kPitch * kPitch;
   const bool sound = pitch != NULL && (element == 4 || element == 8 || element == 16) &&
@@ -54,11 +57,8 @@ CUresult penstock_on_cuMemAllocPitch(penstock_hook* self, CUdeviceptr* address, 
     if (answer == CUDA_SUCCESS) *pitch = wide;
     if (answer != PENSTOCK_PASS) return answer;
   }
-  CUresult result = real(address, pitch, width, height, element);
-  if (made_room(engine, result, wide * height)) {
-    result = real(address, pitch, width, height, element);
-  }
-  return foreign(result, wide * height);
+  PENSTOCK_FROM_DRIVER(wide * height,
+                       PENSTOCK_REAL(cuMemAllocPitch_v2)(address, pitch, width, height, element));
 }
 
 /* Within a capture the driver makes a node of it; that is not ours. */
@@ -70,19 +70,15 @@ CUresult penstock_on_cuMemAllocAsync(penstock_hook* self, CUdeviceptr* address, 
   if (penstock_is_capturing(where)) return real(address, bytes, stream);
   const int32_t answer = ask_engine(engine, address, bytes, where, 1);
   if (answer != PENSTOCK_PASS) return answer;
-  CUresult result = real(address, bytes, stream);
-  if (made_room(engine, result, bytes)) result = real(address, bytes, stream);
-  return foreign(result, bytes);
+  PENSTOCK_FROM_DRIVER(bytes, real(address, bytes, stream));
 }
 
 /* A pool of the program's own may be shared, or belong to another device. */
 static bool is_default_pool(CUmemoryPool pool) {
   CUdevice device = 0;
   CUmemoryPool found = NULL;
-  return penstock_driver.cuCtxGetDevice != NULL &&
-         penstock_driver.cuDeviceGetDefaultMemPool != NULL &&
-         penstock_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-         penstock_driver.cuDeviceGetDefaultMemPool(&found, device) == CUDA_SUCCESS && found == pool;
+  return PENSTOCK_ASK(cuCtxGetDevice, &device) == CUDA_SUCCESS &&
+         PENSTOCK_ASK(cuDeviceGetDefaultMemPool, &found, device) == CUDA_SUCCESS && found == pool;
 }
 
 CUresult penstock_on_cuMemAllocFromPoolAsync(penstock_hook* self, CUdeviceptr* address,
@@ -95,9 +91,7 @@ CUresult penstock_on_cuMemAllocFromPoolAsync(penstock_hook* self, CUdeviceptr* a
     const int32_t answer = ask_engine(engine, address, bytes, where, 1);
     if (answer != PENSTOCK_PASS) return answer;
   }
-  CUresult result = real(address, bytes, pool, stream);
-  if (made_room(engine, result, bytes)) result = real(address, bytes, pool, stream);
-  return foreign(result, bytes);
+  PENSTOCK_FROM_DRIVER(bytes, real(address, bytes, pool, stream));
 }
 
 /* The host may touch it, which memory of the engine's cannot offer. */
@@ -109,10 +103,8 @@ CUresult penstock_on_cuMemAllocManaged(penstock_hook* self, CUdeviceptr* address
 CUresult penstock_on_cuMemCreate(penstock_hook* self, CUmemGenericAllocationHandle* handle,
                                  size_t bytes, const CUmemAllocationProp* properties,
                                  unsigned long long flags) {
-  const penstock_type_cuMemCreate real = PENSTOCK_REAL(cuMemCreate);
-  CUresult result = real(handle, bytes, properties, flags);
-  if (made_room(penstock_engine(), result, bytes)) result = real(handle, bytes, properties, flags);
-  return foreign(result, bytes);
+  penstock_interposer* const engine = penstock_engine();
+  PENSTOCK_FROM_DRIVER(bytes, PENSTOCK_REAL(cuMemCreate)(handle, bytes, properties, flags));
 }
 
 static int32_t give_back(CUdeviceptr address, CUstream stream, int ordered) {

@@ -54,13 +54,10 @@ typedef struct {
 } place;
 
 static CUresult tell(CUfunction function, bool as_kernel, size_t index, place* found) {
-  if (as_kernel) {
-    if (penstock_driver.cuKernelGetParamInfo == NULL) return CUDA_ERROR_NOT_SUPPORTED;
-    return penstock_driver.cuKernelGetParamInfo((CUkernel)function, index, &found->offset,
-                                                &found->bytes);
-  }
-  if (penstock_driver.cuFuncGetParamInfo == NULL) return CUDA_ERROR_NOT_SUPPORTED;
-  return penstock_driver.cuFuncGetParamInfo(function, index, &found->offset, &found->bytes);
+  return as_kernel
+             ? PENSTOCK_ASK(cuKernelGetParamInfo, (CUkernel)function, index, &found->offset,
+                            &found->bytes)
+             : PENSTOCK_ASK(cuFuncGetParamInfo, function, index, &found->offset, &found->bytes);
 }
 
 /* A struct is aligned in the kernel's memory as it is in itself, so that a word of it that can hold
@@ -83,10 +80,8 @@ static uint64_t mix(uint64_t hash, const void* bytes, size_t count) { /* FNV-1a 
 static uint64_t identity_of(CUfunction function, const span* spans, uint32_t count) {
   uint64_t hash = UINT64_C(0xCBF29CE484222325);
   const char* name = NULL;
-  if ((penstock_driver.cuFuncGetName == NULL ||
-       penstock_driver.cuFuncGetName(&name, function) != CUDA_SUCCESS) &&
-      (penstock_driver.cuKernelGetName == NULL ||
-       penstock_driver.cuKernelGetName(&name, (CUkernel)function) != CUDA_SUCCESS)) {
+  if (PENSTOCK_ASK(cuFuncGetName, &name, function) != CUDA_SUCCESS &&
+      PENSTOCK_ASK(cuKernelGetName, &name, (CUkernel)function) != CUDA_SUCCESS) {
     name = NULL;
   }
   if (name != NULL) {

@@ -22,6 +22,11 @@ uint64_t penstock_kernel_identity(CUfunction function);
 /* Adds the addresses found in `bytes` of packed memory. */
 void penstock_scan(penstock_touches* touches, penstock_interposer* engine, const void* memory,
                    size_t bytes);
+/* A launch of it, and one of the forms from before CUDA 4.0. */
+void penstock_describe_kernel(penstock_call* call, penstock_interposer* engine, CUstream stream,
+                              CUfunction function, void** parameters, void** extra);
+void penstock_describe_old(penstock_call* call, penstock_interposer* engine, CUstream stream,
+                           CUfunction function);
 /* Code is about to go: a later kernel may get the handle of one of today's. */
 void penstock_forget_kernels(void);
 

@@ -42,9 +42,8 @@ void penstock_touches_push(penstock_touches* touches, uint64_t address, uint64_t
 
 bool penstock_is_capturing(CUstream stream) {
   if (atomic_load_explicit(&penstock_captures, memory_order_relaxed) == 0) return false;
-  if (penstock_driver.cuStreamIsCapturing == NULL) return false;
   CUstreamCaptureStatus status = 0;
-  const CUresult result = penstock_driver.cuStreamIsCapturing(stream, &status);
+  const CUresult result = PENSTOCK_ASK(cuStreamIsCapturing, stream, &status);
   return result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
@@ -52,6 +51,7 @@ void penstock_work_on(penstock_call* call, penstock_interposer* engine, int kind
   call->engine = engine;
   call->work = (penstock_work){
       .struct_size = sizeof(penstock_work), .kind = kind, .stream = (uint64_t)(uintptr_t)stream};
+  call->refusal = CUDA_SUCCESS;
   penstock_touches_init(&call->touches);
 }
 
@@ -78,7 +78,7 @@ bool penstock_begin(penstock_call* call) {
   penstock_count(&penstock_counts.touches, work->count);
   if (work->opaque) penstock_count(&penstock_counts.opaque, 1);
   if (work->captured) penstock_count(&penstock_counts.captured, 1);
-  call->refusal = call->engine->begin(work);
+  if (call->refusal == CUDA_SUCCESS) call->refusal = call->engine->begin(work);
   penstock_announcing = call->refusal == CUDA_SUCCESS;
   if (penstock_announcing) return true;
   penstock_touches_free(&call->touches);

@@ -30,7 +30,7 @@ void penstock_touches_push(penstock_touches* touches, uint64_t address, uint64_t
 typedef struct {
   penstock_interposer* engine;
   penstock_work work;
-  CUresult refusal;
+  CUresult refusal; /* set before begin(): it is refused whatever the engine says */
   penstock_touches touches;
 } penstock_call;
 

@@ -13,29 +13,24 @@ from ._version import __version__
 # the rest of this file.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .allocator import enable, mem_pool
     from .errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
-    from .torch import (
-        Attachment,
-        TrainingAttachment,
-        attach,
-        attach_training,
-        attachments,
-        memory_summary,
-        stats,
-    )
-    from .torch.allocator import enable, mem_pool
+    from .paging.attach import Attachment, attach
+    from .paging.attachment import attachments
+    from .paging.current import memory_summary, stats
+    from .paging.training import TrainingAttachment, attach_training
 
 # Public name -> the module that defines it.
 _PUBLIC = {
-    "Attachment": "penstock.torch",
-    "TrainingAttachment": "penstock.torch",
-    "attach": "penstock.torch",
-    "attach_training": "penstock.torch",
-    "attachments": "penstock.torch",
-    "enable": "penstock.torch.allocator",
-    "mem_pool": "penstock.torch.allocator",
-    "memory_summary": "penstock.torch",
-    "stats": "penstock.torch",
+    "Attachment": "penstock.paging",
+    "TrainingAttachment": "penstock.paging",
+    "attach": "penstock.paging",
+    "attach_training": "penstock.paging",
+    "attachments": "penstock.paging",
+    "enable": "penstock.allocator",
+    "mem_pool": "penstock.allocator",
+    "memory_summary": "penstock.paging",
+    "stats": "penstock.paging",
     "EnvironmentProblem": "penstock.errors",
     "FailedError": "penstock.errors",
     "OutOfMemory": "penstock.errors",

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors Penstock raises on purpose: each says what happened and what to try.
 
-Invariant: ``str(error)`` is one line, "what, with numbers; try: remedy", so that a command can
-print it as it is; ``exit_code`` is what a command ends with. Libraries raise, only the command
-line exits. Imports nothing beyond the standard library; instances pickle and are never changed
-after they were raised.
+Invariant: ``str(error)`` is one line, "what, with numbers; try: remedy", that can be printed as it
+is, whatever the names in it hold; ``exit_code`` is what a command ends with. Libraries raise, only
+the command line exits. Instances pickle and are never changed after they were raised.
 """
 
 from __future__ import annotations
 
-
-def _one_line(text: str) -> str:
-    return " ".join(str(text).split())
+from .text import one_line
 
 
 class PenstockError(Exception):
@@ -31,8 +28,8 @@ class PenstockError(Exception):
 
     def __init__(self, what: str, *, remedy: str | None = None) -> None:
         super().__init__(what)
-        self.what = _one_line(what)
-        self.remedy = None if remedy is None else _one_line(remedy)
+        self.what = one_line(str(what))
+        self.remedy = None if remedy is None else one_line(str(remedy))
 
     def __str__(self) -> str:
         return self.what if self.remedy is None else f"{self.what}; try: {self.remedy}"

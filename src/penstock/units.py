@@ -93,9 +93,7 @@ def _percent(number: Fraction, total: int | None, *, name: str, shown: str) -> i
             remedy="a size in bytes, such as 8GiB",
         )
     if number > 100:
-        raise UsageError(
-            f"{name} '{shown}' is more than all of {format_bytes(total)}", remedy="100% or less"
-        )
+        raise UsageError(f"{name} '{shown}' is more than all there is", remedy="100% or less")
     return int(number * total / 100)
 
 

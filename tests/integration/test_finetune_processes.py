@@ -95,24 +95,33 @@ def test_two_processes_give_the_losses_of_one_and_go_on_from_a_checkpoint(capsys
     assert resumed["peak_requested_bytes"] < 0.75 * alone["peak_requested_bytes"]
 
 
-def test_processes_end_with_the_one_that_started_them(tmp_path):
-    work = [*TINY, "--batch", "2", "--gpus", "2", "--steps", "4000", "--save-every", "1"]
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "verb", [["finetune", "--gpus", "2"], ["compare", "--allocators", "native", "finetune"]]
+)
+def test_processes_end_with_the_one_that_started_them(verb, number, tmp_path):
+    work = [*TINY, "--batch", "2", "--steps", "4000", "--save-every", "1", "--checkpoint", "here"]
+    (tmp_path / "temporary").mkdir()
     parent = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "finetune", *work, "--checkpoint", "here"],
+        [sys.executable, "-m", "penstock", *verb, *work],
         stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
     )
     begin = time.monotonic()
     while not list((tmp_path / "here").glob("step-*")):
         assert parent.poll() is None
         assert time.monotonic() - begin < WAIT_S
         time.sleep(0.05)
-    children = processes_in(tmp_path)
-    assert len(children) >= 3  # torchrun and its two, beside the parent
-    parent.kill()
-    parent.wait()
+    # Beside the parent torchrun and its two, or the one that is compared.
+    assert len(processes_in(tmp_path)) >= (4 if verb[0] == "finetune" else 2)
+    parent.send_signal(number)
+    parent.wait(WAIT_S)
+    assert parent.returncode == -number
     while processes_in(tmp_path):
-        assert time.monotonic() - begin < WAIT_S
+        assert time.monotonic() - begin < 2 * WAIT_S
         time.sleep(0.05)
+    left = [path.name for path in (tmp_path / "temporary").iterdir()]
+    assert [name for name in left if "penstock" in name] == []
 
 
 def processes_in(folder):

@@ -11,7 +11,7 @@ import re
 import pytest
 import torch
 
-import penstock.torch.managed
+import penstock.paging.managed
 from penstock import attachments
 from penstock.config import Settings
 from penstock.errors import OutOfMemory
@@ -55,7 +55,7 @@ def smallest(**changes):
     """The smallest budget that works, as the refusal of a smaller one tells it."""
     with pytest.raises(OutOfMemory, match="smallest that works") as caught:
         gpt(**changes)
-    told = re.search(r"--gpu-memory (\w+)", caught.value.remedy)
+    told = re.search(r'gpu_memory="(\w+)"', caught.value.remedy)
     assert told is not None
     assert attachments() == []
     assert caught.value.needed_bytes <= parse_size(told[1])
@@ -132,13 +132,13 @@ def test_strict_safety_chunk_size_and_look_ahead_change_no_bit():
 
 
 def test_every_option_reaches_the_attachment(monkeypatch):
-    real, asked = penstock.torch.attach, {}
+    real, asked = penstock.paging.attach, {}
 
     def attach(model, **arguments):
         asked.update(arguments)
         return real(model, **arguments)
 
-    monkeypatch.setattr("penstock.torch.attach", attach)
+    monkeypatch.setattr("penstock.paging.attach", attach)
     options = {"gpu_memory": "400KiB", "chunk_size": "32KiB", "look_ahead": "48KiB"}
     tiny(**options, safety="strict", host_memory="50MiB", emulated_seed=3, steps=1)
     emulated = asked.pop("emulated")
@@ -148,13 +148,13 @@ def test_every_option_reaches_the_attachment(monkeypatch):
 
 
 def test_every_option_reaches_managed_memory(monkeypatch):
-    real, asked = penstock.torch.managed.attach_managed, {}
+    real, asked = penstock.paging.managed.attach_managed, {}
 
     def attach_managed(model, **arguments):
         asked.update(arguments)
         return real(model, **arguments)
 
-    monkeypatch.setattr("penstock.torch.managed.attach_managed", attach_managed)
+    monkeypatch.setattr("penstock.paging.managed.attach_managed", attach_managed)
     options = {"num_streams": 5, "prefetch": True, "allow_oversubscription": True}
     tiny(memory="managed", gpu_memory="500KiB", host_memory="50MiB", steps=1, **options)
     assert asked["emulated"]["granularity"] == 16384

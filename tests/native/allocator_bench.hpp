@@ -8,12 +8,11 @@
 
 #include "conformance_bench.hpp"
 #include "doctest/doctest.h"
-#include "driver/host_driver.hpp"
-#include "engine/allocator.hpp"
+#include "driver/emulated/driver.hpp"
+#include "engine/allocation/allocator.hpp"
+#include "paged_program.hpp"
 
 namespace penstock::testing {
-
-inline constexpr Bytes kGranule = 64 * kKiB;
 
 struct Machine {
   std::unique_ptr<driver::HostDriver> device;

@@ -13,8 +13,8 @@
 #include <set>
 #include <utility>
 
-#include "driver/cuda_abi.hpp"
-#include "driver/host_driver.hpp"
+#include "driver/cuda/abi.hpp"
+#include "driver/emulated/driver.hpp"
 
 namespace penstock::driver::cuda {
 namespace {
@@ -60,7 +60,7 @@ EmulatedCuda& control() {
     made->capture_mode = [] { return capture_mode_of_thread; };
     made->push = [](void* context) { push_context(static_cast<ContextPtr>(context)); };
     made->pop = [] { --stack_of_thread.depth; };
-    made->live = [] { return gpu().live(); };
+    made->gpu = [] { return &gpu(); };
     return made;
   }();
   return *dials;
@@ -72,6 +72,13 @@ Error in_context() {
   if (control().shut_down) return kDeinitialized;
   const bool current = control().contexts > 0 && top_context() == primary_context();
   return current ? kSuccess : kInvalidContext;
+}
+
+// A thread in the global mode may not call what a capture does not allow, whoever captures.
+Error safe_in_captures() {
+  if (capture_mode_of_thread == kCaptureModeRelaxed || gpu().captures() == 0) return in_context();
+  gpu().break_captures();
+  return kCaptureUnsupported;
 }
 
 Error error_of(const Status& status) {
@@ -100,9 +107,11 @@ Error hand_over(Result<Value> result, Out* out) {
 
 Stream stream_of(StreamPtr stream) { return Stream{reinterpret_cast<std::uint64_t>(stream)}; }
 Event event_of(EventPtr event) { return Event{reinterpret_cast<std::uint64_t>(event)}; }
-Place place_of(Location where) {
-  return where.type == kLocationDevice ? Place::kDevice : Place::kHost;
-}
+Place place_of(Location at) { return at.type == kLocationDevice ? Place::kDevice : Place::kHost; }
+
+#define DO_WHEN(state, call) \
+  NEEDS(state);              \
+  return (call)
 
 #define NEEDS(state)                                                     \
   do {                                                                   \
@@ -198,13 +207,14 @@ struct Calls {
     --stack_of_thread.depth;
     return kSuccess;
   }
-  static Error context_synchronize() { return in_context(); }
+  static Error context_synchronize() {
+    DO_WHEN(safe_in_captures(), error_of(gpu().synchronize_device()));
+  }
   static Error exchange_capture_mode(int* mode) {
     NEEDS(alive());
     std::swap(*mode, capture_mode_of_thread);
     return kSuccess;
   }
-
   static Error mem_get_info(std::size_t* free, std::size_t* total) {
     NEEDS(in_context());
     const auto info = gpu().memory_info();
@@ -227,8 +237,7 @@ struct Calls {
     return hand_over(gpu().reserve(size), address);
   }
   static Error mem_address_free(DevicePtr address, std::size_t size) {
-    NEEDS(in_context());
-    return error_of(gpu().unreserve(address, size));
+    DO_WHEN(in_context(), error_of(gpu().unreserve(address, size)));
   }
   static Error mem_create(AllocationHandle* handle, std::size_t size,
                           const AllocationProperties* properties, unsigned long long flags) {
@@ -238,8 +247,7 @@ struct Calls {
     return hand_over(gpu().create_chunk(size, place_of(properties->location)), handle);
   }
   static Error mem_release(AllocationHandle handle) {
-    NEEDS(in_context());
-    return error_of(gpu().release_chunk(Chunk{handle}));
+    DO_WHEN(in_context(), error_of(gpu().release_chunk(Chunk{handle})));
   }
   static Error mem_map(DevicePtr address, std::size_t size, std::size_t offset,
                        AllocationHandle handle, unsigned long long flags) {
@@ -252,8 +260,7 @@ struct Calls {
     return error_of(gpu().map(address, size, Chunk{handle}));
   }
   static Error mem_unmap(DevicePtr address, std::size_t size) {
-    NEEDS(in_context());
-    return error_of(gpu().unmap(address, size));
+    DO_WHEN(in_context(), error_of(gpu().unmap(address, size)));
   }
   static Error mem_set_access(DevicePtr address, std::size_t size, const AccessDescriptor* access,
                               std::size_t count) {
@@ -277,16 +284,15 @@ struct Calls {
   }
 
   static Error mem_host_alloc(void** pointer, std::size_t size, unsigned flags) {
-    NEEDS(in_context());
+    NEEDS(safe_in_captures());
     if (flags != kHostAllocPortable) return kInvalidValue;
     return hand_over(gpu().host_alloc(size), pointer);
   }
   static Error mem_free_host(void* pointer) {
-    NEEDS(in_context());
-    return error_of(gpu().host_free(pointer));
+    DO_WHEN(safe_in_captures(), error_of(gpu().host_free(pointer)));
   }
   static Error mem_alloc_managed(DevicePtr* address, std::size_t size, unsigned flags) {
-    NEEDS(in_context());
+    NEEDS(safe_in_captures());
     if (flags != kAttachGlobal) return kInvalidValue;
     return hand_over(gpu().managed_alloc(size), address);
   }
@@ -299,7 +305,7 @@ struct Calls {
     return kSuccess;
   }
   static Error mem_free(DevicePtr address) {
-    NEEDS(in_context());
+    NEEDS(safe_in_captures());
     {
       const std::lock_guard lock(work_spaces_mutex);
       if (work_spaces.erase(address) == 1) {
@@ -332,19 +338,16 @@ struct Calls {
   }
   static Error mem_prefetch_async(DevicePtr address, std::size_t size, Location location,
                                   unsigned flags, StreamPtr stream) {
-    NEEDS(in_context());
-    if (flags != 0) return kInvalidValue;
-    return error_of(gpu().managed_prefetch(address, size, place_of(location), stream_of(stream)));
+    DO_WHEN(flags == 0 ? in_context() : kInvalidValue,
+            error_of(gpu().managed_prefetch(address, size, place_of(location), stream_of(stream))));
   }
 
   static Error memcpy_htod_async(DevicePtr to, const void* from, std::size_t size,
                                  StreamPtr stream) {
-    NEEDS(in_context());
-    return error_of(gpu().copy_in(to, from, size, stream_of(stream)));
+    DO_WHEN(in_context(), error_of(gpu().copy_in(to, from, size, stream_of(stream))));
   }
   static Error memcpy_dtoh_async(void* to, DevicePtr from, std::size_t size, StreamPtr stream) {
-    NEEDS(in_context());
-    return error_of(gpu().copy_out(to, from, size, stream_of(stream)));
+    DO_WHEN(in_context(), error_of(gpu().copy_out(to, from, size, stream_of(stream))));
   }
   static Error memcpy_dtod_async(DevicePtr to, DevicePtr from, std::size_t size, StreamPtr stream) {
     NEEDS(in_context());
@@ -354,8 +357,7 @@ struct Calls {
   }
   static Error memset_d8_async(DevicePtr to, unsigned char value, std::size_t size,
                                StreamPtr stream) {
-    NEEDS(in_context());
-    return error_of(gpu().fill(to, value, size, stream_of(stream)));
+    DO_WHEN(in_context(), error_of(gpu().fill(to, value, size, stream_of(stream))));
   }
 
   // The kernels of copy_out_changed(), by name; with both launched the second does the work.
@@ -404,44 +406,41 @@ struct Calls {
   static inline std::set<DevicePtr> work_spaces;
 
   static Error stream_create(StreamPtr* stream, unsigned flags) {
-    NEEDS(in_context());
-    if (flags != kStreamNonBlocking) return kInvalidValue;
-    return hand_over(gpu().create_stream(), stream);
+    DO_WHEN(flags == kStreamNonBlocking ? in_context() : kInvalidValue,
+            hand_over(gpu().create_stream(), stream));
   }
   static Error stream_destroy(StreamPtr stream) {
-    NEEDS(in_context());
-    return error_of(gpu().destroy_stream(stream_of(stream)));
+    DO_WHEN(in_context(), error_of(gpu().destroy_stream(stream_of(stream))));
   }
   static Error stream_synchronize(StreamPtr stream) {
+    DO_WHEN(safe_in_captures(), error_of(gpu().synchronize(stream_of(stream))));
+  }
+  static Error stream_is_capturing(StreamPtr stream, int* status) {
     NEEDS(in_context());
-    return error_of(gpu().synchronize(stream_of(stream)));
+    const auto capturing = gpu().capturing(stream_of(stream));
+    *status = capturing.ok() && capturing.value() ? 1 : 0;
+    return error_of(capturing.status());
   }
   static Error stream_wait_event(StreamPtr stream, EventPtr event, unsigned flags) {
-    NEEDS(in_context());
-    if (flags != 0) return kInvalidValue;
-    return error_of(gpu().wait(stream_of(stream), event_of(event)));
+    DO_WHEN(flags == 0 ? in_context() : kInvalidValue,
+            error_of(gpu().wait(stream_of(stream), event_of(event))));
   }
-
   static Error event_create(EventPtr* event, unsigned flags) {
     NEEDS(in_context());
     if (flags != kEventDefault && flags != kEventDisableTiming) return kInvalidValue;
     return hand_over(gpu().create_event(flags == kEventDefault), event);
   }
   static Error event_destroy(EventPtr event) {
-    NEEDS(in_context());
-    return error_of(gpu().destroy_event(event_of(event)));
+    DO_WHEN(in_context(), error_of(gpu().destroy_event(event_of(event))));
   }
   static Error event_record(EventPtr event, StreamPtr stream) {
-    NEEDS(in_context());
-    return error_of(gpu().record(event_of(event), stream_of(stream)));
+    DO_WHEN(in_context(), error_of(gpu().record(event_of(event), stream_of(stream))));
   }
   static Error event_query(EventPtr event) {
-    NEEDS(in_context());
-    return error_of(gpu().query(event_of(event)));
+    DO_WHEN(safe_in_captures(), error_of(gpu().query(event_of(event))));
   }
   static Error event_synchronize(EventPtr event) {
-    NEEDS(in_context());
-    return error_of(gpu().synchronize(event_of(event)));
+    DO_WHEN(safe_in_captures(), error_of(gpu().synchronize(event_of(event))));
   }
   static Error event_elapsed_time(float* milliseconds, EventPtr from, EventPtr to) {
     NEEDS(in_context());
@@ -467,9 +466,9 @@ struct EntryPoint {
 };
 
 const EntryPoint kEntryPoints[] = {
-#define PENSTOCK_CUDA(member, name, version, exported, parameters) \
-  {name, version, reinterpret_cast<void*>(static_cast<Error(*) parameters>(&Calls::member))},
-#include "driver/cuda_symbols.def"
+#define PENSTOCK_CUDA(member, name, suffix, version, parameters) \
+  {#name, version, reinterpret_cast<void*>(static_cast<Error(*) parameters>(&Calls::member))},
+#include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
 };
 

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "driver/driver.hpp"
+#include "driver/emulated/driver.hpp"
 
 namespace penstock::driver::cuda {
 
@@ -28,7 +28,7 @@ struct EmulatedCuda {
   int (*capture_mode)() = nullptr;
   void (*push)(void* context) = nullptr;
   void (*pop)() = nullptr;
-  LiveCounts (*live)() = nullptr;  // of the GPU behind it
+  HostDriver* (*gpu)() = nullptr;  // behind it
 };
 
 }  // namespace penstock::driver::cuda

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "conformance_bench.hpp"
-#include "driver/host_driver.hpp"
-#include "engine/managed_set.hpp"
+#include "driver/emulated/driver.hpp"
+#include "engine/managed/managed_set.hpp"
 
 namespace penstock::engine::managed_test {
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "driver/host_driver.hpp"
-#include "engine/pager.hpp"
+#include "driver/emulated/driver.hpp"
+#include "engine/paging/pager.hpp"
 
 namespace penstock::testing {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/schedule.hpp"
+#include "policy/planning/schedule.hpp"
 
 namespace penstock::policy::testing {
 
@@ -19,9 +19,7 @@ class Executor {
         steps_(static_cast<std::int64_t>(sequence.steps.size())),
         held_(static_cast<std::size_t>(slots), -1),
         until_(static_cast<std::size_t>(slots), -1),
-        page_until_(sequence.page_bytes.size(), -1),
-        chunk_(static_cast<std::size_t>(slots)) {
-    for (std::size_t slot = 0; slot < chunk_.size(); ++slot) chunk_[slot] = slot;
+        page_until_(sequence.page_bytes.size(), -1) {
     for (const Kept& kept : plan.kept) held_[static_cast<std::size_t>(kept.slot)] = kept.page;
   }
 
@@ -55,25 +53,15 @@ class Executor {
   void issue_what_can_be(std::int64_t now) {
     while (!plan_.loads.empty() && next_first() < now + steps_) {
       const Load& load = plan_.loads[next_];
-      const std::size_t chunk = chunk_[static_cast<std::size_t>(load.slot)];
+      const auto slot = static_cast<std::size_t>(load.slot);
       const auto page = static_cast<std::size_t>(load.page);
-      if (until_[chunk] >= now || page_until_[page] >= now) return;
-      held_[chunk] = load.page;
-      until_[chunk] = page_until_[page] = next_first() + (load.last - load.first + steps_) % steps_;
+      if (until_[slot] >= now || page_until_[page] >= now) return;
+      held_[slot] = load.page;
+      until_[slot] = page_until_[page] = next_first() + (load.last - load.first + steps_) % steps_;
       if (++next_ < plan_.loads.size()) continue;
       next_ = 0;
       ++round_;
-      turn();
     }
-  }
-
-  void turn() {
-    if (plan_.turn.empty()) return;
-    std::vector<std::size_t> turned(chunk_.size());
-    for (std::size_t slot = 0; slot < chunk_.size(); ++slot) {
-      turned[static_cast<std::size_t>(plan_.turn[slot])] = chunk_[slot];
-    }
-    chunk_ = turned;
   }
 
   [[nodiscard]] bool holds(PageId page) const {
@@ -86,10 +74,9 @@ class Executor {
   const Sequence& sequence_;
   const Plan& plan_;
   std::int64_t steps_;
-  std::vector<PageId> held_;         // by chunk
-  std::vector<std::int64_t> until_;  // by chunk: the last step of its latest span
+  std::vector<PageId> held_;         // by slot
+  std::vector<std::int64_t> until_;  // by slot: the last step of its latest span
   std::vector<std::int64_t> page_until_;
-  std::vector<std::size_t> chunk_;  // by slot
   std::size_t next_ = 0;
   std::int64_t round_ = 0;
 };

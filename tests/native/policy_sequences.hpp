@@ -29,8 +29,7 @@ inline int pick(Random& random, int low, int high) {
 
 // Steps of consecutive pages, each page used once an iteration; with `share`, the last page of a
 // step is also the first of the next, as when a page straddles two parameters.
-inline Sequence sweep(const std::vector<int>& sizes, Bytes page_bytes, double compute_ms = 0,
-                      bool share = false) {
+inline Sequence sweep(const std::vector<int>& sizes, Bytes page_bytes, bool share = false) {
   Sequence sequence;
   PageId next = 0;
   for (const int size : sizes) {
@@ -40,11 +39,18 @@ inline Sequence sweep(const std::vector<int>& sizes, Bytes page_bytes, double co
     sequence.steps.push_back(step);
   }
   sequence.page_bytes.assign(static_cast<std::size_t>(next), page_bytes);
-  const double total = std::accumulate(sizes.begin(), sizes.end(), 0.0);
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    sequence.steps[i].compute_ms = compute_ms * sizes[i] / total;
-  }
   return sequence;
+}
+
+// What each step computes, of `ms` in all: in proportion to its pages.
+inline std::vector<double> compute_times(const Sequence& sequence, double ms) {
+  double pages = 0;
+  for (const Step& step : sequence.steps) pages += static_cast<double>(step.pages.size());
+  std::vector<double> times;
+  for (const Step& step : sequence.steps) {
+    times.push_back(pages > 0 ? ms * static_cast<double>(step.pages.size()) / pages : 0);
+  }
+  return times;
 }
 
 // A transformer of `layers` layers: an embedding, four products a layer, and the head.
@@ -56,10 +62,10 @@ inline std::vector<int> transformer_sizes(int layers, int ends, const std::vecto
 }
 
 // The shape of GPT-3 6.7B in fp16 in pages of 16 MiB: 130 steps.  26 ms of compute were measured.
-inline Sequence gpt3_6b7(double compute_ms = 26, bool share = false) {
+inline Sequence gpt3_6b7(bool share = false) {
   const std::vector<int> layer =
       share ? std::vector<int>{7, 3, 9, 9} : std::vector<int>{6, 2, 8, 8};
-  return sweep(transformer_sizes(32, 25, layer), 16 * kMiB, compute_ms, share);
+  return sweep(transformer_sizes(32, 25, layer), 16 * kMiB, share);
 }
 
 // Any pages in any step.
@@ -74,7 +80,7 @@ inline Sequence random_sequence(Random& random, int pages, int steps, int larges
   for (int i = 0; i < steps; ++i) {
     std::shuffle(all.begin(), all.end(), random);
     const int size = pick(random, 0, std::min(largest, pages));
-    sequence.steps.push_back({{all.begin(), all.begin() + size}, pick(random, 0, 10) * 0.1});
+    sequence.steps.push_back({.pages = {all.begin(), all.begin() + size}});
   }
   return sequence;
 }
@@ -84,7 +90,7 @@ inline Sequence random_sequence(Random& random, int pages, int steps, int larges
 inline Sequence structured_sequence(Random& random) {
   std::vector<int> sizes(static_cast<std::size_t>(pick(random, 1, 20)));
   for (int& size : sizes) size = pick(random, 1, 6);
-  Sequence sequence = sweep(sizes, 100, pick(random, 0, 50), random() % 2 == 0);
+  Sequence sequence = sweep(sizes, 100, random() % 2 == 0);
   const std::vector<Step> forward = sequence.steps;
   switch (random() % 5) {
     case 0:  // there and back, as in training

@@ -10,8 +10,8 @@
 
 #include "conformance_bench.hpp"
 #include "doctest/doctest.h"
-#include "driver/host_driver.hpp"
-#include "engine/program.hpp"
+#include "driver/emulated/driver.hpp"
+#include "process/program.hpp"
 
 namespace penstock::testing {
 
@@ -29,7 +29,7 @@ struct Tensor {
 struct BenchOptions {
   Bytes budget = 20 * kProgramGranule;
   int streams = 1;
-  engine::Evicted evicted = engine::Evicted::kProven;
+  engine::Evicted evicted = engine::Evicted::kUnmapped;
   std::uint64_t seed = 0;
   std::uint32_t max_delay_us = 0;
   Bytes host_bytes = 0;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/replay_program.hpp"
+#include "lab/replay_program.hpp"
 
 namespace penstock::engine::testing {
 

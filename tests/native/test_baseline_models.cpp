@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "doctest/doctest.h"
-#include "policy/baseline/expandable_model.hpp"
-#include "policy/baseline/native_model.hpp"
+#include "lab/models/expandable_model.hpp"
+#include "lab/models/native_model.hpp"
 
 namespace penstock::policy::baseline {
 namespace {
@@ -93,7 +93,7 @@ TEST_CASE("native model: free segments are given back before a request fails") {
   take(model, 70 * kMiB);  // more than the free segment
   CHECK(model.reserved() == 100 * kMiB);
   CHECK(model.peak_reserved() == 100 * kMiB);
-  CHECK(model.calls().unmap == 1);
+  CHECK(model.calls().unmapped == 1);
   CHECK_FALSE(model.allocate(2 * kMiB, 0).has_value());
   CHECK_FALSE(model.allocate(200 * kMiB, 0).has_value());
   CHECK(model.reserved() == 100 * kMiB);
@@ -107,7 +107,7 @@ TEST_CASE("native model: a segment in use stays, whichever part of it is free") 
   model.free(first);
   model.free(last);
   CHECK_FALSE(model.allocate(50 * kMiB, 0).has_value());
-  CHECK(model.calls().unmap == 0);
+  CHECK(model.calls().unmapped == 0);
   CHECK(model.reserved() == 20 * kMiB);
   take(model, 40 * kMiB);
   take(model, 6 * kMiB);
@@ -121,7 +121,7 @@ TEST_CASE("expandable model: one range grows by pages") {
   take(model, 30 * kMiB);  // the 17 MiB that are free, and one page
   CHECK(model.reserved() == 40 * kMiB);
   CHECK(model.calls().map == 2);
-  CHECK(model.calls().set_access == 2);
+  CHECK(model.calls().accessed == 2);
   take(model, 1);  // the small pool: a page of 2 MiB
   CHECK(model.reserved() == 42 * kMiB);
   take(model, 3 * kMiB, 1);  // a range for each stream
@@ -152,7 +152,7 @@ TEST_CASE("expandable model: pages of holes are mapped again elsewhere") {
   model.free(hole);
   take(model, 70 * kMiB);  // three pages of the hole go, and 70 MiB grow at the end
   CHECK(model.reserved() == 100 * kMiB);
-  CHECK(model.calls().unmap == 3);
+  CHECK(model.calls().unmapped == 3);
   CHECK_FALSE(model.allocate(20 * kMiB, 0).has_value());
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("expandable model: a hole of part of a page stays") {
   take(model, 2 * kMiB);  // from the last MiB of the second page into the third
   model.free(hole);
   CHECK_FALSE(model.allocate(41 * kMiB, 0).has_value());
-  CHECK(model.calls().unmap == 1);
+  CHECK(model.calls().unmapped == 1);
   take(model, 39 * kMiB);  // and the hole can be filled again
   CHECK(model.reserved() == 60 * kMiB);
 }

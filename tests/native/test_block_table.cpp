@@ -3,7 +3,7 @@
 #include <random>
 
 #include "doctest/doctest.h"
-#include "engine/block_table.hpp"
+#include "process/block_table.hpp"
 
 namespace penstock::engine {
 namespace {

@@ -3,7 +3,7 @@
 // with and without random delays in its streams.
 #include "conformance.hpp"
 #include "conformance_bench.hpp"
-#include "driver/host_driver.hpp"
+#include "driver/emulated/driver.hpp"
 
 namespace penstock::driver {
 namespace {

@@ -2,6 +2,7 @@
 // Conformance: what streams and events order, and what they do not.
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <vector>
 
 #include "conformance.hpp"
@@ -234,6 +235,32 @@ void default_stream(Driver& driver) {
   }
 }
 
+void per_thread_stream(Driver& driver) {
+  Bench bench(driver);
+  const Addr address = bench.backed({bench.granule});
+  const Event there = bench.event();
+  const Stream stream = bench.stream();
+  std::uint8_t* seen = bench.page_locked(1);
+  std::thread([&] {
+    PENSTOCK_CHECK_OK(driver.fill(address, 7, bench.granule, kPerThreadStream));
+    PENSTOCK_CHECK_OK(driver.record(there, kPerThreadStream));
+  }).join();
+  PENSTOCK_REQUIRE_OK(driver.wait(stream, there));
+  PENSTOCK_REQUIRE_OK(driver.copy_out(seen, address, 1, stream));
+  PENSTOCK_REQUIRE_OK(driver.synchronize(stream));
+  CHECK(seen[0] == 7);
+  PENSTOCK_CHECK_OK(driver.synchronize(kPerThreadStream));
+}
+
+void not_capturing(Driver& driver) {
+  Bench bench(driver);
+  for (const Stream stream : {bench.stream(), kDefaultStream, kPerThreadStream}) {
+    const Result<bool> capturing = driver.capturing(stream);
+    PENSTOCK_REQUIRE_OK(capturing.status());
+    CHECK_FALSE(capturing.value());
+  }
+}
+
 }  // namespace
 
 std::vector<Rule> rules_of_streams() {
@@ -249,6 +276,8 @@ std::vector<Rule> rules_of_streams() {
       {"events without a time are refused one", timing_refused},
       {"destroying a stream does its work first", destroy_with_work},
       {"the default stream is ordered by events too", default_stream},
+      {"a thread's own default stream is ordered by events too", per_thread_stream},
+      {"a stream says that it does not capture", not_capturing},
   };
 }
 

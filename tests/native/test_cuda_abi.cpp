@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "driver/cuda_symbols.hpp"
+#include "driver/cuda/symbols.hpp"
 
 namespace abi = penstock::driver::cuda;
 
@@ -81,6 +81,7 @@ PENSTOCK_SAME_CALL(memset_d8_async, cuMemsetD8Async);
 PENSTOCK_SAME_CALL(stream_create, cuStreamCreate);
 PENSTOCK_SAME_CALL(stream_destroy, cuStreamDestroy);
 PENSTOCK_SAME_CALL(stream_synchronize, cuStreamSynchronize);
+PENSTOCK_SAME_CALL(stream_is_capturing, cuStreamIsCapturing);
 PENSTOCK_SAME_CALL(stream_wait_event, cuStreamWaitEvent);
 PENSTOCK_SAME_CALL(event_create, cuEventCreate);
 PENSTOCK_SAME_CALL(event_destroy, cuEventDestroy);

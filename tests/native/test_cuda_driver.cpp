@@ -119,6 +119,27 @@ TEST_CASE("CUDA: a thread's own context and capture mode are as they were after 
   PENSTOCK_CHECK_OK(elsewhere);
 }
 
+TEST_CASE("CUDA: calls made while another thread captures leave its capture alone") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  const auto driver = open();
+  Bench bench(*driver);
+  const Stream capturing = bench.stream();
+  const Stream other = bench.stream();
+  const Event event = bench.event();
+  PENSTOCK_REQUIRE_OK(cuda->gpu()->begin_capture(capturing));
+  std::thread([&] {
+    PENSTOCK_CHECK_OK(driver->record(event, other));
+    PENSTOCK_CHECK_OK(driver->synchronize(event));
+    PENSTOCK_CHECK_OK(driver->query(event));
+    bench.page_locked(kMiB);
+    bench.backed({2 * kMiB});
+  }).join();
+  CHECK(driver->capturing(capturing).value());
+  CHECK_FALSE(driver->capturing(other).value());
+  PENSTOCK_CHECK_OK(cuda->gpu()->end_capture(capturing).status());
+}
+
 TEST_CASE("CUDA: set_access tries again while the driver is not ready") {
   EmulatedCuda* cuda = emulation();
   if (cuda == nullptr) return;
@@ -239,7 +260,7 @@ TEST_CASE("CUDA: goes with everything in it, after the work in its streams") {
     const auto driver = open();
     leave_everything(*driver);
   }
-  CHECK(conformance::operator==(cuda->live(), LiveCounts{}));
+  CHECK(conformance::operator==(cuda->gpu()->live(), LiveCounts{}));
 }
 
 TEST_CASE("CUDA: a forked child may destroy it without calling the driver") {

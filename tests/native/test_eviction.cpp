@@ -5,7 +5,7 @@
 #include <random>
 
 #include "doctest/doctest.h"
-#include "policy/baseline/eviction.hpp"
+#include "lab/models/eviction.hpp"
 #include "policy/learning/iterations.hpp"
 
 namespace penstock::testing {

@@ -33,5 +33,13 @@ TEST_CASE("flat map: the same as std::unordered_map through many insertions and 
   CHECK(seen == model.size());
 }
 
+TEST_CASE("flat map: the key that marks empty entries is never there") {
+  FlatMap<int> map;
+  for (std::uint64_t key = 0; key < 10; ++key) map.insert(key * 512, static_cast<int>(key));
+  CHECK(map.find(FlatMap<int>::kEmpty) == nullptr);
+  CHECK_FALSE(map.erase(FlatMap<int>::kEmpty));
+  CHECK(map.size() == 10);
+}
+
 }  // namespace
 }  // namespace penstock::testing

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "conformance_bench.hpp"
-#include "driver/host_driver.hpp"
+#include "driver/emulated/driver.hpp"
 
 namespace penstock::driver {
 namespace {

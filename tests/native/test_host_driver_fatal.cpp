@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "conformance_bench.hpp"
-#include "driver/host_driver.hpp"
+#include "driver/emulated/driver.hpp"
 
 #ifdef __SANITIZE_THREAD__
 // The children start threads, which the sanitizer forbids after a fork with threads about, such as

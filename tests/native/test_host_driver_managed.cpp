@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Managed memory on the emulated GPU: what moves, what is evicted and what the device holds.
 #include "conformance_bench.hpp"
-#include "driver/host_driver.hpp"
+#include "driver/emulated/driver.hpp"
 
 namespace penstock::driver {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "conformance_bench.hpp"
-#include "driver/host_driver.hpp"
+#include "driver/emulated/driver.hpp"
 
 namespace penstock::driver {
 namespace {

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "conformance_bench.hpp"
-#include "driver/host_driver.hpp"
-#include "engine/host_slabs.hpp"
+#include "driver/emulated/driver.hpp"
+#include "engine/paging/host_slabs.hpp"
 
 namespace penstock::engine {
 namespace {

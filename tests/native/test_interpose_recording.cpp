@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "doctest/doctest.h"
-#include "engine/work_trace.hpp"
+#include "engine/recording/work_trace.hpp"
 #include "penstock/interpose.h"
 
 namespace penstock::testing {
@@ -95,9 +95,24 @@ std::int32_t get_proc_address(const char* name, void** function, std::int32_t ve
   touch = {address + 4096, 100, PENSTOCK_ACCESS_READ, 0};
   MUST(engine->begin(&work) == 0);
   engine->end(&work, 0);
-  engine->pin(address, 1, PENSTOCK_PIN_SHARED);
-  engine->pin(address, -1, PENSTOCK_PIN_SHARED);
+  std::uint64_t token = 0;
+  CHECK(engine->pin(address, PENSTOCK_PIN_GRAPH, &token) == 0);
+  CHECK(token != 0);
+  engine->unpin(token);
   MUST(engine->release(address, context, 0, 0) == 0);
+  if (path == nullptr) {
+    // A context that is reset takes its memory along, and the next one begins anew.
+    MUST(engine->allocate(3 << 20, context, 0, 0, &address) == 0);
+    std::uint64_t later = 0;
+    engine->context_gone(context);
+    const std::uint64_t begin = engine->window_begin;
+    const std::uint64_t end = engine->window_end;
+    MUST(engine->release(address, context, 0, 0) == PENSTOCK_PASS);
+    MUST(engine->allocate(3 << 20, context, 0, 0, &later) == 0);
+    MUST(later != address);
+    MUST(engine->window_begin <= begin && engine->window_end >= end);
+    MUST(engine->release(later, context, 0, 0) == 0);
+  }
   char words[512];
   MUST(engine->summary(words, sizeof(words)) == 0);  // nothing was paged
   std::exit(0);                                      // not _exit(): the recording is ended then

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "conformance_bench.hpp"
-#include "policy/prefixes.hpp"
+#include "policy/planning/prefixes.hpp"
 
 namespace penstock::policy {
 namespace {
@@ -48,7 +48,7 @@ Sequence sweep(std::int32_t groups, Bytes size) {
   Sequence sequence;
   for (PageId id = 0; id < groups; ++id) {
     sequence.page_bytes.push_back(size);
-    sequence.steps.push_back({{id}, 0});
+    sequence.steps.push_back({.pages = {id}});
   }
   return sequence;
 }
@@ -72,7 +72,7 @@ TEST_CASE("prefixes: the guarantees hold for random sequences, budgets and look-
     for (int step = pick(1, 16); step > 0; --step) {
       std::set<PageId> pages{pick(0, groups - 1)};
       if (pick(0, 3) == 0) pages.insert(pick(0, groups - 1));
-      sequence.steps.push_back({{pages.begin(), pages.end()}, 0});
+      sequence.steps.push_back({{pages.begin(), pages.end()}});
     }
     const PrefixOptions options{static_cast<Bytes>(pick(1, 300)), 4, pick(0, 4)};
     const Result<Prefixes> found = keep_prefixes(sequence, options);

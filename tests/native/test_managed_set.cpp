@@ -95,7 +95,7 @@ TEST_CASE("managed set: a steady pass moves what the plan says, and all of it ah
     policy::Sequence sequence;
     for (GroupId id = 0; id < bench.count(); ++id) {
       sequence.page_bytes.push_back(bench.set->group(id).value().bytes);
-      sequence.steps.push_back({{id}, 0});
+      sequence.steps.push_back({{id}});
     }
     const auto prefixes = policy::keep_prefixes(sequence, {budget * kGrain, kGrain, 1});
     for (GroupId id = 0; id < bench.count(); ++id) {

@@ -7,8 +7,8 @@
 
 #include "conformance.hpp"
 #include "conformance_bench.hpp"
-#include "driver/host_driver.hpp"
-#include "driver/metadata_driver.hpp"
+#include "driver/emulated/driver.hpp"
+#include "lab/machines/metadata_driver.hpp"
 
 namespace penstock::driver {
 namespace {

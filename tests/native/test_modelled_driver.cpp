@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver with a clock: when work, copies and waits would end.
 #include "doctest/doctest.h"
-#include "driver/modelled_driver.hpp"
+#include "lab/machines/modelled_driver.hpp"
 
 namespace penstock::driver {
 namespace {

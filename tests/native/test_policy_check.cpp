@@ -4,7 +4,7 @@
 #include <string>
 
 #include "doctest/doctest.h"
-#include "policy/schedule.hpp"
+#include "policy/planning/schedule.hpp"
 #include "policy_sequences.hpp"
 
 namespace penstock::policy {
@@ -85,37 +85,6 @@ TEST_CASE("A fault in the totals") {
   CHECK(says(fault([](Case& c) { ++c.plan.bytes_in; }), "it says"));
   CHECK(says(fault([](Case& c) { --c.plan.stream_slots; }), "it says"));
   CHECK(says(fault([](Case& c) { c.options.slots = 7; }), "out of range"));
-}
-
-TEST_CASE("A fault in how slots turn") {
-  const auto turn = [](Case& c) {
-    c.options.may_turn = true;
-    for (SlotId slot = 0; slot < 8; ++slot) c.plan.turn.push_back(slot);
-  };
-  Case fine;
-  turn(fine);
-  CHECK(check(fine.sequence, fine.options, fine.plan).ok());
-  CHECK(says(fault([&](Case& c) {
-               turn(c);
-               c.options.may_turn = false;
-             }),
-             "must not"));
-  CHECK(says(fault([&](Case& c) {
-               turn(c);
-               c.plan.turn.pop_back();
-             }),
-             "not all told"));
-  CHECK(says(fault([&](Case& c) {
-               turn(c);
-               c.plan.turn[7] = c.plan.turn[6];
-             }),
-             "cannot turn"));
-  CHECK(says(fault([&](Case& c) {
-               turn(c);
-               const auto kept = static_cast<std::size_t>(c.plan.kept[0].slot);
-               std::swap(c.plan.turn[kept], c.plan.turn[7]);
-             }),
-             "cannot turn"));
 }
 
 TEST_CASE("A sequence that is not valid has no valid plan") {

@@ -7,19 +7,22 @@
 #include <vector>
 
 #include "doctest/doctest.h"
-#include "policy/arc_colouring.hpp"
-#include "policy/occupancy.hpp"
-#include "policy/quota.hpp"
-#include "policy/schedule.hpp"
-#include "policy/selection.hpp"
-#include "policy/slots.hpp"
-#include "policy/spans.hpp"
+#include "policy/planning/arc_colouring.hpp"
+#include "policy/planning/occupancy.hpp"
+#include "policy/planning/quota.hpp"
+#include "policy/planning/schedule.hpp"
+#include "policy/planning/selection.hpp"
+#include "policy/planning/slots.hpp"
+#include "policy/planning/spans.hpp"
 #include "policy_sequences.hpp"
+#include "policy_slots.hpp"
 
 namespace penstock::policy {
 namespace {
 
 using testing::any_sequence;
+using testing::least_distance;
+using testing::most_overlapping;
 using testing::pick;
 using testing::Random;
 
@@ -88,12 +91,9 @@ TEST_CASE("Every way to select stays within its capacity") {
     const Sequence sequence = any_sequence(random);
     const UseIndex index(sequence);
     const std::int32_t capacity = smallest_pool(sequence) + pick(random, 0, 10);
-    std::vector<double> weight;
-    for (const Step& step : sequence.steps)
-      weight.push_back(static_cast<double>(step.pages.size()));
-    for (const KeptGaps& kept : {select_pages(sequence, index, capacity, weight),
-                                 select_gaps(sequence, index, capacity, weight),
-                                 select_lru_gaps(sequence, index, capacity)}) {
+    for (const KeptGaps& kept :
+         {select_pages(sequence, index, capacity), select_gaps(sequence, index, capacity),
+          select_lru_gaps(sequence, index, capacity)}) {
       const Spans spans = join_gaps(index, kept);
       CAPTURE(i);
       REQUIRE(most_overlapping(spans.loads, index.steps()) + std::ssize(spans.kept) <= capacity);
@@ -151,13 +151,10 @@ TEST_CASE("Spans of any length find slots, as few as overlap") {
     const std::int32_t slots = most_overlapping(loads, steps) + pick(random, 0, 2);
     const std::size_t before = loads.size();
     CAPTURE(i);
-    std::vector<Load> turning = loads;
     assign_slots(index, slots, loads);
     check_no_overlap(loads, steps, slots);
     split += loads.size() - before;
     all += before;
-    REQUIRE(assign_turning_slots(steps, slots, turning).size() == static_cast<std::size_t>(slots));
-    REQUIRE(turning.size() == before);
   }
   CHECK(split > 0);  // or this tests nothing
   CHECK(split < all / 20);
@@ -219,9 +216,9 @@ TEST_CASE("Planning takes milliseconds, and no square of the pages") {
   constexpr double kSlower = 1;
 #endif
   for (const bool share : {false, true}) {
-    const Sequence small = testing::sweep(std::vector<int>(150, 7), 16 * kMiB, 1, share);
+    const Sequence small = testing::sweep(std::vector<int>(150, 7), 16 * kMiB, share);
     for (const std::int32_t slots : {20, 500, 850}) CHECK(cpu_ms(small, slots) < 3 * kSlower);
-    const Sequence large = testing::sweep(std::vector<int>(2000, 10), 16 * kMiB, 1, share);
+    const Sequence large = testing::sweep(std::vector<int>(2000, 10), 16 * kMiB, share);
     for (const std::int32_t slots : {100, 10'000}) CHECK(cpu_ms(large, slots) < 50 * kSlower);
   }
 }

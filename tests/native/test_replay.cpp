@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "doctest/doctest.h"
-#include "engine/replay.hpp"
+#include "lab/replay.hpp"
 #include "recorded.hpp"
 
 namespace penstock::engine {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "doctest/doctest.h"
-#include "engine/replay_program.hpp"
+#include "lab/replay_program.hpp"
 #include "recorded.hpp"
 
 namespace penstock::engine {

@@ -3,9 +3,11 @@
 // program whose disk is full.  Nothing does.
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -15,9 +17,9 @@
 #include <thread>
 
 #include "doctest/doctest.h"
-#include "driver/host_driver.hpp"
-#include "engine/program.hpp"
-#include "engine/work_recorder.hpp"
+#include "driver/emulated/driver.hpp"
+#include "engine/recording/work_recorder.hpp"
+#include "process/program.hpp"
 
 namespace penstock::testing {
 namespace {
@@ -100,8 +102,9 @@ TEST_CASE("work recorder: a program's allocations, work and pins, in their order
   announce({{b + 100, 50, false}}, 0, false, WorkKind::kCopy);
   announce({{b, 0, true}}, 0xdef, false, WorkKind::kKernel);
   announce({}, 0xabc, false, WorkKind::kGraph);
-  REQUIRE(program->pin(b + 5, 1).ok());
-  REQUIRE(program->pin(b, -1).ok());
+  const Result<engine::Pin> pin = program->pin(b + 5);
+  REQUIRE(pin.ok());
+  program->unpin(pin.value());
   REQUIRE(program->allocator().free(a).ok());
   recorder->close();
   REQUIRE(program->allocator().free(b).ok());  // not recorded any more
@@ -201,6 +204,34 @@ TEST_CASE("work recorder: what is there already is left alone") {
   const auto nowhere =
       WorkRecorder::open({.path = folder.file("no/b"), .suffix = {}, .failed = {}});
   CHECK(nowhere.status().message().find("No such file") != std::string::npos);
+}
+
+TEST_CASE("work recorder: a recording is for its owner alone, whatever the umask") {
+  const Folder folder;
+  const mode_t before = umask(0);
+  WorkRecorder::open({.path = folder.file("own"), .suffix = {}, .failed = {}}).value()->close();
+  umask(before);
+  struct stat found {};
+  REQUIRE(stat(folder.file("own").c_str(), &found) == 0);
+  CHECK((found.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("work recorder: a pipe is written to, and not waited for") {
+  const Folder folder;
+  const std::string path = folder.file("pipe");
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  const auto unread = WorkRecorder::open({.path = path, .suffix = {}, .failed = {}});
+  CHECK(unread.status().code() == Code::kInvalidArgument);
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  REQUIRE(reader >= 0);
+  auto recorder = WorkRecorder::open({.path = path, .suffix = ".2", .failed = {}}).value();
+  recorder->allocated(1, 4096);
+  recorder->close();
+  std::array<char, 256> content{};
+  CHECK(::read(reader, content.data(), content.size()) ==
+        sizeof(WorkTraceHeader) + sizeof(WorkRecord));
+  ::close(reader);
+  CHECK(!std::filesystem::exists(path + ".2"));
 }
 
 TEST_CASE("work recorder: a full disk ends the recording, once, and nothing else") {

@@ -44,6 +44,7 @@ class TrainingStep {
   }
 
   Sequence sequence;
+  std::vector<double> compute_ms;  // of each step
   Bytes weight_bytes = 0;
   Bytes state_bytes = 0;
 
@@ -71,7 +72,7 @@ class TrainingStep {
   void step(const std::vector<const Pages*>& uses, const std::vector<const Pages*>& written,
             double ms) {
     Step step;
-    step.compute_ms = ms;
+    compute_ms.push_back(ms);
     for (const Pages* pages : uses)
       step.pages.insert(step.pages.end(), pages->begin(), pages->end());
     for (const Pages* pages : written) {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "engine/work_trace.hpp"
+#include "engine/recording/work_trace.hpp"
 
 namespace penstock::testing {
 

@@ -65,8 +65,9 @@ static void load_by_query(driver_api* api, void* (*get)(const char*, int, cuuint
 static void load_with_flags(driver_api* api, cuuint64_t flags) {
 #define PENSTOCK_HOOK(exported, hook, base, since, stream, kind, parameters, arguments) \
   *(void**)&api->exported = by_v2(base, since, flags);
-#define PENSTOCK_TWIN(exported, twin, hook, base, since, twin_since, kind, parameters, arguments) \
-  *(void**)&api->exported = by_v2(base, flags == 2 ? twin_since : since, flags);                  \
+#define PENSTOCK_TWIN(exported, twin, hook, base, since, twin_since, kind, body, parameters, \
+                      arguments)                                                             \
+  *(void**)&api->exported = by_v2(base, flags == 2 ? twin_since : since, flags);             \
   *(void**)&api->twin = *(void**)&api->exported;
 #include "preload/hooks.def"
 #undef PENSTOCK_HOOK

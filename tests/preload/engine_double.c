@@ -25,6 +25,7 @@ static uint64_t next_free;
 static double_event* log_of_events;
 static size_t event_count;
 static int32_t refusal;
+static int refused_pin; /* of those to come, from 1 */
 static int to_pass, closed;
 static penstock_interpose_options given;
 static penstock_interposer table;
@@ -183,14 +184,28 @@ static void end(penstock_work* work, int32_t result) {
   pthread_mutex_unlock(&lock);
 }
 
-static void pin(uint64_t address, int32_t delta, int32_t reason) {
+/* The token is the address. */
+static int32_t pin(uint64_t address, int32_t reason, uint64_t* token) {
   pthread_mutex_lock(&lock);
   double_event* const event = note(DOUBLE_PIN);
   event->address = address;
-  event->result = delta;
   event->reason = reason;
+  event->result = token != NULL ? 1 : 2;
+  const int32_t result = refused_pin != 0 && --refused_pin == 0 ? 2 : 0;
   block* const around = find(address);
-  if (around != NULL) around->pins += delta;
+  if (around != NULL && result == 0) around->pins += 1;
+  if (token != NULL) *token = around != NULL && result == 0 ? address : 0;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static void unpin(uint64_t token) {
+  pthread_mutex_lock(&lock);
+  double_event* const event = note(DOUBLE_PIN);
+  event->address = token;
+  event->result = -1;
+  block* const around = find(token);
+  if (around != NULL) around->pins -= 1;
   pthread_mutex_unlock(&lock);
 }
 
@@ -220,6 +235,7 @@ static penstock_interposer table = {.struct_size = sizeof(table),
                                     .begin = begin,
                                     .end = end,
                                     .pin = pin,
+                                    .unpin = unpin,
                                     .context_gone = context_gone,
                                     .stream_gone = stream_gone,
                                     .summary = summary};
@@ -270,6 +286,7 @@ static void activate(int active) {
 }
 
 static void refuse(int32_t result) { refusal = result; }
+static void refuse_pin(int which) { refused_pin = which; }
 static void pass(int allocations) { to_pass = allocations; }
 
 static void read_block(uint64_t address, void* to, size_t bytes) {
@@ -291,5 +308,5 @@ static int64_t pins(uint64_t address) {
 static penstock_interpose_options options_given(void) { return given; }
 
 __attribute__((visibility("default"))) const double_control double_controls;
-const double_control double_controls = {events, clear,      activate, refuse,
-                                        pass,   read_block, pins,     options_given};
+const double_control double_controls = {events,     clear, activate,   refuse,       pass,
+                                        read_block, pins,  refuse_pin, options_given};

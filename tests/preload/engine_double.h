@@ -24,7 +24,8 @@ enum double_what {
 
 typedef struct {
   int what;
-  int32_t kind, opaque, captured, result; /* result: of end(); the delta of a pin */
+  int32_t kind, opaque, captured,
+      result; /* result: of end(); of a pin 1, with a token, 2, for good, or -1 */
   int32_t reason;
   uint64_t function, stream, address, bytes;
   void* context;
@@ -41,6 +42,7 @@ typedef struct {
   void (*pass)(int allocations);  /* so many allocations are the driver's */
   void (*read)(uint64_t address, void* to, size_t bytes);
   int64_t (*pins)(uint64_t address);
+  void (*refuse_pin)(int which); /* the so-manieth pin() from here on finds no room */
   penstock_interpose_options (*options)(void);
 } double_control;
 

@@ -259,18 +259,11 @@ CUresult fake_cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type,
   map->opaque[1] = rank == 5 ? ~(uintptr_t)address : (uintptr_t)address;
   return 0;
 }
-static CUDA_RESOURCE_DESC last_texture;
 CUresult fake_cuTexObjectCreate(CUtexObject* texture, const CUDA_RESOURCE_DESC* resource,
                                 const CUDA_TEXTURE_DESC* description,
                                 const CUDA_RESOURCE_VIEW_DESC* view) {
-  (void)description, (void)view;
+  (void)resource, (void)description, (void)view;
   *texture = 1;
-  last_texture = *resource;
-  return 0;
-}
-CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* resource, CUtexObject texture) {
-  (void)texture;
-  *resource = last_texture;
   return 0;
 }
 CUresult fake_cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,

@@ -94,6 +94,33 @@ static void captured(session* with) {
   CHECK(last_event(with, DOUBLE_BEGIN)->opaque);
 }
 
+/* No room for one of its blocks: the graph is not made or changed, and nothing stays pinned. */
+static void refused(session* with) {
+  driver_api* const cu = &with->cu;
+  addition first;
+  addition second;
+  CUgraphExec exec = NULL;
+  make_addition(with, &first);
+  make_addition(with, &second);
+  const CUgraph graph = capture(with, &first);
+  const CUgraph other = capture(with, &second);
+  with->engine->refuse_pin(3);
+  CHECK(cu->cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(exec == NULL); /* the driver was not asked */
+  CHECK(with->engine->pins(first.a) == 0 && with->engine->pins(first.b) == 0);
+  CHECK(cu->cuGraphInstantiateWithFlags(&exec, graph, 0) == 0);
+  with->engine->refuse_pin(2);
+  CHECK(cu->cuGraphExecUpdate_v2(exec, other, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(with->engine->pins(second.a) == 0 && with->engine->pins(second.b) == 0);
+  launch_and_check(with, exec, &first);
+  /* One that cannot be destroyed is still there. */
+  ((fake_fail_function)driver_symbol("fake_fail"))("cuGraphExecDestroy", 1, 1);
+  CHECK(cu->cuGraphExecDestroy(exec) == 1);
+  launch_and_check(with, exec, &first);
+  CHECK(cu->cuGraphExecDestroy(exec) == 0);
+  CHECK(with->engine->pins(first.a) == 0);
+}
+
 static CUgraph by_hand(session* with, const addition* what, CUdeviceptr zeroed) {
   CUgraph inner = NULL;
   CUgraph outer = NULL;
@@ -161,6 +188,7 @@ static void handmade(session* with) {
 void graphs_scenario(session* with) {
   with->engine->activate(1);
   captured(with);
+  refused(with);
   handmade(with);
   /* With everything resident nothing is announced, but what a graph touches is learned. */
   with->engine->activate(0);

@@ -147,9 +147,9 @@ static void values(session* with, CUdeviceptr a) {
   CHECK(word == 13);
   CHECK(cu->cuStreamWaitValue32_v2(with->stream, a, 12, 0) == 0);
   CHECK(last_event(with, DOUBLE_BEGIN)->touches[0].access == PENSTOCK_ACCESS_READ);
-  check_pin(with, a, 1, PENSTOCK_PIN_WAIT);
+  check_pin(with, a, 2, PENSTOCK_PIN_WAIT);
   CHECK(cu->cuStreamWaitValue64_v2(with->stream, a, 12, 0) == 0);
-  check_pin(with, a, 1, PENSTOCK_PIN_WAIT);
+  check_pin(with, a, 2, PENSTOCK_PIN_WAIT);
   CUstreamBatchMemOpParams both[3];
   memset(both, 0, sizeof(both));
   both[0].operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
@@ -160,7 +160,7 @@ static void values(session* with, CUdeviceptr a) {
   both[2].waitValue.address = a + 32;
   CHECK(cu->cuStreamBatchMemOp_v2(with->stream, 3, both, 0) == 0);
   CHECK(last_event(with, DOUBLE_BEGIN)->count == 2);
-  check_pin(with, a + 16, 1, PENSTOCK_PIN_WAIT);
+  check_pin(with, a + 16, 2, PENSTOCK_PIN_WAIT);
   with->engine->activate(0);
 }
 
@@ -173,28 +173,35 @@ void pins_scenario(session* with) {
   CUtexObject texture = 0;
   int one = 1;
   CHECK(cu->cuIpcGetMemHandle(&ipc, a) == 0);
-  check_pin(with, a, 1, PENSTOCK_PIN_SHARED);
+  check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CHECK(cu->cuPointerSetAttribute(&one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, a) == 0);
-  check_pin(with, a, 1, PENSTOCK_PIN_SHARED);
+  check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CHECK(cu->cuMemRetainAllocationHandle(&handle, as_pointer) == 0);
-  check_pin(with, a, 1, PENSTOCK_PIN_SHARED);
+  check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CHECK(cu->cuMemGetHandleForAddressRange(&handle, a, 64, 1, 0) == 0);
-  check_pin(with, a, 1, PENSTOCK_PIN_SHARED);
+  check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CHECK(cu->cuMulticastBindAddr(handle, 0, a, 64, 0) == 0);
-  check_pin(with, a, 1, PENSTOCK_PIN_SHARED);
+  check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_LINEAR};
   resource.res.linear.devPtr = a;
   CHECK(cu->cuTexObjectCreate(&texture, &resource, NULL, NULL) == 0);
   check_pin(with, a, 1, PENSTOCK_PIN_TEXTURE);
+  fail_once("cuTexObjectDestroy", CUDA_ERROR_INVALID_VALUE);
+  CHECK(cu->cuTexObjectDestroy(texture) != 0);
+  CHECK(count_events(with, DOUBLE_PIN) == 0);
   CHECK(cu->cuTexObjectDestroy(texture) == 0);
-  check_pin(with, a, -1, PENSTOCK_PIN_TEXTURE);
+  check_pin(with, a, -1, 0);
   fail_once("cuTexObjectCreate", CUDA_ERROR_INVALID_VALUE);
   CHECK(cu->cuTexObjectCreate(&texture, &resource, NULL, NULL) != 0);
-  check_pin(with, a, -1, PENSTOCK_PIN_TEXTURE);
+  check_pin(with, a, -1, 0);
+  with->engine->refuse_pin(1);
+  CHECK(cu->cuTexObjectCreate(&texture, &resource, NULL, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
+  with->engine->refuse_pin(1);
+  CHECK(cu->cuIpcGetMemHandle(&ipc, a) == CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(cu->cuTexRefSetAddress_v2(NULL, NULL, a, 64) == 0);
-  check_pin(with, a, 1, PENSTOCK_PIN_TEXTURE);
+  check_pin(with, a, 2, PENSTOCK_PIN_TEXTURE);
   CHECK(cu->cuTexRefSetAddress2D_v3(NULL, NULL, a, 64) == 0);
-  check_pin(with, a, 1, PENSTOCK_PIN_TEXTURE);
+  check_pin(with, a, 2, PENSTOCK_PIN_TEXTURE);
   /* A map that shows its address is found in the parameters; one that hides it pins. */
   CUtensorMap map;
   CHECK(cu->cuTensorMapEncodeTiled(&map, 0, 2, as_pointer, NULL, NULL, NULL, NULL, 0, 0, 0, 0) ==
@@ -202,9 +209,9 @@ void pins_scenario(session* with) {
   CHECK(count_events(with, DOUBLE_PIN) == 0);
   CHECK(cu->cuTensorMapEncodeTiled(&map, 0, 5, as_pointer, NULL, NULL, NULL, NULL, 0, 0, 0, 0) ==
         0);
-  check_pin(with, a, 1, PENSTOCK_PIN_DESCRIPTOR);
+  check_pin(with, a, 2, PENSTOCK_PIN_DESCRIPTOR);
   CHECK(cu->cuTensorMapReplaceAddress(&map, (void*)(uintptr_t)(a + 128)) == 0);
-  check_pin(with, a + 128, 1, PENSTOCK_PIN_DESCRIPTOR);
+  check_pin(with, a + 128, 2, PENSTOCK_PIN_DESCRIPTOR);
   /* Memory that is not the engine's is of no interest. */
   with->engine->clear();
   CHECK(cu->cuIpcGetMemHandle(&ipc, 4096) == 0 && count_events(with, DOUBLE_PIN) == 0);

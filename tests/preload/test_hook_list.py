@@ -8,7 +8,7 @@ from proxy_stack import PROXY
 from proxy_sweep import check_hooks
 
 ROWS = (PROXY / "hooks.def").read_text()
-FREE = 'PENSTOCK_HOOK(cuMemFree_v2, cuMemFree, "cuMemFree", 3020,'
+FREE = "PENSTOCK_ROW(cuMemFree_v2, cuMemFree, 3020,"
 
 
 def problems(tmp_path, text: str) -> list[str]:
@@ -27,9 +27,14 @@ def test_the_list_and_its_bodies(tmp_path):
     [
         (FREE, FREE.replace("cuMemFree_v2", "cuMemAlloc_v2"), "cuMemAlloc_v2 stands 2 times"),
         (FREE, FREE.replace(", cuMemFree,", ", cuMemFreeAll,"), "no body for cuMemFreeAll"),
-        (FREE, FREE.replace('"cuMemFree"', '"cuMemAlloc"'), "cuMemAlloc has two forms since 3020"),
-        ("cuMemcpy_ptds", "cuMemcpy_other", "its name and its default stream disagree"),
-        ("(dst, src, bytes, stream)", "(src, dst, bytes, stream)", "arguments differ"),
+        (
+            FREE,
+            "PENSTOCK_FORM(cuMemFree_v2, cuMemFree, cuMemAlloc, 3020,",
+            "cuMemAlloc has two forms since 3020",
+        ),
+        ("cuMemcpy, ptds", "cuMemcpy, other", "its name and its default stream disagree"),
+        ("(WORK, NULL, copy, dst, src, bytes)", "(OWN)", "no body for cuMemcpy"),
+        ("RELEASE, (OWN), ", "RELEASE, (FIRST, 0), ", "penstock_on_cuMemFree has no row"),
         ("LEGACY, LAUNCH", "NO_STREAM, FILL", "ok"),
     ],
 )

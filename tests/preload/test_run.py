@@ -273,7 +273,10 @@ def test_torch_without_cuda_is_left_alone(run):
     torch = pytest.importorskip("torch")
     if torch.version.cuda is not None:
         pytest.skip("this torch has CUDA")
-    code = "import torch, sys; print('penstock.torch.run_hook' in sys.modules, torch.ones(2).sum())"
+    code = (
+        "import torch, sys; "
+        "print('penstock.allocator.run_hook' in sys.modules, torch.ones(2).sum())"
+    )
     done = run(*python(code))
     assert done.stdout == "True tensor(2.)\n", done.stderr
     assert done.stderr == ""

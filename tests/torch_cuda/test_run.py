@@ -5,7 +5,7 @@ from __future__ import annotations
 
 HEAD = """
 import torch
-from penstock.torch import run_hook
+from penstock.paging import run_hook
 """
 
 

@@ -8,11 +8,11 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.allocator import snapshot as views
+from penstock.allocator import trace as trace_of
+from penstock.allocator.frames import MOST_FRAMES, FrameTable
+from penstock.allocator.stats import as_torch
 from penstock.native.allocator_structs import AllocatorStats, HistoryEvent, PieceInfo
-from penstock.torch import allocator_snapshot as views
-from penstock.torch import allocator_trace as trace_of
-from penstock.torch.allocator_frames import MOST_FRAMES, FrameTable
-from penstock.torch.allocator_stats import as_torch
 
 RUN = 0x7F00_0000_0000
 STITCHED = 0x7E00_0000_0000

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
-from penstock.torch import attach, attachments, memory_summary, stats  # noqa: E402
+from penstock.paging import attach, attachments, memory_summary, stats  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
 GRANULE = 64 * KIB
@@ -81,10 +81,11 @@ def test_same_bits_at_any_budget(device, dtype, chunks, safety):
         assert torch.equal(reference(model, x, device), want)
 
 
-def test_steady_passes_move_what_was_planned(device):
+@pytest.mark.parametrize("safety", ["normal", "fast"])
+def test_steady_passes_move_what_was_planned(device, safety):
     model = Stack().eval()
     x = on(device, torch.randn(1, 256))
-    with page(model, device, chunks=12) as attached, torch.no_grad():
+    with page(model, device, chunks=12, safety=safety) as attached, torch.no_grad():
         for _ in range(4):
             model(x)
         before = attached.pager.stats()
@@ -94,7 +95,8 @@ def test_steady_passes_move_what_was_planned(device):
     if device == "emulated":
         assert after["streamed_pages"] > 0
     assert after["bytes_in"] - before["bytes_in"] == 3 * after["planned_bytes_in"]
-    assert after["map_calls"] == before["map_calls"]
+    if safety == "fast":  # a page comes back to its slot, to which its address still leads
+        assert after["map_calls"] == before["map_calls"]
     assert after["demanded_pages"] == before["demanded_pages"]
 
 
@@ -204,8 +206,9 @@ def test_state_dict_is_whole_and_on_the_host(device):
         got = model.state_dict()
         assert list(got) == list(want)
         assert all(torch.equal(got[name], want[name]) for name in want)
-        with pytest.raises(UsageError, match="load a state_dict"):
-            model.load_state_dict(want)
+        model.load_state_dict({name: tensor + 1 for name, tensor in want.items()})
+        loaded = model.state_dict()
+        assert all(torch.equal(loaded[name], want[name] + 1) for name in want)
 
 
 def test_a_model_on_meta_is_filled_in_place(device):
@@ -350,8 +353,8 @@ def test_the_driver_confirms_the_budget():
 
 @pytest.mark.parametrize("step", ["_place", "_make_hooks"])
 def test_torchs_allocator_is_let_go_wherever_attaching_fails(monkeypatch, step):
-    from penstock.torch.attachment import Attachment
-    from penstock.torch.room import Room
+    from penstock.paging.attach import Attachment
+    from penstock.paging.room import Room
 
     freed = []
     monkeypatch.setattr(Room, "free_torch", lambda room: freed.append(room))

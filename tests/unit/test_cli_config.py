@@ -55,8 +55,18 @@ def test_a_flag_is_a_source(capsys):
 def test_explain_names_every_way_to_set_it(option, capsys):
     assert main(["config", "explain", option.key]) == 0
     out = capsys.readouterr().out
-    for name in (option.key, option.variable, option.flag, option.kind.forms):
+    for name in (option.key, option.variable, option.kind.forms):
         assert name in out
+
+
+def test_explain_names_flags_that_verbs_have_and_no_others(capsys):
+    for option in OPTIONS:
+        assert main(["config", "explain", option.key, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["flag"] is None) == (told["verbs"] == [])
+        if told["verbs"]:
+            assert main([told["verbs"][0], option.flag]) == 2  # it lacks its value, or a program
+            assert "No such option" not in capsys.readouterr().err
 
 
 def test_a_broken_file_is_one_line_and_exit_1(capsys, tmp_path):

@@ -138,6 +138,24 @@ def test_the_page_of_a_report_has_its_json(put, capsys, tmp_path):
     assert main(["report", "a.json", "--html", "a.html"]) == 0  # a page may be written anew
 
 
+@pytest.mark.parametrize("content", ["<!doctype html><p>my thesis", "<!DOCTYPE html>", "text"])
+def test_a_page_of_somebody_else_is_not_written_over(content, put, capsys):
+    put("a.json", finetuned())
+    Path("mine.html").write_text(content)
+    said = refused(capsys, 1, "a.json", "--html", "mine.html")
+    assert said == "error: --html: mine.html is there and is no page of penstock"
+    assert Path("mine.html").read_text() == content
+    assert main(["report", "a.json", "--html", "mine.html", "--force"]) == 0
+    assert "tiny" in Path("mine.html").read_text()
+
+
+def test_a_page_and_json_are_two_files(put, capsys):
+    put("a.json", finetuned())
+    Path("link").symlink_to("x")
+    said = refused(capsys, 2, "a.json", "--html", "x", "--json", "link")
+    assert said == "error: --html and --json are both x"
+
+
 def test_files_of_one_name_go_by_their_folders(put, capsys, tmp_path):
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()

@@ -115,10 +115,11 @@ def test_the_figures_of_each_policy_are_what_theory_says(simulate):
     assert found["belady"]["hit_ratio"] - 0.07 < found["penstock"]["hit_ratio"]
     assert found["penstock"]["hit_ratio"] <= found["belady"]["hit_ratio"] + 0.005
     assert found["penstock"]["plans"] >= 1
-    # The host sets the pace here, and each page costs it 21 us of calls.
-    calls_ms = found["penstock"]["bytes_in"] / PAGE * 0.021
-    assert calls_ms < 1
-    assert found["penstock"]["ratio_to_ideal"] < 1.1 + calls_ms / 4.5
+    # Pages of 2 MiB are small: unmapping, mapping and access take the mapper 212 us for each, more
+    # than the page's copy, and than the kernels beside it.
+    mapper_ms = found["penstock"]["bytes_in"] / PAGE * 0.212
+    assert mapper_ms > 4.5
+    assert found["penstock"]["ratio_to_ideal"] < 1.05 * mapper_ms / 4.5
     steady = found["lru"]["step_ms"][STEPS // 2 :]
     assert found["lru"]["ratio_to_ideal"] == pytest.approx(statistics.median(steady) / 4.5)
     assert found["lru"]["ratio_to_ideal"] > 2.5

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import penstock
-from penstock.torch import allocator, allocator_compile
+from penstock.allocator import compile as allocator_compile
+from penstock.allocator import enabling
 
 NO_CUDA = pytest.mark.skipif(
     torch.cuda.is_available(), reason="there is a GPU: tests/gpu has what happens then"
@@ -43,9 +44,9 @@ def test_arguments_that_make_no_sense_are_refused(arguments, word):
 
 
 def test_the_budget_is_bytes_or_a_share():
-    assert allocator._budget("auto") == {}
-    assert allocator._budget("2GiB") == {"budget": 2 << 30}
-    assert allocator._budget("80%")["budget_share"] == pytest.approx(0.8)
+    assert enabling._budget("auto") == {}
+    assert enabling._budget("2GiB") == {"budget": 2 << 30}
+    assert enabling._budget("80%")["budget_share"] == pytest.approx(0.8)
 
 
 def test_graph_trees_are_switched_off_when_inductor_is_imported(monkeypatch):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.allocator.stats import as_torch
 from penstock.finetune.memory import (
     Budget,
     CudaMeter,
@@ -19,7 +20,6 @@ from penstock.finetune.memory import (
 from penstock.finetune.recorder import AllocationRecorder
 from penstock.finetune.search import largest
 from penstock.native.allocator_structs import AllocatorStats
-from penstock.torch.allocator_stats import as_torch
 
 MIB = 1 << 20
 

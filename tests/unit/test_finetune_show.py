@@ -28,7 +28,7 @@ def test_a_run_on_a_gpu():
         "",
         "parameters       1,000, 25.00% trained",
         "loss             3.0000 to 2.5000 in 2 steps",
-        "step             300 ms, p10-p90 300 to 300, 1 steps",
+        "step             300 ms, p10-p90 300 to 300, 1 step",
         "tokens a second  109,226",
         "requested        24.0 GiB at the peak",
         "active           25.0 GiB",

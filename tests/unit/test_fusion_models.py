@@ -13,7 +13,7 @@ from penstock.fusion import VARIANTS, FusedParts, Fusion, auto, parse
 from penstock.fusion.modules import Pending, parts_for
 from penstock.models.configs import get_config
 from penstock.models.gpt import GPT, build_on_meta
-from penstock.torch import attach
+from penstock.paging import attach
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 COMBINATIONS = auto.combinations()[1:]
@@ -161,7 +161,7 @@ def test_paged_logits_are_the_resident_models_bit_for_bit(name):
         gpu_memory="450KiB",
         device="emulated",
         load=lambda leaf, destination: destination.copy_(state[leaf]),
-        emulated={"granularity": 16384, "delay_us": 200},
+        emulated={"granularity": 16384, "max_delay_us": 200},
     )
     try:
         with torch.no_grad():

@@ -20,10 +20,10 @@ from penstock.models.configs import get_config  # noqa: E402
 from penstock.models.gpt import build_on_meta  # noqa: E402
 from penstock.models.weights import load_model, synthetic_loader  # noqa: E402
 from penstock.native import EMULATED, ON_HOST, Device, ManagedSet  # noqa: E402
-from penstock.torch import attachments  # noqa: E402
-from penstock.torch.layout import collect_blocks, leave_tables_on_host  # noqa: E402
-from penstock.torch.managed import attach_managed  # noqa: E402
-from penstock.torch.managed_groups import form_groups  # noqa: E402
+from penstock.paging import attachments  # noqa: E402
+from penstock.paging.blocks import collect_blocks, leave_tables_on_host  # noqa: E402
+from penstock.paging.managed import attach_managed  # noqa: E402
+from penstock.paging.managed.groups import form_groups  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
 GRANULE = 16 * KIB
@@ -232,7 +232,7 @@ def test_too_little_memory_is_refused_with_numbers_and_a_remedy():
     assert "160 KiB" in str(error)
     assert error.needed_bytes == 10 * GRANULE
     error = refused(model, OutOfMemory, "oversubscribe", budget=20 * GRANULE, capacity=30 * GRANULE)
-    assert "--allow-oversubscription" in str(error)
+    assert "allow_oversubscription" in str(error)
     assert error.needed_bytes == 40 * GRANULE
     refused(model, OutOfMemory, "exceeds", budget=41 * GRANULE, capacity=40 * GRANULE)
     refused(

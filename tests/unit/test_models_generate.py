@@ -8,8 +8,8 @@ import itertools
 import pytest
 import torch
 
-from penstock.errors import UsageError
-from penstock.models.configs import get_config
+from penstock.errors import FailedError, UsageError
+from penstock.models.configs import GPTConfig, get_config
 from penstock.models.generate import generate
 from penstock.models.gpt import KVCache
 from penstock.models.weights import load_model, synthetic_loader
@@ -145,3 +145,15 @@ def test_a_cache_in_use_is_refused(model):
     list(generate(model, TINY, PROMPT, max_new_tokens=2, cache=cache))
     with pytest.raises(UsageError, match="holds 5 tokens already"):
         generate(model, TINY, PROMPT, max_new_tokens=2, cache=cache)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_not_numbers_are_an_error(temperature):
+    config = GPTConfig("x", 1, 1, 8, vocab_size=9, n_positions=8)
+
+    def forward(idx_BT, cache):
+        return torch.full((1, idx_BT.shape[1], 9), float("nan"))
+
+    drawn = generate(forward, config, [1], max_new_tokens=2, temperature=temperature)
+    with pytest.raises(FailedError, match="9 of 9 logits are not numbers"):
+        next(drawn)

@@ -21,7 +21,8 @@ SIGNATURES = {
 }
 
 INCLUDE = Path(__file__).parents[2] / "native/api/include/penstock"
-WHOLE = "".join((INCLUDE / f"{part}.h").read_text("utf-8") for part in ("penstock", "simulate"))
+PARTS = ("penstock", "budget", "simulate")
+WHOLE = "".join((INCLUDE / f"{part}.h").read_text("utf-8") for part in PARTS)
 TEXT = re.sub(r"/\*.*?\*/", "", WHOLE, flags=re.DOTALL)
 TYPES = {
     "uint64_t": ctypes.c_uint64,

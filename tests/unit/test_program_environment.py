@@ -24,6 +24,11 @@ def test_the_proxy_comes_first_and_once():
     assert found["PYTHONPATH"] == f"{SITE}:mine"
 
 
+def test_an_empty_entry_means_something_and_stays():
+    assert environment(PYTHONPATH="mine::other:")["PYTHONPATH"] == f"{SITE}:mine::other:"
+    assert environment(PYTHONPATH="")["PYTHONPATH"] == str(SITE)
+
+
 def test_settings_are_handed_on_and_empty_ones_removed():
     found = environment(PENSTOCK_X="old", OTHER="kept")
     assert found["PENSTOCK_SAFETY"] == "strict"

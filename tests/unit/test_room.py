@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from penstock.torch import segments  # noqa: E402
-from penstock.torch.room import MARGIN, Room  # noqa: E402
+from penstock.paging import segments, torch_limit  # noqa: E402
+from penstock.paging.room import MARGIN, Room  # noqa: E402
 from penstock.units import GIB  # noqa: E402
 
 
@@ -27,8 +27,10 @@ class Card:
             "max_memory_reserved": lambda *_: max(self.reserved, self.peak_reserved),
             "reset_peak_memory_stats": self.reset_peak,
             "set_per_process_memory_fraction": self.set_fraction,
+            "get_per_process_memory_fraction": lambda *_: self.fraction,
         }.items():
             monkeypatch.setattr(torch.cuda, name, function)
+        monkeypatch.setattr(torch_limit, "_devices", {})
         self.said = []  # to torch's own allocator
         for name in ("expand", "restore"):
             monkeypatch.setattr(segments, name, lambda name=name: self.said.append(name))
@@ -103,3 +105,50 @@ def test_torchs_allocator_is_set_back_once(monkeypatch):
     assert card.fraction == 1.0
     Room(card, torch.device("cpu"), 9 * GIB).free_torch()
     assert len(card.said) == 2
+
+
+def test_the_users_own_limit_is_kept_and_comes_back(monkeypatch):
+    card = Card(monkeypatch)
+    card.fraction = 0.05
+    room = Room(card, torch.device("cuda", 0), 9 * GIB)
+    room.limit_torch(8 * GIB, GIB)
+    assert card.fraction == pytest.approx(1 / 140)
+    room.limit_torch(GIB, GIB)
+    assert card.fraction == 0.05
+    room.free_torch()
+    assert card.fraction == 0.05
+
+
+def test_a_limit_that_the_user_sets_meanwhile_stays(monkeypatch):
+    card = Card(monkeypatch)
+    room = Room(card, torch.device("cuda", 0), 9 * GIB)
+    room.limit_torch(GIB, GIB)
+    card.fraction = 0.5
+    room.free_torch()
+    assert card.fraction == 0.5
+
+
+def test_two_attachments_have_one_limit_and_count_each_others_blocks(monkeypatch):
+    card = Card(monkeypatch)
+    first = Room(card, torch.device("cuda", 0), 4 * GIB)
+    first.held = lambda: 3 * GIB
+    card.blocks = 3 * GIB
+    first.limit_torch(3 * GIB, 3 * GIB)
+    second = Room(card, torch.device("cuda", 0), 6 * GIB)
+    second.held = lambda: 2 * GIB
+    card.blocks = 5 * GIB
+    second.limit_torch(4 * GIB, 2 * GIB)
+    assert card.fraction == pytest.approx(3 / 140)  # 1 that the first leaves, and 2
+    card.live = card.reserved = 2 * GIB
+    # Two GiB beside the blocks: one is what the other leaves.
+    assert first.used() == 5 * GIB
+    assert first.for_blocks(3 * GIB) == 4 * GIB - MARGIN
+    assert second.for_blocks(2 * GIB) == 5 * GIB - MARGIN
+    card.blocks = 2 * GIB
+    first.free_torch()
+    assert second.used() == 4 * GIB
+    assert second.for_blocks(2 * GIB) == 4 * GIB - MARGIN
+    second.limit_torch(4 * GIB, 2 * GIB)
+    assert card.fraction == pytest.approx(2 / 140)
+    second.free_torch()
+    assert card.fraction == 1.0

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from penstock.torch import segments  # noqa: E402
+from penstock.paging import segments  # noqa: E402
 
 
 @pytest.fixture

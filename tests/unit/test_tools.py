@@ -47,15 +47,19 @@ def test_this_tree_keeps_its_layers():
     [
         ("base/a.hpp", '#include "engine/b.hpp"', "layer base must not include"),
         ("policy/a.cpp", '#include "driver/driver.hpp"', "layer policy must not include"),
+        ("policy/planning/a.cpp", "#include <thread>", "is pure"),
+        ("engine/paging/a.cpp", '#include "process/program.hpp"', "must not include"),
+        ("engine/order/a.cpp", '#include "engine/paging/pager.hpp"', "must not include"),
+        ("driver/cuda/a.cpp", '#include "driver/emulated/driver.hpp"', "must not include"),
         ("policy/a.cpp", "#include <mutex>", "is pure"),
         ("policy/a.cpp", "#include <chrono>", "is pure"),
         ("base/a.hpp", "# include <sys/mman.h>", "is pure"),
         ("driver/a.cpp", '#include "policy/types.hpp"', "layer driver must not include"),
-        ("engine/a.cpp", '#include "api/handles.hpp"', "layer engine must not include"),
+        ("engine/order/a.cpp", '#include "api/handles.hpp"', "layer engine/order must not include"),
         ("api/a.cpp", '#include "adapters/x.hpp"', "layer api must not include"),
         ("driver/a.cpp", "#include <cuda.h>", "must not be needed"),
-        ("engine/a.cpp", '#include "b.hpp"', "by its layer"),
-        ("extra/a.cpp", "", "is no layer"),
+        ("engine/order/a.cpp", '#include "b.hpp"', "by its layer"),
+        ("extra/a.cpp", "", "is in no wing"),
     ],
 )
 def test_a_native_violation_is_found(name, line, expected, tmp_path):
@@ -68,7 +72,7 @@ def test_a_native_violation_is_found(name, line, expected, tmp_path):
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("engine/a.cpp", '#include "policy/types.hpp"\n#include <mutex>'),
+        ("engine/order/a.cpp", '#include "policy/types.hpp"\n#include <mutex>'),
         ("driver/a.cpp", '#include "base/units.hpp"\n#include <sys/mman.h>'),
         ("policy/a.cpp", '#include "base/units.hpp"\n#include <vector>'),
         ("api/a.cpp", '#include "penstock/penstock.h"'),
@@ -110,7 +114,7 @@ def test_a_python_violation_is_found(name, line, expected, tmp_path):
         ("models/gpt.py", "from .configs import x\nfrom . import weights"),
         ("cli/gpt.py", "def f():\n    import torch"),
         ("cli/gpt.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
-        ("torch/attachment.py", "import torch\nfrom penstock import native, config"),
+        ("paging/attach.py", "import torch\nfrom penstock import native, config"),
     ],
 )
 def test_what_python_may_do(name, line, tmp_path):

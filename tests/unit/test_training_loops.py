@@ -114,13 +114,13 @@ def test_after_a_backward_that_failed_training_goes_on():
     def fail(gradient):
         raise MemoryError("no room")
 
-    with page(paged, optimizer, chunks=40) as attached:
+    with page(paged, optimizer, chunks=40, step_in_backward=True) as attached:
         train(paged, optimizer, batches(2))
         failing = paged.layers[0].up.weight.register_hook(fail)
         with pytest.raises(MemoryError):
             loss_of(paged, batches()[2]).backward()
         failing.remove()
-        with pytest.raises(UsageError, match="backward ran twice"):  # later layers are updated
+        with pytest.raises(UsageError, match="updated in backward"):  # later layers
             loss_of(paged, batches()[2]).backward()
         attached.abandon_step()
         losses = train(paged, optimizer, batches(1) * 6)
@@ -173,7 +173,8 @@ def test_evaluation_in_between():
             loss_of(paged, batches(1)[0])
         # The first training step is still to be watched, and nothing else until then.
         assert attached.hooks.watching
-        assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+        now = torch.utils._python_dispatch._get_current_dispatch_mode()
+        assert now is attached.hooks.between
         assert run(paged, second) == want
         assert not attached.hooks.watching
 
@@ -233,16 +234,8 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(OutOfMemory, match="smallest that works"):
         page(model, adamw(model), chunks=1)
     optimizer = adamw(model)
-    with page(model, optimizer, chunks=40):
-        with pytest.raises(UsageError, match="attached already"):
-            page(model, optimizer)
-        loss_of(model, batches(1)[0]).backward()
-        with pytest.raises(UsageError, match="accumulate"):
-            loss_of(model, batches(1)[0]).backward()
-        optimizer.grad_scale = torch.ones(())
-        with pytest.raises(UsageError, match="bfloat16"):
-            optimizer.step()
-        optimizer.grad_scale = None
+    with page(model, optimizer, chunks=40), pytest.raises(UsageError, match="attached already"):
+        page(model, optimizer)
 
 
 def test_host_memory_for_the_state_is_checked():

@@ -272,14 +272,12 @@ ExtentId Extents::carve(ExtentId id, std::uint64_t start, Bytes bytes) {
 void Extents::enter(ExtentId id) {
   const Extent& extent = extents_[id];
   bins_[extent.tag].insert(links_, id, extent.bytes, extent.start);
-  free_bytes_ += extent.bytes;
   free_of_[extent.tag] += extent.bytes;
 }
 
 void Extents::leave(ExtentId id) {
   const Extent& extent = extents_[id];
   bins_[extent.tag].erase(links_, id);
-  free_bytes_ -= extent.bytes;
   free_of_[extent.tag] -= extent.bytes;
 }
 

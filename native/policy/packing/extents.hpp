@@ -65,11 +65,9 @@ class Extents {
   // end of one.
   [[nodiscard]] std::uint64_t boundary_after(std::uint64_t start) const;
   [[nodiscard]] std::uint64_t boundary_before(std::uint64_t end) const;
-  [[nodiscard]] Bytes free_bytes() const { return free_bytes_; }
   [[nodiscard]] Bytes free_bytes(StreamTag tag) const {
     return tag < free_of_.size() ? free_of_[tag] : 0;
   }
-  [[nodiscard]] std::size_t tags() const { return bins_.size(); }
 
   // The smallest free extent for `tag` with at least `bytes` that a bounded search finds, or kNone.
   [[nodiscard]] ExtentId best(Bytes bytes, StreamTag tag) const;
@@ -137,7 +135,6 @@ class Extents {
   std::vector<Bytes> free_of_;  // by tag
   ExtentId first_ = 0;
   ExtentId last_ = 0;
-  Bytes free_bytes_ = 0;
 };
 
 }  // namespace penstock::policy::packing

@@ -2,17 +2,20 @@
 """What all verbs share: ``-v``, ``--json [FILE]``, and flags made from the table of options.
 
 Invariant: results go to stdout, everything else to stderr; a JSON file appears whole or not at
-all, and an impossible place for it is refused before any work begins. Used by one thread.
+all, and an impossible place for it, or one that holds something else, is refused before any work
+begins. Used by one thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
 import logging
 import math
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +26,7 @@ import click
 
 from penstock.config import OPTIONS, Settings, resolve
 from penstock.errors import EnvironmentProblem, FailedError
+from penstock.files import check_place, read_json, write_whole
 
 from .invocation import Invocation
 
@@ -43,9 +47,20 @@ class Output:
 
     Attributes:
         json_file: None for people alone, "-" for JSON on stdout, else the file to write.
+        force: Whether files may be written over that hold something else.
     """
 
     json_file: str | None
+    force: bool = False
+
+    def check(self) -> None:
+        """Refuse a file that cannot be written, or is none of ours.
+
+        Raises:
+            FailedError: In either case.
+        """
+        if self.json_file not in (None, STDOUT):
+            check_own("--json", str(self.json_file), is_result, "result", force=self.force)
 
     def emit(self, document: Mapping[str, Any] | Sequence[Any], show: Callable[[], None]) -> None:
         """Give the result away.
@@ -57,14 +72,13 @@ class Output:
         Raises:
             FailedError: If the file cannot be written.
         """
-        if self.json_file != STDOUT:
-            show()
-        if self.json_file is not None:
-            text = json.dumps(_finite(document), indent=2, allow_nan=False) + "\n"
-            if self.json_file == STDOUT:
-                click.echo(text, nl=False)
-            else:
-                write_whole("--json", self.json_file, text)
+        text = json.dumps(_finite(document), indent=2, allow_nan=False) + "\n"
+        if self.json_file == STDOUT:
+            click.echo(text, nl=False)
+            return
+        if self.json_file is not None:  # before anything is printed: stdout may be full
+            write_whole("--json", self.json_file, text)
+        show()
 
 
 def above_zero(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -74,7 +88,9 @@ def above_zero(ctx: click.Context, parameter: click.Parameter, value: float | No
     return value
 
 
-def verb(*fields: str, json_output: bool = True) -> Callable[[Callable[..., Any]], Any]:
+def verb(
+    *fields: str, json_output: bool = True, check_file: bool = True
+) -> Callable[[Callable[..., Any]], Any]:
     """Give a verb's function the flags that it shares with others.
 
     The function gets `settings` (`penstock.config.Settings`, decided by flags, variables and the
@@ -83,6 +99,8 @@ def verb(*fields: str, json_output: bool = True) -> Callable[[Callable[..., Any]
     Args:
         fields: Options of the table that the verb has flags for.
         json_output: Whether the verb has a result to give as JSON.
+        check_file: Whether the file of the result is checked before the function is called; else
+            that is for the function to do.
     """
     chosen = [option for option in OPTIONS if option.field in fields]
     if len(chosen) != len(fields):
@@ -95,7 +113,9 @@ def verb(*fields: str, json_output: bool = True) -> Callable[[Callable[..., Any]
             flags["verbose"] = verbose or None
             values["settings"] = _settings(flags)
             if json_output:
-                values["output"] = Output(values.pop("json_file"))
+                values["output"] = Output(values.pop("json_file"), values.pop("force"))
+                if check_file:
+                    values["output"].check()
             return function(**values)
 
         decorated: Any = wrapped
@@ -129,46 +149,56 @@ def need_extra(module: str, extra: str) -> None:
         )
 
 
-def check_place(flag: str, name: str) -> None:
-    """Refuse a place that a file cannot be written to before a long run, not after it.
+def check_own(
+    flag: str, name: str, is_own: Callable[[Path], bool], kind: str, *, force: bool = False
+) -> None:
+    """Refuse a place for a file that cannot be written, or that holds something else.
+
+    Args:
+        flag: What names the file.
+        name: The file.
+        is_own: Whether a file that is there and not empty is one that we wrote.
+        kind: What we write there, in a word.
+        force: Whether it may be written over all the same.
 
     Raises:
-        FailedError: If it is a folder, or in one that is not there or not ours to write to.
+        FailedError: In either case.
     """
-    path = Path(name)
-    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+    found = check_place(flag, name)
+    if force or found is None or not stat.S_ISREG(found.st_mode) or not found.st_size:
+        return
+    if not _is_standard(found) and not is_own(Path(name)):
         raise FailedError(
-            f"{flag}: {name} cannot be written", remedy="a file in a folder that exists"
+            f"{flag}: {name} is there and is no {kind}", remedy="another name, --force"
         )
 
 
-def write_whole(flag: str, name: str, text: str) -> None:
-    """Write a file beside its place and move it there, so that no reader sees half of it.
-
-    Raises:
-        FailedError: If that cannot be done.
-    """
-    import tempfile
-
-    path, temporary = Path(name), None
+def is_result(path: Path) -> bool:
+    """Whether a file holds what a verb gives as JSON."""
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.absolute().parent, prefix=f".{path.name}.", delete=False
-        ) as stream:
-            temporary = stream.name
-            stream.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise FailedError(f"{flag}: {path} cannot be written: {error.strerror}") from error
+        document = read_json(path, remedy="")
+    except FailedError:
+        return False
+    rows = document if isinstance(document, list) else [document]
+    return all(isinstance(row, dict) and "schema_version" in row for row in rows)
+
+
+def _is_standard(found: os.stat_result) -> bool:
+    """Whether stdout or stderr was sent to a file, which holds what they said so far."""
+    with contextlib.suppress(OSError):
+        return any(os.path.samestat(found, os.fstat(number)) for number in (1, 2))
+    return False
 
 
 def _help(field: str) -> str:
     return next(option.summary for option in OPTIONS if option.field == field)
+
+
+def force_option(function: Any) -> Any:
+    """The flag ``--force``."""
+    return click.option("--force", is_flag=True, help="Write over a file that is not ours.")(
+        function
+    )
 
 
 def _json_option(function: Any) -> Any:
@@ -179,22 +209,27 @@ def _json_option(function: Any) -> Any:
         flag_value=STDOUT,
         default=None,
         metavar="[FILE]",
-        callback=_check_json_file,
         help="Give the result as JSON, on stdout or in FILE.",
-    )(function)
+    )(force_option(function))
 
 
-def _check_json_file(
-    ctx: click.Context, parameter: click.Parameter, value: str | None
-) -> str | None:
-    if value is not None and value != STDOUT:
-        check_place("--json", value)
-    return value
+def working_folder() -> Path:
+    """The folder that names begin in.
+
+    Raises:
+        FailedError: If it was removed.
+    """
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise FailedError(
+            f"the working folder cannot be used: {error.strerror}", remedy="cd to one that exists"
+        ) from error
 
 
 def _settings(flags: Mapping[str, Any]) -> Settings:
     """Decide the options; print what looks like a mistake; set up logging."""
-    resolved = resolve(flags=flags, environ=os.environ, folder=Path.cwd())
+    resolved = resolve(flags=flags, environ=os.environ, folder=working_folder())
     for note in resolved.warnings:
         click.echo(f"warning: {note}", err=True)
     settings = resolved.settings

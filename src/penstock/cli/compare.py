@@ -22,15 +22,17 @@ from penstock.errors import (
     PenstockError,
     UsageError,
 )
+from penstock.files import write_whole
 from penstock.finetune.compare import document, run_all, settings_of
 from penstock.finetune.request import ALLOCATORS
 from penstock.report.columns import print_results
-from penstock.report.page import page
+from penstock.report.page import is_page, page
 from penstock.report.result import Result
 from penstock.report.verbs import results_of
+from penstock.text import printable
 from penstock.units import parse_size
 
-from .common import Output, check_place, verb, write_whole
+from .common import Output, check_own, verb
 from .finetune import command as finetune
 
 TITLE = "The same fine-tune, compared"
@@ -66,14 +68,17 @@ def command(
         names = ["native", "expandable", "stitch"]
     _check(flags, names, sizes)
     if report is not None:
-        check_place("--report", report)
+        check_own("--report", report, is_page, "page of penstock", force=output.force)
     stream = sys.stderr
     rows = run_all(flags, settings_of(names, sizes), stream=stream)
     result = document(flags, rows)
     results = results_of(result, name="", place="compare")
     if report is not None:
         made = page(
-            results, title=TITLE, command=f"penstock {shlex.join(result['work'])}", data=result
+            results,
+            title=TITLE,
+            command=printable(f"penstock {shlex.join(result['work'])}"),
+            data=result,
         )
         write_whole("--report", report, made)
     output.emit(result, lambda: _print(results, report))

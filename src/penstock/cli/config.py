@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ import click
 from penstock.config import Option, Resolved, Settings, find_option, resolve
 from penstock.report.table import Column, print_table
 
-from .common import Output, verb
+from .common import Output, verb, working_folder
 from .invocation import CONTEXT
 
 SCHEMA_VERSION = 1
@@ -46,7 +45,7 @@ def show(settings: Settings, output: Output) -> None:
       penstock config show
     """  # noqa: D301
     flags = {"verbose": True} if settings.verbose else {}
-    resolved = resolve(flags=flags, environ=os.environ, folder=Path.cwd())
+    resolved = resolve(flags=flags, environ=os.environ, folder=working_folder())
     output.emit(_document(resolved), lambda: _print_all(resolved))
 
 
@@ -85,7 +84,8 @@ def _print_all(resolved: Resolved) -> None:
 def _describe(option: Option) -> dict[str, Any]:
     return {
         "key": option.key,
-        "flag": option.flag,
+        "flag": option.flag if _verbs_with(option) else None,
+        "verbs": _verbs_with(option),
         "variable": option.variable,
         "default": option.default,
         "values": option.kind.forms,
@@ -95,11 +95,25 @@ def _describe(option: Option) -> dict[str, Any]:
     }
 
 
+def _verbs_with(option: Option) -> list[str]:
+    """The verbs that have a flag for an option."""
+    from .main import VERBS, VerbGroup
+
+    group = VerbGroup()
+    commands = {name: group.get_command(click.Context(group), name) for name in VERBS}
+    return [
+        name
+        for name, verb in commands.items()
+        if verb is not None and any(option.flag in parameter.opts for parameter in verb.params)
+    ]
+
+
 def _print_one(option: Option) -> None:
+    verbs = _verbs_with(option)
     rows = [
         ("values", option.kind.forms),
         ("default", _text(option.default)),
-        ("flag", option.flag),
+        ("flag", f"{option.flag} of {', '.join(verbs)}" if verbs else "none"),
         ("variable", option.variable),
         ("file", f"{option.key} in penstock.toml"),
     ]

@@ -139,7 +139,7 @@ class Step:
     metavar="TFLOPS",
     help="What the GPU computes at; not counted unless given.",
 )
-@verb("gpu_memory")
+@verb("gpu_memory", check_file=False)
 def command(
     model: str | None,
     batch: int,
@@ -162,6 +162,7 @@ def command(
     if model is None and output.json_file not in (None, STDOUT):
         # "--json MODEL": the word after --json was meant as the model.
         model, output = output.json_file, Output(STDOUT)
+    output.check()
     if model is None:
         raise UsageError("no model was given", remedy="penstock estimate gpt2_xl")
     config = get_config(model)

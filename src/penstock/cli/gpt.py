@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from penstock.config import Settings
 from penstock.errors import FailedError
 from penstock.report.progress import Progress
 from penstock.runner.request import DEFAULT_WARMUPS, Request, checked
 from penstock.runner.show import print_run
+from penstock.text import printable
 
 from .common import STDOUT, Output, need_extra, verb
 
@@ -81,6 +83,7 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
             **flags,
         )
     )
+    _warn_unused(request.memory)
     need_extra("torch", "torch")
     from penstock.runner.session import run
 
@@ -90,7 +93,21 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
     _hold_check(result["check"])
 
 
+def _warn_unused(memory: str) -> None:
+    """Say which flags do nothing here."""
+    context = click.get_current_context()
+    for name in ("enable_prefetch", "num_streams", "allow_oversubscription"):
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and memory != "managed":
+            flag = "--" + name.replace("_", "-")
+            click.echo(
+                f"warning: {flag} is for --memory managed; {memory} has no use for it", err=True
+            )
+
+
 def _write(piece: str) -> None:
+    if sys.stdout.isatty():  # what a model says is not for the terminal to obey
+        piece = "\n".join("\t".join(map(printable, line.split("\t"))) for line in piece.split("\n"))
     click.echo(piece, nl=False)
     sys.stdout.flush()
 
@@ -124,7 +141,7 @@ def _hold_check(check: Mapping[str, Any] | None) -> None:
 for _parameter in command.params:
     if _parameter.name in (
         *("host_memory", "chunk_size", "look_ahead", "safety"),
-        *("compile", "cuda_graph"),
+        *("compile", "cuda_graph", "force"),
     ):
         assert isinstance(_parameter, click.Option)
         _parameter.hidden = True

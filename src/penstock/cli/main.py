@@ -3,12 +3,18 @@
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 environment, 4 out of memory, 130 interrupted. An error
 that Penstock raises on purpose is printed as two lines on stderr, what happened and what to try;
-anything else is a bug of ours, and says so. Only this file ends the process.
+what the system refuses is one too; anything else is a bug of ours, and says so. A process that is
+asked to end (SIGTERM) ends what it started and leaves no files. Only this file ends the process.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
+import os
+import re
+import signal
 import sys
 from typing import Any, NoReturn
 
@@ -16,6 +22,7 @@ import click
 
 from penstock._version import __version__
 from penstock.errors import OutOfMemory, PenstockError, UsageError
+from penstock.text import one_line
 
 from .invocation import CONTEXT, Invocation
 
@@ -33,6 +40,7 @@ VERBS = {
     "config": ("penstock.cli.config", "Show every option, its value and where it came from."),
 }
 INTERRUPTED = 130
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class VerbGroup(click.Group):
@@ -97,9 +105,12 @@ def main(arguments: list[str] | None = None) -> int:
             args=arguments, prog_name="penstock", standalone_mode=False, obj=invocation
         )
         sys.stdout.flush()
-    except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted")
-        return INTERRUPTED
+    except click.Abort as error:
+        cause = error.__cause__
+        # click takes the end of any file for that of what somebody types.
+        return _fail(cause, invocation) if isinstance(cause, EOFError) else _interrupted()
+    except KeyboardInterrupt:
+        return _interrupted()
     except BrokenPipeError:
         _abandon_stdout()
         return 1
@@ -108,10 +119,15 @@ def main(arguments: list[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _interrupted() -> int:
+    _complain("interrupted")
+    return INTERRUPTED
+
+
 def _fail(error: Exception, invocation: Invocation) -> int:
     """Print what went wrong; return the exit code that belongs to it."""
     if isinstance(error, PenstockError):
-        _complain(error.what, error.remedy)
+        _complain(error.what, error.remedy and _in_flags(error.remedy))
         return error.exit_code
     if isinstance(error, click.UsageError):
         help_line = f"{error.ctx.command_path} --help" if error.ctx else "penstock --help"
@@ -127,11 +143,38 @@ def _fail(error: Exception, invocation: Invocation) -> int:
         import traceback
 
         traceback.print_exception(error)
+    if isinstance(error, OSError) and error.strerror is not None:
+        _complain(f"{_place(error)}: {error.strerror}")
+        return 1
     _complain(
         f"{type(error).__name__}: {error}",
         "run it again with -v and report what it prints: this is a bug of Penstock; please report",
     )
     return 1
+
+
+def _place(error: OSError) -> str:
+    """What the system refused: a file, or what was to be printed."""
+    if error.filename is not None:
+        return os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+    if error.errno in _NOT_WRITTEN:  # of a file it would be an error of penstock.files
+        _abandon_stdout()
+        return "stdout cannot be written"
+    return "the system refused"
+
+
+def _in_flags(remedy: str) -> str:
+    """A remedy that names arguments of the API (``gpu_memory="2GiB"``), in flags."""
+    if remedy.isidentifier():  # a setting that was meant
+        return remedy
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        return " ".join(filter(None, ("--" + name.replace("_", "-"), value)))
+
+    return re.sub(
+        r'\b(gpu_memory|host_memory|allow_oversubscription)\b(?:="([^"]*)"|=True)?', flag, remedy
+    )
 
 
 def _is_out_of_memory(error: Exception) -> bool:
@@ -143,18 +186,54 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def _complain(what: str, remedy: str | None = None) -> None:
     """Print an error as one line, and its remedy as another."""
-    click.echo(f"error: {' '.join(what.split())}", err=True)
+    click.echo(f"error: {one_line(what)}", err=True)
     if remedy:
         click.echo(f"  try: {remedy}", err=True)
 
 
 def _abandon_stdout() -> None:
-    """The reader of our output is gone: keep the interpreter from complaining when it ends."""
-    import os
-
+    """Nobody takes our output: keep the interpreter from complaining when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Terminated(BaseException):
+    """SIGTERM came."""
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # what is being cleaned up takes its time
+    raise _Terminated
+
+
+def _open_standard_streams() -> None:
+    """Put something in the place of standard streams that are closed.
+
+    A file that is opened later would become one of them, and get what is printed. What is put
+    there takes nothing, so that printing fails as on a full disk; a program that this process
+    becomes finds the stream closed, as it was.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            mode = os.O_WRONLY if name == "stderr" else os.O_RDONLY
+            os.open(os.devnull, mode | os.O_CLOEXEC)  # the lowest number that is free: this one
+            stream = open(number, "r" if name == "stdin" else "w", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
 
 
 def run() -> NoReturn:
     """Run the command line as a process."""
-    sys.exit(main())
+    _open_standard_streams()
+    for stream in (sys.stdout, sys.stderr):
+        # A locale may lack letters that names and texts have.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        sys.exit(main())
+    except _Terminated:
+        _complain("terminated")
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        sys.exit(128 + signal.SIGTERM)

@@ -6,6 +6,7 @@ The replays are done by the library; this file reads traces, and shows the resul
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,7 @@ class Row:
     "allocator_growth",
     "allocator_stitch_limit",
     "allocator_stitch_when",
+    check_file=False,
 )
 def command(
     traces: tuple[Path, ...], allocator: str | None, settings: Settings, output: Output
@@ -86,6 +88,7 @@ def command(
       penstock replay run.npz --allocator stitch --gpu-memory 24GiB --json
     """  # noqa: D301
     traces, output = _apart(traces, output)
+    output.check()
     if not traces:
         raise UsageError("no trace was given", remedy="penstock replay snapshot.pickle")
     chosen = _allocators(allocator, settings)
@@ -103,7 +106,7 @@ def _apart(traces: tuple[Path, ...], output: Output) -> tuple[tuple[Path, ...], 
     if named in (None, STDOUT):
         return traces, output
     path = Path(str(named))
-    if traces and not (path.is_file() and _begins_as_trace(path)):
+    if traces and not (os.path.isfile(path) and _begins_as_trace(path)):
         return traces, output
     return (path, *traces), Output(STDOUT)
 

@@ -7,6 +7,7 @@ table, a page and JSON.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,16 +18,17 @@ import click
 
 from penstock.config import Settings
 from penstock.errors import FailedError, UsageError
+from penstock.files import write_whole
 from penstock.report.columns import print_results
 from penstock.report.fields import load
-from penstock.report.page import page
+from penstock.report.page import is_page, page
 from penstock.report.result import Result
 from penstock.report.verbs import results_of
+from penstock.text import printable
 
-from .common import STDOUT, Output, check_place, verb, write_whole
+from .common import STDOUT, Output, check_own, verb
 
 SCHEMA_VERSION = 1
-PAGE_BEGINS = "<!doctype html>"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class _Found:
 @click.command()
 @click.argument("files", nargs=-1, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option("--html", metavar="PAGE", help="Write a page that needs nothing else, with charts.")
-@verb()
+@verb(check_file=False)
 def command(files: tuple[Path, ...], html: str | None, settings: Settings, output: Output) -> None:
     """Show results of other verbs side by side.
 
@@ -55,14 +57,19 @@ def command(files: tuple[Path, ...], html: str | None, settings: Settings, outpu
     files, output = _apart(files, output)
     if not files:
         raise UsageError("no file was given", remedy="penstock report FILE.json")
+    output.check()
     if html is not None:
-        _check_page(html)
+        check_own("--html", html, is_page, "page of penstock", force=output.force)
+        if output.json_file is not None and os.path.realpath(html) == os.path.realpath(
+            output.json_file
+        ):
+            raise UsageError(f"--html and --json are both {html}", remedy="two names")
     found = _read(files)
     document = _document(found)
     results = [each.result for each in found]
     if html is not None:
         title = results[0].name if len(results) == 1 else f"{len(results)} results, side by side"
-        made_by = shlex.join(["penstock", "report", *map(str, files)])
+        made_by = printable(shlex.join(["penstock", "report", *map(str, files)]))
         write_whole("--html", html, page(results, title=title, command=made_by, data=document))
     output.emit(document, lambda: _print(results, html))
 
@@ -73,7 +80,7 @@ def _apart(files: tuple[Path, ...], output: Output) -> tuple[tuple[Path, ...], O
     if named in (None, STDOUT):
         return files, output
     path = Path(str(named))
-    if files and not (path.is_file() and _is_result(path)):
+    if files and not (os.path.isfile(path) and _is_result(path)):
         return files, output
     return (path, *files), Output(STDOUT)
 
@@ -85,31 +92,16 @@ def _is_result(path: Path) -> bool:
         return False
 
 
-def _check_page(html: str) -> None:
-    """Refuse a place for the page that cannot be written, or that holds something else.
-
-    Raises:
-        FailedError: In either case.
-    """
-    check_place("--html", html)
-    path = Path(html)
-    if path.is_file():
-        with path.open("rb") as stream:
-            begins = stream.read(len(PAGE_BEGINS)).lower()
-        if begins and begins != PAGE_BEGINS.encode():
-            raise FailedError(f"--html: {html} is there and is no page", remedy="another name")
-
-
 def _read(files: Sequence[Path]) -> list[_Found]:
     """All results of all files, each with a name of its own.
 
     One result of a file is called as the file is; of several each has its name, after that of its
     file where there are more files.
     """
-    stems = [path.stem for path in files]
+    stems = [printable(path.stem) for path in files]
     found = []
-    for path in files:
-        label = path.stem if stems.count(path.stem) == 1 else str(path)
+    for path, stem in zip(files, stems, strict=True):
+        label = stem if stems.count(stem) == 1 else printable(str(path))
         results = results_of(load(path), name=label, place=str(path))
         for result in results:
             alone = len(files) == 1 or result.name == label

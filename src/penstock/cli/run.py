@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -18,7 +19,7 @@ import click
 from penstock.config import Settings
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
 
-from .common import check_place, verb
+from .common import check_own, force_option, verb
 
 # What Python changes for itself, and a program would inherit.
 _PYTHONS_OWN = ("SIGPIPE", "SIGXFZ", "SIGXFSZ")
@@ -29,10 +30,15 @@ RECORDING = b"PNSTWORK"
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--print-preload", is_flag=True, help="Print what LD_PRELOAD needs, and end.")
 @click.option("--summary", is_flag=True, help="Say at the end what was seen, on stderr.")
+@force_option
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @verb("device", "gpu_memory", "safety", "record", "log_level", json_output=False)
 def command(
-    settings: Settings, program: tuple[str, ...], print_preload: bool, summary: bool
+    settings: Settings,
+    program: tuple[str, ...],
+    print_preload: bool,
+    summary: bool,
+    force: bool,
 ) -> None:
     """Run any CUDA program within a budget, unchanged.
 
@@ -46,6 +52,8 @@ def command(
       LD_PRELOAD=$(penstock run --print-preload) ./program
     """  # noqa: D301
     _check(settings, program, print_preload)
+    if settings.record:
+        check_own("--record", settings.record, _is_recording, "recording", force=force)
     from penstock import preload
 
     prepared = preload.prepare()
@@ -56,7 +64,10 @@ def command(
         return
     environment = dict(os.environ)
     if prepared is None:
-        click.echo("warning: there is no NVIDIA driver here; the program runs as it is", err=True)
+        alone = ", and nothing is recorded" if settings.record else ""
+        click.echo(
+            f"warning: there is no NVIDIA driver here; the program runs as it is{alone}", err=True
+        )
     else:
         wanted = _variables(settings, summary=summary or settings.summary)
         environment = preload.program_environment(prepared, os.environ, wanted)
@@ -78,26 +89,40 @@ def _check(settings: Settings, program: tuple[str, ...], print_preload: bool) ->
             "--device emulated: programs know nothing of it",
             remedy="penstock gpt --device emulated",
         )
-    if settings.record:
-        check_place("--record", settings.record)
+
+
+def _is_recording(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(RECORDING)) == RECORDING
+    except OSError:
+        return False
 
 
 def _give_way(record: str) -> None:
     """Remove an older recording from where this one goes: the engine writes over nothing.
 
+    A link stays; a pipe or a device is written to.
+
     Raises:
-        FailedError: If something else is there.
+        FailedError: If it cannot be removed.
     """
-    path = Path(record)
-    if not record or not path.exists():
+    if not record:
         return
-    with path.open("rb") as stream:
-        begins = stream.read(len(RECORDING))
-    if not RECORDING.startswith(begins):
-        raise FailedError(
-            f"--record: {record} is there and is no recording", remedy="another name, or remove it"
-        )
-    path.unlink()
+    try:
+        if stat.S_ISREG(os.stat(record).st_mode):
+            os.unlink(os.path.realpath(record))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise FailedError(f"--record: {record} cannot be removed: {error.strerror}") from error
+
+
+def _recording_place(record: str) -> str:
+    """Where a recording goes, for the engine, which follows no link to a file."""
+    if not record or (os.path.exists(record) and not os.path.isfile(record)):
+        return os.path.abspath(record) if record else ""
+    return os.path.realpath(record)
 
 
 def _variables(settings: Settings, *, summary: bool) -> dict[str, str]:
@@ -111,7 +136,7 @@ def _variables(settings: Settings, *, summary: bool) -> dict[str, str]:
         "PENSTOCK_SAFETY": "" if settings.safety == "normal" else settings.safety,
         "PENSTOCK_LOG_LEVEL": "" if level == "warning" else level,
         # The program may change its folder before the engine is there.
-        "PENSTOCK_RECORD": os.path.abspath(settings.record) if settings.record else "",
+        "PENSTOCK_RECORD": _recording_place(settings.record),
         "PENSTOCK_SUMMARY": "1" if summary else "",
     }
 
@@ -119,6 +144,10 @@ def _variables(settings: Settings, *, summary: bool) -> dict[str, str]:
 def _become(program: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
     """Replace this process."""
     file = shutil.which(program[0])
+    if file is None and os.path.exists(program[0]):
+        raise FailedError(
+            f"{program[0]} is there, but cannot be run", remedy="a program, or chmod +x"
+        )
     if file is None:
         remedy = f"python {program[0]}" if program[0].endswith(".py") else "its path"
         raise FailedError(f"there is no program '{program[0]}'", remedy=remedy)

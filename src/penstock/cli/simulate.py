@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.trace import WorkTrace
 
 SCHEMA_VERSION = 1
+# GB/s between which a link can be.
+LINKS = (1e-3, 1e6)
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,17 @@ class Outcome:
         return self.median("ms") / ideal.ms if ideal and ideal.ms else None
 
 
+def _possible_link(
+    ctx: click.Context, parameter: click.Parameter, value: float | None
+) -> float | None:
+    """Refuse a link so slow or fast that times in nanoseconds do not hold a copy."""
+    value = above_zero(ctx, parameter, value)
+    if value is not None and not LINKS[0] <= value <= LINKS[1]:
+        told = f"{value:g} GB/s is not from {LINKS[0]:g} to {LINKS[1]:g}."
+        raise click.BadParameter(told, ctx, parameter)
+    return value
+
+
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option(
@@ -94,7 +107,7 @@ class Outcome:
 @click.option(
     "--link",
     type=float,
-    callback=above_zero,
+    callback=_possible_link,
     metavar="GB/S",
     help="The link's speed in each direction.  [default: 55, as measured on an H200]",
 )
@@ -152,7 +165,15 @@ def command(
 
 def _budget(settings: Settings, recorded: WorkTrace) -> int:
     if settings.gpu_memory != "auto":
-        return parse_size(settings.gpu_memory, recorded.device_bytes or None, name="--gpu-memory")
+        from penstock.trace.work import MOST_BYTES
+
+        size = parse_size(settings.gpu_memory, recorded.device_bytes or None, name="--gpu-memory")
+        if size > MOST_BYTES:
+            raise UsageError(
+                f"--gpu-memory {settings.gpu_memory} is more than a simulation has books for",
+                remedy=f"{format_bytes(MOST_BYTES)} or less",
+            )
+        return size
     if recorded.budget_bytes == 0:
         raise UsageError("a budget is needed", remedy="--gpu-memory 8GiB")
     return recorded.budget_bytes

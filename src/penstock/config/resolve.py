@@ -56,7 +56,8 @@ class Resolved:
         settings: The values.
         origins: One `Setting` an option, in the order of the table.
         file: The configuration file that was read, if there is one.
-        warnings: What looks like a mistake: unknown variables and keys, one line each.
+        warnings: What looks like a mistake: files that were not believed, unknown variables and
+            keys, one line each.
     """
 
     settings: Settings
@@ -85,8 +86,8 @@ def resolve(
         FailedError: If the file is not valid.
     """
     found = files.find_file(folder)
-    path, table = found if found else (None, {})
-    values = files.flatten(table)
+    path = found.path
+    values = files.flatten(found.table)
     origins = []
     for option in OPTIONS:
         candidates = [
@@ -100,7 +101,7 @@ def resolve(
         value, source = checked[0] if checked else (option.default, DEFAULT)
         origins.append(Setting(option, value, source))
     settings = Settings(**{setting.option.field: setting.value for setting in origins})
-    notes = (*_unknown_variables(environ), *_unknown_keys(values, path))
+    notes = (*found.ignored, *_unknown_variables(environ), *_unknown_keys(values, path))
     return Resolved(settings, tuple(origins), path, notes)
 
 

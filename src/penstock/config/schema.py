@@ -197,12 +197,11 @@ class Settings:
         "normal",
         kinds.choice("normal", "strict", "fast"),
         "What becomes of an evicted page's address.",
-        details="normal leaves it mapped until that must change, which makes a steady iteration "
-        "free of mapping calls. strict unmaps it as soon as its last use is over, so that a "
-        "kernel that reads a block it did not declare faults instead of reading other data. Under "
-        "penstock run normal unmaps so until the program goes by its plan, with kernels that have "
-        "each run in four such iterations, fast never does, and strict maps the page's copy on "
-        "the host there: what reaches it unseen is slow, and right.",
+        details="normal unmaps it before its memory holds anything else, so that a kernel that "
+        "reaches a block unseen finds the block's own data, or faults. fast leaves it mapped, "
+        "which makes a steady iteration free of mapping calls: such a kernel may read and write "
+        "other data. strict is normal with every operator of every pass checked; under penstock "
+        "run it maps the page's copy on the host there: what reaches it unseen is slow, and right.",
     )
     record: str = _option(
         "",

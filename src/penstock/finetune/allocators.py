@@ -51,7 +51,7 @@ def install(request: Request) -> None:
         return
     budget = "auto" if request.paged else request.settings.gpu_memory
     if request.allocator == "stitch":
-        from penstock.torch.allocator import enable
+        from penstock.allocator import enable
 
         enable(gpu_memory=budget)
     elif budget != "auto":

@@ -1,35 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of a fine-tune: all that the next step depends on.
 
-Invariant: a folder that is called ``step-N`` is whole. It is written under another name, forced to
-the disk and renamed, so that whatever ends a run (a kill, too) leaves the newest whole one to go on
-from. The batch of a step follows from its number, so the step is the position in the data; the
-state of each process's random numbers (dropout) is kept.
+Invariant: a folder that is called ``step-N`` was whole when it got that name. It is written under
+another, forced to the disk and renamed, so that whatever ends a run (a kill, a full disk) leaves
+the newest whole one to go on from; and it is held against its manifest before it is gone on from,
+so that what happened to it since is an error and never another curve. The batch of a step follows
+from its number, so the step is the position in the data; the state of each process's random
+numbers (dropout) is kept.
 """
 
 from __future__ import annotations
 
+import io
 import json
-import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from penstock.errors import FailedError
+from penstock.files import discard, publish, read_json
 
 from .engine import Engine
 from .group import Group
 from .history import History
+from .manifest import check_manifest, write_manifest
+from .memory import out_of_memory
 from .request import Request
 from .weights import copy_tokenizer
 
 STATE = "state.json"
-FORMAT = 1
+FORMAT = 2
 # One to go on from, and the one before it.
 KEEP = 2
 _NAME, _PARTIAL = "step-", ".partial-step-"
+_LEFT = (f"{_PARTIAL}*", f".removed-{_NAME}*")
+# What a library may say of content that is not what it should be.
+_WRONG = (
+    *(OSError, SafetensorError, EOFError, AttributeError, LookupError, TypeError, ValueError),
+    *(RuntimeError, AssertionError),
+)
 # What decides a loss curve; a run that differs in any of it is another run.
 _DECIDING = (
     *("model", "strategy", "batch", "seq_len", "gpus", "zero", "fsdp", "data", "data_field"),
@@ -52,33 +65,55 @@ class Store:
         self._group = group
 
     def prepare(self) -> None:
-        """Make the folder, and refuse one with checkpoints that nobody asked to go on from.
+        """Make the folder; refuse checkpoints that nobody asked to go on from, and damaged ones.
 
         Raises:
-            FailedError: If it cannot be made, or holds checkpoints and this run is not to resume.
+            FailedError: If it cannot be made, holds checkpoints and this run is not to resume, or
+                the newest one is not as it was written, or another run's.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FailedError(f"--checkpoint: {self._folder}: {error.strerror}") from error
         newest = self.newest()
-        if newest is not None and not self._request.resume:
+        if newest is None:
+            return
+        if not self._request.resume:
             raise FailedError(
                 f"--checkpoint: {self._folder} holds {newest.name} already",
                 remedy="--resume to go on from it, or another folder",
             )
-        if newest is not None:
-            self._state(newest)
+        # One process reads it all; the others hear what came of it.
+        damage = self._group.gather(self._damage(newest) if self._group.leads else None)[0]
+        if damage is not None:
+            raise FailedError(damage, remedy=self._without(newest))
+        self._state(newest)
 
     def newest(self) -> Path | None:
-        """The last whole checkpoint."""
-        found = self._whole()
+        """The last checkpoint."""
+        found = self._all()
         return found[-1] if found else None
 
-    def _whole(self) -> list[Path]:
-        """All whole ones, oldest first; a folder that somebody copied in half is none."""
+    def _all(self) -> list[Path]:
+        """Folders that are called as checkpoints are, oldest first."""
         found = self._folder.glob(f"{_NAME}*")
-        return sorted(path for path in found if (path / STATE).is_file())
+        named = [path for path in found if re.fullmatch(r"\d+", path.name.removeprefix(_NAME))]
+        return sorted(named, key=lambda path: int(path.name.removeprefix(_NAME)))
+
+    def _damage(self, folder: Path) -> str | None:
+        """What happened to a checkpoint since it was written."""
+        try:
+            check_manifest(folder)
+        except FailedError as error:
+            return error.what
+        return None
+
+    def _without(self, damaged: Path) -> str:
+        """What to do instead: go on from the checkpoint before, where that is whole."""
+        for before in reversed(self._all()):
+            if before != damaged and self._damage(before) is None:
+                return f"rm -r {damaged}; --resume then goes on from {before.name}"
+        return "a copy of it that is whole, or another --checkpoint to begin anew"
 
     def load(self, engine: Engine) -> History:
         """Bring the engine, and random numbers, to where the newest checkpoint was.
@@ -93,19 +128,44 @@ class Store:
         if newest is None:
             return History()
         state = self._state(newest)
-        engine.load(newest)
-        random = torch.load(newest / self._random_file(), weights_only=True)
-        torch.set_rng_state(random["cpu"])
-        if engine.device.is_cuda:
-            torch.cuda.set_rng_state(random["cuda"], engine.device.torch_device)
-        return History.from_json(state["history"])
+        try:
+            engine.load(newest)
+            random = torch.load(newest / self._random_file(), weights_only=True)
+            torch.set_rng_state(random["cpu"])
+            if engine.device.is_cuda:
+                torch.cuda.set_rng_state(random["cuda"], engine.device.torch_device)
+            return History.from_json(state["history"])
+        except _WRONG as error:
+            if out_of_memory(error):
+                raise
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise FailedError(
+                f"{newest} cannot be loaded: {said}", remedy=self._without(newest)
+            ) from error
 
     def save(self, engine: Engine, history: History) -> None:
-        """Write a checkpoint of the steps that are done."""
-        name = f"{_NAME}{history.done:08d}"
+        """Write a checkpoint of the steps that are done.
+
+        Raises:
+            FailedError: If it cannot be written; those before are there still, and no part of it.
+        """
         partial = self._folder / f"{_PARTIAL}{history.done:08d}"
+        before = self.newest()
+        try:
+            self._write(engine, history, partial)
+        except (OSError, SafetensorError) as error:
+            said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            after = f"; --resume then goes on from {before.name}" if before else ""
+            raise FailedError(
+                f"--checkpoint: step {history.done} cannot be written to {self._folder}: {said}",
+                remedy=f"room on that disk{after}",
+            ) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _write(self, engine: Engine, history: History, partial: Path) -> None:
         if self._group.leads:
-            self._clear_partial()
+            self._clear_left()
             partial.mkdir()
         self._group.wait()
         engine.save(partial)
@@ -114,24 +174,24 @@ class Store:
         random = {"cpu": torch.get_rng_state()}
         if engine.device.is_cuda:
             random["cuda"] = torch.cuda.get_rng_state(engine.device.torch_device)
-        torch.save(random, partial / self._random_file())
+        content = io.BytesIO()
+        torch.save(random, content)
+        (partial / self._random_file()).write_bytes(content.getvalue())
         self._group.wait()
         if self._group.leads:
-            state = {
-                "format": FORMAT,
-                "request": self._deciding(),
-                "history": history.to_json(),
-            }
+            state = {"format": FORMAT, "request": self._deciding(), "history": history.to_json()}
             (partial / STATE).write_text(json.dumps(state), encoding="utf-8")
-            _to_disk(partial)
-            os.replace(partial, self._folder / name)
-            for old in self._whole()[:-KEEP]:
-                shutil.rmtree(old)
+            write_manifest(partial)
+            publish(partial, self._folder / f"{_NAME}{history.done:08d}")
+            for old in self._all()[:-KEEP]:
+                discard(old)
         self._group.wait()
 
-    def _clear_partial(self) -> None:
-        for left in self._folder.glob(f"{_PARTIAL}*"):
-            shutil.rmtree(left)
+    def _clear_left(self) -> None:
+        """Remove what a run that was killed was about to write, or to remove."""
+        for pattern in _LEFT:
+            for left in self._folder.glob(pattern):
+                shutil.rmtree(left)
 
     def _random_file(self) -> str:
         return f"random-{self._group.rank}.pt"
@@ -142,28 +202,20 @@ class Store:
 
     def _state(self, folder: Path) -> dict[str, Any]:
         """What a checkpoint says about its run, if it is a run like this one."""
-        try:
-            state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
-            theirs = state["request"]
-        except (OSError, ValueError, KeyError) as error:
+        state: Any = read_json(folder / STATE, remedy="another folder")
+        theirs = state.get("request") if isinstance(state, dict) else None
+        if not isinstance(theirs, dict) or state.get("format") != FORMAT:
             raise FailedError(
-                f"{folder} is no checkpoint of penstock finetune: {error}", remedy="another folder"
-            ) from error
+                f"{folder / STATE} is not of a checkpoint of this Penstock", remedy="another folder"
+            )
         for name, mine in self._deciding().items():
             if theirs.get(name) != mine:
                 flag = "--" + name.replace("_", "-")
+                without = theirs.get(name) is None or theirs.get(name) is False
+                given = f"without {flag}" if without else f"with {flag} {theirs.get(name)}"
                 raise FailedError(
-                    f"{folder} was made with {flag} {theirs.get(name)}, this run has {mine}",
-                    remedy=f"{flag} {theirs.get(name)}, or another --checkpoint",
+                    f"{folder} was made {given}, this run has {mine or 'none'}",
+                    remedy=f"the same {given}, or another --checkpoint",
                 )
-        return state
-
-
-def _to_disk(folder: Path) -> None:
-    """Wait until the files are on the disk, so that the rename is not there before them."""
-    for path in (*(each for each in folder.rglob("*") if each.is_file()), folder):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        found: dict[str, Any] = state
+        return found

@@ -3,22 +3,26 @@
 
 An allocator is chosen once a process, and a step's time should know nothing of the run before; so
 every setting starts afresh, one after the other. A setting that runs out of memory is a result,
-too. Pure Python: the processes import what they need.
+too. Whatever ends this process ends theirs, and leaves no file: results come through pipes. Pure
+Python: the processes import what they need.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, TextIO
 
 SCHEMA_VERSION = 1
+# What a process that is told to end may take to clean up.
+END_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -91,45 +95,71 @@ def run_all(
         after: Told of each that is done.
     """
     rows = []
-    with tempfile.TemporaryDirectory(prefix="penstock-compare-") as folder:
-        for number, setting in enumerate(settings):
-            target = Path(folder) / f"{number}.json"
-            rows.append(_run(work, setting, target, stream))
-            after(rows[-1])
+    for setting in settings:
+        rows.append(_run(work, setting, stream))
+        after(rows[-1])
     return rows
 
 
-def _run(work: Sequence[str], setting: Setting, target: Path, stream: TextIO | None) -> Row:
-    command = [sys.executable, "-m", "penstock", "finetune", *work, *setting.flags]
+def _run(work: Sequence[str], setting: Setting, stream: TextIO | None) -> Row:
+    command = [sys.executable, "-m", "penstock.cli.child", "finetune", *work, *setting.flags]
     begin = time.monotonic()
-    process = subprocess.Popen(
-        [*command, "--json", str(target)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    assert process.stderr is not None
-    error = None
-    try:
-        for line in process.stderr:
-            if line.startswith("error: "):
-                error = line.removeprefix("error: ").strip()
-            if stream is not None:
-                stream.write(f"{setting.name}: {line}")
-                stream.flush()
-        code = process.wait()
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    result = json.loads(target.read_text()) if code == 0 else None
+    ours, theirs = os.pipe()
+    with open(ours, "rb") as result_pipe:
+        try:
+            process = subprocess.Popen(
+                [*command, "--json", f"/dev/fd/{theirs}"],
+                stdin=subprocess.PIPE,  # it ends when this closes
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(theirs,),
+                text=True,
+                errors="replace",
+            )
+        finally:
+            os.close(theirs)
+        with ThreadPoolExecutor(1) as threads, _ended(process):
+            written = threads.submit(result_pipe.read)
+            error = _follow(process, setting, stream)
+            code = process.wait()
+            content = written.result()
+    result = json.loads(content) if code == 0 else None
     if code and error is None:
         error = f"the process ended with {code}"
     seconds = round(time.monotonic() - begin, 2)
     where = (setting.name, setting.allocator, setting.budget)
     return Row(*where, code, None if code == 0 else error, seconds, result)
+
+
+def _follow(process: subprocess.Popen[str], setting: Setting, stream: TextIO | None) -> str | None:
+    """Show what a process says; the error among it."""
+    error = None
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("error: "):
+            error = line.removeprefix("error: ").strip()
+        if stream is not None:
+            stream.write(f"{setting.name}: {line}")
+            stream.flush()
+    return error
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Whatever happens within, the process is gone afterwards."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for pipe in (process.stdin, process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def loss_difference(row: Row, first: Row) -> float | None:

@@ -78,10 +78,14 @@ class Engine:
         loss = self.loss_of(batch)
         with torch.autograd.set_multithreading_enabled(self.threads):
             loss.backward()  # type: ignore[no-untyped-call]
-        self.look(each.grad for each in self.model.parameters() if each.grad is not None)
+        self.look(self.gradients())
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return loss.detach()
+
+    def gradients(self) -> list[Tensor]:
+        """What backward has left for the update."""
+        return [each.grad for each in self.model.parameters() if each.grad is not None]
 
     @torch.no_grad()
     def evaluate(self, batches: list[Batch]) -> float:

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 from penstock import errors
 from penstock.errors import EnvironmentProblem, FailedError, PenstockError
+from penstock.files import write_whole
 
 from .request import Request
 from .worker import MARK, REQUEST, RESULT
@@ -46,7 +47,7 @@ def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]
     """
     with tempfile.TemporaryDirectory(prefix="penstock-finetune-") as name:
         folder = Path(name)
-        (folder / REQUEST).write_text(json.dumps(request.to_json()))
+        write_whole("the request", str(folder / REQUEST), json.dumps(request.to_json()))
         kept = _run(_command(request, folder), _environment(os.environ), stream, verbose)
         if (folder / RESULT).exists():
             result: dict[str, Any] = json.loads((folder / RESULT).read_text())

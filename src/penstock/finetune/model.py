@@ -8,7 +8,11 @@ transformers' own, adapters are peft's.
 
 from __future__ import annotations
 
+import logging
+import math
+import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,18 @@ from torch import nn
 from penstock.errors import FailedError, UsageError
 
 from .request import Request
+
+log = logging.getLogger("penstock.finetune")
+
+# What transformers raises for a configuration or files that make no sense.
+_UNFIT = (
+    *(OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(ImportError, AssertionError, RecursionError, SafetensorError),
+)
+_DIGITS = re.compile(r"\d+")
+# Packed formats have up to eight weights in an element.
+_PACKED = 8
+_FITTING = "a checkpoint of a causal LM with all its safetensors"
 
 
 @dataclass(frozen=True)
@@ -57,13 +73,69 @@ def plan_model(request: Request) -> Plan:
     else:
         folder = Path(request.model)
         try:
-            config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        except (OSError, ValueError) as error:
+            # Its own Python, if it has any, is never run.
+            config = AutoConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+        except MemoryError:
+            raise
+        except Exception as error:  # each kind of configuration fails in its own way
             raise FailedError(f"{folder}: {error}", remedy="a checkpoint of a causal LM") from error
+        _check_size(folder, config)
         name = folder.resolve().name
     positions = int(getattr(config, "max_position_embeddings", 0) or 2**31)
     request.longest(positions)
     return Plan(name, config, folder, positions, int(config.vocab_size))
+
+
+def _check_size(folder: Path, config: Any) -> None:
+    """Refuse a model that is larger than its files: its memory is had before they are read.
+
+    Raises:
+        FailedError: If so, or if a file of tensors cannot be read.
+    """
+    from transformers import AutoModelForCausalLM
+
+    tensors, elements = _stored_size(folder)
+    layers = getattr(config, "num_hidden_layers", None)
+    if isinstance(layers, int) and not 0 < layers <= tensors:
+        raise FailedError(
+            f"{folder}: config.json has {layers:,} layers, its files {tensors:,} tensors",
+            remedy=_FITTING,
+        )
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except _UNFIT as error:
+        raise _unreadable(folder, error) from error
+    parameters = sum(each.numel() for each in model.parameters())
+    if parameters > _PACKED * elements:
+        raise FailedError(
+            f"{folder}: the model of config.json has {parameters:,} parameters, its files hold "
+            f"{elements:,}",
+            remedy=_FITTING,
+        )
+
+
+def _stored_size(folder: Path) -> tuple[int, int]:
+    """How many tensors, and elements of tensors, the files of a folder declare."""
+    from safetensors import safe_open
+
+    tensors = elements = 0
+    for file in folder.glob("*.safetensors"):
+        try:
+            with safe_open(file, framework="pt") as opened:
+                for name in opened.keys():  # noqa: SIM118  no mapping, only keys()
+                    tensors += 1
+                    elements += math.prod(opened.get_slice(name).get_shape())
+        except (OSError, SafetensorError) as error:
+            raise FailedError(f"{file} cannot be read: {error}", remedy=_FITTING) from error
+    return tensors, elements
+
+
+def _unreadable(folder: Path, error: Exception) -> FailedError:
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return FailedError(f"{folder} cannot be loaded: {said}", remedy=_FITTING)
 
 
 def weight_dtype(request: Request) -> torch.dtype:
@@ -122,15 +194,49 @@ def _load(request: Request, plan: Plan, device: torch.device) -> Any:
             return AutoModelForCausalLM.from_config(plan.config, dtype=dtype)
     model: Any
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            plan.folder, dtype=dtype, local_files_only=True, use_safetensors=True
+        # With its loading info it gives two.
+        found: Any = AutoModelForCausalLM.from_pretrained(
+            plan.folder,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise FailedError(
-            f"{plan.folder} cannot be loaded: {str(error).splitlines()[0]}",
-            remedy="a checkpoint of a causal LM with safetensors",
-        ) from error
+    except torch.OutOfMemoryError:
+        raise
+    except _UNFIT as error:
+        raise _unreadable(plan.folder, error) from error
+    model, loaded = found
+    _check_filled(plan.folder, model, loaded)
     return model.to(device)
+
+
+def _check_filled(folder: Path, model: nn.Module, loaded: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that left weights of the model as they were made: at random.
+
+    Raises:
+        FailedError: With the first of them, and what else the checkpoint had.
+    """
+    wrong = sorted(map(str, [*loaded["missing_keys"], *loaded["mismatched_keys"]]))
+    unused = sorted(map(str, loaded["unexpected_keys"]))
+    known = {_DIGITS.sub("#", name) for name, _ in model.named_parameters()}
+    beyond = [name for name in unused if _DIGITS.sub("#", name) in known]
+    if beyond:
+        raise FailedError(
+            f"{folder} does not fit its config.json: {len(beyond)} tensors are of layers that the "
+            f"model has not, such as {beyond[0]}",
+            remedy=_FITTING,
+        )
+    if wrong:
+        left = f"; it has {unused[0]}, which the model has not" if unused else ""
+        raise FailedError(
+            f"{folder} does not fit its config.json: {len(wrong)} tensors of the model are missing "
+            f"or of another shape, such as {wrong[0]}{left}",
+            remedy=_FITTING,
+        )
+    if unused:
+        log.warning("%s: %d tensors are not used, such as %s", folder, len(unused), unused[0])
 
 
 def _with_adapters(model: Any, rank: int, device: torch.device) -> Any:

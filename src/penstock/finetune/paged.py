@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from penstock.paging.training import TrainingAttachment, attach_training
 from penstock.runner.device import RunDevice
-from penstock.torch.training import TrainingAttachment, attach_training
 
 from .data import Batch
 from .engine import Engine
@@ -35,6 +35,7 @@ class Paged(Engine):
             gpu_memory=settings.gpu_memory,
             device=self.device.name,
             emulated=self.device.emulated or None,
+            step_in_backward=True,  # nothing in this loop looks at gradients
         )
 
     def step(self, batch: Batch) -> Tensor:
@@ -49,6 +50,10 @@ class Paged(Engine):
     def begin_anew(self) -> None:
         """The optimizer's state is the pager's: made once, and moved to where there is room."""
         self.recover()
+
+    def gradients(self) -> list[Tensor]:
+        """None: backward has used them."""
+        return []
 
     def alive(self) -> list[Tensor]:
         """What the pager serves is not torch's: buffers alone, and what stays outside."""

@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 from penstock.config import allocator_options
 from penstock.errors import OutOfMemory, UsageError
 from penstock.report.progress import Progress
-from penstock.runner.device import RunDevice, choose_device
+from penstock.runner.device import RunDevice, check_batch, choose_device
 from penstock.units import parse_size
 
 from . import allocators
@@ -83,6 +83,14 @@ class _Session:
             raise UsageError(
                 "--find-batch on the emulated GPU, which has no end", remedy="--gpu-memory 64MiB"
             )
+        if not self.device.is_cuda:
+            self._budget_bytes()
+        check_batch(
+            self.device,
+            batch=request.batch,
+            tokens=2 if request.lengths == "varied" else request.longest(self.plan.positions),
+            vocabulary=self.plan.vocabulary,
+        )
         self.found: Found | None = None
 
     def run(self) -> dict[str, Any]:
@@ -158,12 +166,18 @@ class _Session:
 
     def _budget(self, engine: Engine) -> Budget | None:
         """What a replay is held to; None where there is a GPU, or no budget."""
-        if self.device.is_cuda or not self.request.has_budget:
+        size = self._budget_bytes()
+        if self.device.is_cuda or size is None:
             return None
-        total = self.device.emulated.get("capacity")
-        size = parse_size(self.request.settings.gpu_memory, total=total, name="--gpu-memory")
         pager = largest_layer_bytes(engine.model) if self.request.paged else 0
         return Budget(size, pager, self._recording)
+
+    def _budget_bytes(self) -> int | None:
+        """What was asked for on the emulated GPU; a share of it takes a capacity."""
+        if not self.request.has_budget:
+            return None
+        total = self.device.emulated.get("capacity")
+        return parse_size(self.request.settings.gpu_memory, total=total, name="--gpu-memory")
 
     def _search(self, engine: Engine, below: int | None = None, first: int = 1) -> Found:
         with self.progress.stage("looking for the largest batch", 100) as advance:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.runner.figures import spread
+from penstock.runner.figures import spread, steps_counted
 from penstock.units import format_bytes, format_number
 
 REPLAYED = (
@@ -46,13 +46,13 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     share = "all" if trained == every else f"{trained / every:.2%}"
     yield "parameters", f"{every:,}, {share} trained"
     losses = result["loss"]
-    yield "loss", f"{losses[0]:.4f} to {losses[-1]:.4f} in {len(losses)} steps"
+    yield "loss", f"{losses[0]:.4f} to {losses[-1]:.4f} in {steps_counted(len(losses))}"
     for evaluation in result["evaluations"][-1:]:
         yield "evaluation", f"{evaluation['loss']:.4f} after step {evaluation['step']}"
     timed = result["step_ms"][result["timed_from"] :]
     if timed:
         low, middle, high = (format_number(value) for value in spread(timed))
-        yield "step", f"{middle} ms, p10-p90 {low} to {high}, {len(timed)} steps"
+        yield "step", f"{middle} ms, p10-p90 {low} to {high}, {steps_counted(len(timed))}"
         yield "tokens a second", format_number(result["tokens_per_second"])
     if result["memory"] == "paged":
         yield from _paging(result)

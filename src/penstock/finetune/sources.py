@@ -57,7 +57,9 @@ def _open_tokenizer(plan: Plan) -> Any:
         # Without a vocabulary some classes make a tokenizer that knows nothing.
         if not any(file for pattern in _VOCABULARIES for file in plan.folder.glob(pattern)):
             raise FileNotFoundError(plan.folder)
-        tokenizer = AutoTokenizer.from_pretrained(plan.folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(
+            plan.folder, local_files_only=True, trust_remote_code=False
+        )
         size = len(tokenizer)
     except Exception as error:  # each kind of tokenizer fails in its own way
         raise FailedError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from penstock.errors import FailedError
 from penstock.units import GIB
 
 WEIGHTS, OPTIMIZER = "model", "optimizer"
@@ -39,7 +40,7 @@ def save_weights(model: Any, folder: Path, *, adapters: bool) -> None:
     seen: set[tuple[int, torch.Size]] = set()
     once = {}
     for name, tensor in state.items():  # a tied weight has two names
-        key = (tensor.data_ptr(), tensor.shape)
+        key = _place(tensor)
         if key not in seen:
             once[name] = tensor
         seen.add(key)
@@ -49,15 +50,40 @@ def save_weights(model: Any, folder: Path, *, adapters: bool) -> None:
 
 @torch.no_grad()
 def load_weights(model: nn.Module, folder: Path, *, adapters: bool) -> None:
-    """Read them back, bit for bit."""
-    if adapters:
-        from peft import set_peft_model_state_dict
+    """Read them back, bit for bit.
 
-        set_peft_model_state_dict(model, load_file(folder / ADAPTERS))
+    Raises:
+        FailedError: If a tensor is missing, another shape's or another model's.
+    """
+    if adapters:
+        from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+        given = load_file(folder / ADAPTERS)
+        _check_tensors(get_peft_model_state_dict(model), given, folder)
+        set_peft_model_state_dict(model, given)
         return
     own = model.state_dict()
+    _check_tensors(own, stored_names(folder, WEIGHTS), folder)
     for name, tensor in stored_tensors(folder, WEIGHTS):
+        if own[name].shape != tensor.shape:
+            shapes = f"{tuple(tensor.shape)}, the model's {tuple(own[name].shape)}"
+            raise FailedError(f"{folder}: the tensor {name} is {shapes}")
         own[name].copy_(tensor)
+
+
+def _check_tensors(own: Mapping[str, Tensor], given: Iterable[str], folder: Path) -> None:
+    """Refuse tensors that the model has not got, and a model that is not filled."""
+    names = set(given)
+    for name in sorted(names - own.keys()):
+        raise FailedError(f"{folder}: the tensor {name} is none of this model")
+    filled = {_place(own[name]) for name in names}  # a tied weight has two names
+    for name, tensor in own.items():
+        if _place(tensor) not in filled:
+            raise FailedError(f"{folder}: the tensor {name} is missing")
+
+
+def _place(tensor: Tensor) -> tuple[int, torch.Size]:
+    return tensor.data_ptr(), tensor.shape
 
 
 def save_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:
@@ -114,6 +140,13 @@ def save_tensors(tensors: Mapping[str, Tensor], folder: Path, stem: str) -> None
         total = sum(tensor.nbytes for tensor in tensors.values())
         index = {"metadata": {"total_size": total}, "weight_map": where}
         (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index))
+
+
+def stored_names(folder: Path, stem: str) -> Iterator[str]:
+    """Their names alone."""
+    for file in sorted(folder.glob(f"{stem}*.safetensors")):
+        with safe_open(file, framework="pt") as opened:
+            yield from opened.keys()
 
 
 def stored_tensors(folder: Path, stem: str) -> Iterator[tuple[str, Tensor]]:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import OutOfMemory, PenstockError
+from penstock.files import write_whole
 from penstock.report.progress import Progress
 
+from .parent import end_with_parent
 from .request import Request
 
 REQUEST, RESULT, ERROR = "request.json", "result.json", "error-{rank}.json"
@@ -48,12 +50,13 @@ class Marked:
 
 def main(folder: Path) -> int:
     """Do this process's part; the exit code."""
-    threading.Thread(target=_end_with_parent, name="penstock-parent", daemon=True).start()
+    # A run whose parent was killed must not go on writing checkpoints behind the next one.
+    end_with_parent(lambda: shutil.rmtree(folder, ignore_errors=True))
     rank = int(os.environ["RANK"])
     try:
         result = _train(Request.from_json(json.loads((folder / REQUEST).read_text())))
         if rank == 0:
-            (folder / RESULT).write_text(json.dumps(result))
+            write_whole("the result", str(folder / RESULT), json.dumps(result))
         return 0
     except PenstockError as error:
         failure = error
@@ -66,7 +69,7 @@ def main(folder: Path) -> int:
             str(error).split(". ")[0], remedy="a smaller --batch, --seq-len, or R, L or O"
         )
     document = {"kind": type(failure).__name__, "what": failure.what, "remedy": failure.remedy}
-    (folder / ERROR.format(rank=rank)).write_text(json.dumps(document))
+    write_whole("the error", str(folder / ERROR.format(rank=rank)), json.dumps(document))
     return failure.exit_code
 
 
@@ -87,13 +90,6 @@ def _train(request: Request) -> dict[str, Any]:
     with joined(cuda=cuda) as group:
         stream: Any = Marked(sys.stderr) if group.leads else None
         return train(request, progress=Progress(stream), group=group)
-
-
-def _end_with_parent() -> None:
-    """A run whose parent was killed must not go on writing checkpoints behind the next one."""
-    while os.read(0, 1):  # a buffered read would hold a lock when the interpreter ends
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

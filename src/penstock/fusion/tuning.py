@@ -17,7 +17,6 @@ import contextlib
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -25,6 +24,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from penstock.errors import FailedError
+from penstock.files import write_whole
 
 from .captured import record
 
@@ -185,19 +187,11 @@ def remember(key: Key, device: torch.device, name: str) -> None:
     choices[json.dumps(key)] = name
     _fast[(device.index, key)] = name
     path = folder() / f"{place(device)}.json"
-    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=".", delete=False
-        ) as stream:
-            temporary = stream.name
-            json.dump(choices, stream, indent=1, sort_keys=True)
-        os.replace(temporary, path)
-    except OSError as error:  # a cache that cannot be written costs time, nothing else
-        log.warning("fusion: %s cannot be written: %s", path, error.strerror)
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        write_whole("choices", str(path), json.dumps(choices, indent=1, sort_keys=True))
+    except (OSError, FailedError) as error:  # without a cache it takes time, nothing else
+        log.warning("fusion: %s cannot be written: %s", path, error)
 
 
 def measure(way: Way, device: torch.device) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
+from penstock.files import check_place, move, read_json, write_whole
 from penstock.models.configs import GPTConfig
 from penstock.models.gpt import GPT, torch_dtype
 
@@ -80,14 +82,9 @@ def open_checkpoint(directory: str | Path) -> tuple[GPTConfig, Callable[[str, Te
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FailedError(
-            f"{path}: no such file", remedy="a Hugging Face GPT-2 directory"
-        ) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FailedError(f"{path}: not readable as JSON: {error}") from None
+    if not path.exists():
+        raise FailedError(f"{path}: no such file", remedy="a Hugging Face GPT-2 directory")
+    content = read_json(path, remedy="a Hugging Face GPT-2 directory")
     if not isinstance(content, dict):
         raise FailedError(f"{path}: expected a JSON object, found {type(content).__name__}")
     return content
@@ -142,10 +139,16 @@ class _Checkpoint:
     def __init__(self, directory: Path, config: GPTConfig) -> None:
         self._directory = directory
         self._config = config
-        self._shapes = config.parameter_shapes()
         self._tensors: dict[str, tuple[Any, str]] = {}
         for path in self._files():
             self._add_file(path)
+        if config.n_layers > len(self._tensors):  # before there is a name for each of their parts
+            raise FailedError(
+                f"{directory}: {_CONFIG} has {config.n_layers:,} layers, the files "
+                f"{len(self._tensors):,} tensors",
+                remedy="the files of one checkpoint",
+            )
+        self._shapes = config.parameter_shapes()
         self._check()
 
     def load(self, name: str, destination: Tensor) -> None:
@@ -266,7 +269,7 @@ def save_checkpoint(
         FailedError: If the directory cannot be written.
         EnvironmentProblem: If safetensors is not installed.
     """
-    save_file = _import_safetensors().torch.save_file
+    safetensors = _import_safetensors()
     config, directory = model.config, Path(directory)
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
@@ -274,20 +277,19 @@ def save_checkpoint(
         value = parameter.detach().to("cpu", torch_dtype(dtype))
         value = value.t() if _CONV1D.search(key) else value
         tensors[key if key.startswith("lm_head") else f"transformer.{key}"] = value.contiguous()
+    text = json.dumps(_config_json(config, end_id), indent=2) + "\n"
+    place = "cannot write the checkpoint"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        weights_part = directory / f"{_SINGLE}.part"
-        config_part = directory / f"{_CONFIG}.part"
-        try:
-            save_file(tensors, str(weights_part), metadata={"format": "pt"})
-            config_part.write_text(json.dumps(_config_json(config, end_id), indent=2) + "\n")
-            weights_part.replace(directory / _SINGLE)
-            config_part.replace(directory / _CONFIG)
-        finally:
-            weights_part.unlink(missing_ok=True)
-            config_part.unlink(missing_ok=True)
-    except OSError as error:
+        for name in (_SINGLE, _CONFIG):
+            check_place(place, str(directory / name))
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as partial:
+            weights = str(Path(partial) / _SINGLE)
+            safetensors.torch.save_file(tensors, weights, metadata={"format": "pt"})
+            move(place, weights, str(directory / _SINGLE))
+    except (OSError, safetensors.SafetensorError) as error:
         raise FailedError(f"{directory}: cannot write the checkpoint: {error}") from None
+    write_whole(place, str(directory / _CONFIG), text)
 
 
 def _config_json(config: GPTConfig, end_id: int | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from penstock.errors import UsageError
+from penstock.errors import FailedError, UsageError
 from penstock.models.configs import GPTConfig
 from penstock.models.gpt import KVCache
 
@@ -53,6 +53,7 @@ def generate(
     Raises:
         UsageError: If the prompt is empty or, with the new tokens, longer than the model's
             positions or the cache; if a token id or a setting makes no sense.
+        FailedError: While drawing, if logits are not numbers.
     """
     _check_request(config, prompt, max_new_tokens, cache)
     _check_sampling(temperature, top_k)
@@ -78,12 +79,21 @@ def generate(
 def _draw(
     logits_V: Tensor, temperature: float, top_k: int | None, generator: torch.Generator
 ) -> int:
+    if bool(logits_V.isnan().any()):
+        raise FailedError(
+            f"{int(logits_V.isnan().sum()):,} of {logits_V.numel():,} logits are not numbers",
+            remedy="another dtype, or weights that are numbers",
+        )
     if temperature == 0:
         return int(logits_V.argmax())
     ids = None
     if top_k is not None and top_k < logits_V.numel():
         logits_V, ids = logits_V.topk(top_k)
-    probabilities = torch.softmax(logits_V / temperature, dim=0)
+    scaled_V = logits_V / temperature
+    if not bool(scaled_V.isfinite().all()) and bool(logits_V.isfinite().all()):
+        scaled_V = logits_V - logits_V.max()  # so cold that only the most likely is left
+        scaled_V[scaled_V < 0] = -torch.inf
+    probabilities = torch.softmax(scaled_V, dim=0)
     drawn = int(torch.multinomial(probabilities, 1, generator=generator))
     return drawn if ids is None else int(ids[drawn])
 

@@ -8,6 +8,7 @@ for itself, so objects may be used from any thread.
 
 from __future__ import annotations
 
+from .budget import Budget, Shares
 from .device import CUDA, EMULATED, Device
 from .library import check, library, library_path
 from .managed import EVICTION, ManagedSet
@@ -21,10 +22,12 @@ __all__ = [
     "ON_HOST",
     "PINNED",
     "SAFETY",
+    "Budget",
     "Device",
     "ManagedSet",
     "Pager",
     "Range",
+    "Shares",
     "check",
     "library",
     "library_path",

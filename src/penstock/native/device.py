@@ -78,6 +78,10 @@ class Device:
         )
         return speed_in.value, speed_out.value
 
+    def abandon(self) -> None:
+        """In a child process: the device is the parent's, and is not touched again."""
+        self._handle = None
+
     def close(self) -> None:
         """Give the device back; pagers on it must be closed before. Harmless when repeated."""
         if self._handle is not None:

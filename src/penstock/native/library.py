@@ -23,6 +23,7 @@ from typing import Any
 from penstock.errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
 
 from .structs import (
+    BudgetUse,
     DeviceInfo,
     DeviceOptions,
     LiveCounts,
@@ -73,6 +74,16 @@ _SIGNATURES: Signatures = {
     "penstock_pager_resize": (c_int32, [c_void_p, c_uint64]),
     "penstock_pager_smallest": (c_uint64, [c_void_p]),
     "penstock_pager_get_stats": (c_int32, [c_void_p, POINTER(PagerStats)]),
+    "penstock_budget_create": (c_int32, [c_uint64, POINTER(c_void_p)]),
+    "penstock_budget_destroy": (None, [c_void_p]),
+    "penstock_budget_set_limit": (c_int32, [c_void_p, c_uint64]),
+    "penstock_budget_join": (c_int32, [c_void_p, c_void_p]),
+    "penstock_budget_leave": (c_int32, [c_void_p, c_void_p]),
+    "penstock_budget_take": (c_int32, [c_void_p, c_uint64]),
+    "penstock_budget_put_back": (c_int32, [c_void_p, c_uint64]),
+    "penstock_budget_make_room": (c_int32, [c_void_p, c_uint64, c_void_p]),
+    "penstock_budget_get_use": (c_int32, [c_void_p, POINTER(BudgetUse)]),
+    "penstock_torch_count_in": (c_int32, [c_int32, c_void_p]),
     "penstock_managed_create": (
         c_int32,
         [c_void_p, POINTER(ManagedOptions), POINTER(ManagedGroup), c_int32, POINTER(c_void_p)],
@@ -133,5 +144,5 @@ def check(status: int) -> None:
         return
     text = library().penstock_last_error().decode(errors="replace")
     # Device memory that a budget keeps back; without the word it is the device that has no more.
-    remedy = "a larger --gpu-memory" if status == _DEVICE_MEMORY and "budget" in text else None
+    remedy = "a larger gpu_memory" if status == _DEVICE_MEMORY and "budget" in text else None
     raise _ERRORS.get(status, FailedError)(text, remedy=remedy)

@@ -110,6 +110,10 @@ class ManagedSet:
         check(self._lib.penstock_managed_get_stats(self.handle, byref(stats)))
         return as_dict(stats)
 
+    def abandon(self) -> None:
+        """In a child process: the set is the parent's, and is not touched again."""
+        self._handle = None
+
     def close(self) -> None:
         """Wait for its work and free all it holds. Harmless when repeated."""
         if self._handle is not None:

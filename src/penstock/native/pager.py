@@ -13,8 +13,7 @@ from .device import Device
 from .library import check, library
 from .structs import PagerOptions, PagerStats, Piece, Range, as_dict
 
-# What penstock run does beyond normal under fast has no meaning where uses are declared.
-SAFETY = {"normal": 0, "strict": 1, "fast": 0}
+SAFETY = {"normal": 0, "strict": 1, "fast": 2}
 PINNED, ON_HOST = 1, 2  # flags of a range
 
 
@@ -27,7 +26,7 @@ class Pager:
         chunk_bytes: The unit of paging.
         look_ahead_bytes: Wanted in flight beyond the running use.
         max_copy_bytes: Neighbouring pages go in one copy up to this size.
-        safety: "normal" or "strict".
+        safety: "normal", "strict" or "fast".
         profile_every: Time the stalls of every Nth iteration; 0 = never.
         copy_streams: Copies in that may be under way at once; 0 = the library's default.
     """
@@ -123,6 +122,10 @@ class Pager:
         stats = PagerStats(sizeof(PagerStats))
         check(self._lib.penstock_pager_get_stats(self.handle, byref(stats)))
         return as_dict(stats)
+
+    def abandon(self) -> None:
+        """In a child process: the pager is the parent's, and is not touched again."""
+        self._handle = None
 
     def close(self) -> None:
         """Wait for its work and free all it holds. Harmless when repeated."""

@@ -155,6 +155,12 @@ class PagerStats(Structure):
     )
 
 
+class BudgetUse(Structure):
+    """penstock_budget_use."""
+
+    _fields_ = [(name, c_uint64) for name in ("struct_size", "limit", "pagers", "others")]
+
+
 class ManagedOptions(Structure):
     """penstock_managed_options."""
 

@@ -47,6 +47,6 @@ def program_environment(
 
 
 def _first(entry: str, others: str, separator: str) -> str:
-    """A list with `entry` in front, once."""
-    rest = [other for other in others.split(separator) if other and other != entry]
+    """A list with `entry` in front, once; empty ones stay, which to Python are a folder."""
+    rest = [other for other in others.split(separator) if other != entry] if others else []
     return separator.join([entry, *rest])

@@ -19,6 +19,7 @@ BAR = 26
 # Of a bar chart: where bars begin, how long a whole one is, and the letters left of them.
 BAR_LEFT, BAR_WIDTH, BAR_NAME = 190, 400, 27
 TICKS = 5
+_LEAST = 1e-300
 _STROKE = 'stroke-width="1.8" stroke-linejoin="round"'
 _GRID = 'style="stroke: var(--grid)"'
 _FONT = "font: 12px system-ui, sans-serif; fill: var(--soft)"
@@ -56,8 +57,9 @@ def nice_ticks(low: float, high: float, count: int = TICKS) -> list[float]:
         count: About how many steps.
     """
     span = high - low
-    if not span > 0 or not math.isfinite(span):
-        span = abs(low) or 1.0
+    least = max(abs(low) * 1e-12, _LEAST)  # below it neighbouring ticks would be one number
+    if not span > least or not math.isfinite(span):
+        span = abs(low) if abs(low) > _LEAST else 1.0
         high = low + span
     rough = span / count
     power = 10.0 ** math.floor(math.log10(rough))

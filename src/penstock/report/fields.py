@@ -9,11 +9,14 @@ that it can be printed and drawn. Files are not to be trusted: they may be anybo
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import FailedError
+from penstock.files import read_json
+from penstock.text import printable
 
 _BOUND = 2.0**63
 _REMEDY = "write it anew: penstock VERB ... --json FILE"
@@ -25,19 +28,9 @@ def load(path: Path) -> Any:
     Raises:
         FailedError: If it is not there, or not JSON.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        return json.loads(text, parse_constant=lambda word: None)
-    except FileNotFoundError:
-        raise FailedError(
-            f"there is no file {path}", remedy="penstock VERB ... --json FILE"
-        ) from None
-    except OSError as error:
-        raise FailedError(
-            f"{path} cannot be read: {error.strerror}", remedy="a file that --json wrote"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise FailedError(f"{path} is not JSON: {error}", remedy=_REMEDY) from error
+    if not os.path.exists(path):
+        raise FailedError(f"there is no file {path}", remedy="penstock VERB ... --json FILE")
+    return read_json(path, remedy=_REMEDY)
 
 
 class Fields:
@@ -56,13 +49,13 @@ class Fields:
         return self._values.get(key) is not None
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text; `default` where there is none."""
+        """A text, fit to be shown; `default` where there is none."""
         value = self._values.get(key)
         if value is None and default is not None:
             return default
         if not isinstance(value, str):
             raise self.wrong(key, value, "a text")
-        return value
+        return printable(value)
 
     def number(self, key: str) -> float | None:
         """A number, not below zero; None where there is none."""

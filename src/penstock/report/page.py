@@ -3,7 +3,7 @@
 
 The page needs nothing but itself: no scripts, no fonts or styles from elsewhere; light or dark as
 the reader's system is. The JSON that it was made from is in it. A chart stands where a result has
-something for it. Pure.
+something for it. Pure but for `is_page`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from penstock.units import format_bytes, format_number
@@ -22,6 +23,10 @@ from .result import Result
 COLOURS = 6
 # Curves that ask for the same but for this share are drawn as one area.
 ALIKE = 0.01
+# Within so many bytes a page says whose it is.
+_HEAD = 512
+# By this a page of ours is known.
+MARK = '<meta name="generator" content="penstock">'
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2427; --soft: #5b676c; --grid: #dfe5e7;
   --paper: #ffffff; --series-0: #d1495b; --series-1: #c9861a; --series-2: #00798c;
@@ -67,11 +72,20 @@ def page(results: Sequence[Result], *, title: str, command: str, data: Any) -> s
     kept = json.dumps(data).replace("<", "\\u003c")
     body = "\n".join(part for part in parts if part)
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{MARK}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body><main>\n{body}\n"
         f'</main><script type="application/json" id="data">{kept}</script></body></html>\n'
     )
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file begins as the pages do that `page` makes."""
+    try:
+        with path.open("rb") as stream:
+            return MARK.encode() in stream.read(_HEAD)
+    except OSError:
+        return False
 
 
 def _section(title: str, note: str, *charts: str) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
+from penstock.text import printable
+
 SHARE = 0.1
 LEAST_S, MOST_S = 1.0, 30.0
 
@@ -85,10 +87,10 @@ def _bar(stream: TextIO, title: str, total: int) -> Iterator[Advance]:
         TextColumn("{task.fields[note]}", markup=False),
     )
     with Bars(*columns, console=Console(file=stream), transient=True) as bars:
-        task = bars.add_task(title, total=total, note="")
+        task = bars.add_task(printable(title), total=total, note="")
 
         def advance(amount: int, note: str = "") -> None:
-            bars.update(task, advance=amount, note=note)
+            bars.update(task, advance=amount, note=printable(note))
 
         yield advance
 
@@ -112,5 +114,5 @@ class _Lines:
         due = share - self._shown_share >= SHARE - 1e-9 and waited >= LEAST_S
         if due or waited >= MOST_S or (share >= 1 and self._shown_share < 1):
             self._shown_share, self._shown_at = share, self._clock()
-            line = f"{self._title}: {min(share, 1):.0%}{f', {note}' if note else ''}"
+            line = printable(f"{self._title}: {min(share, 1):.0%}{f', {note}' if note else ''}")
             print(line, file=self._stream, flush=True)

@@ -47,6 +47,8 @@ def results_of(document: Any, *, name: str, place: str) -> list[Result]:
         fields = Fields(row, place)
         _check_version(fields)
         results += _READERS[verb](fields, name)
+    if not results:
+        raise FailedError(f"{place} holds no result", remedy="a comparison of one setting or more")
     return results
 
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from penstock.config import Settings, emulated_options
-from penstock.errors import EnvironmentProblem
+from penstock.errors import EnvironmentProblem, OutOfMemory
+from penstock.host import available
 from penstock.native import CUDA, EMULATED, Device
-from penstock.units import MIB
+from penstock.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,6 +108,37 @@ def choose_device(settings: Settings) -> RunDevice:
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return RunDevice(f"cuda:{index}", device, torch.cuda.get_device_name(device), {})
+
+
+def check_batch(
+    device: RunDevice, *, batch: int, tokens: int, vocabulary: int, budget: int | None = None
+) -> None:
+    """Refuse a batch of which not even the logits fit, before anything is made of it.
+
+    Args:
+        device: Where it would run.
+        batch: Sequences.
+        tokens: Of each.
+        vocabulary: Logits of a token, of two bytes at the least.
+        budget: Bytes that it may take, where they are known.
+
+    Raises:
+        OutOfMemory: With the numbers, and a batch that might do.
+    """
+    room = available()
+    if device.is_cuda:
+        room = torch.cuda.mem_get_info(device.torch_device)[1]
+        room = room if budget is None else min(room, budget)
+    each = 2 * tokens * vocabulary
+    if room is not None and batch * each > room:
+        most = room // each
+        raise OutOfMemory(
+            f"the logits of {batch:,} x {tokens:,} tokens take {format_bytes(batch * each)}, and "
+            f"{format_bytes(room)} are there",
+            remedy=f"--batch {most} or less" if most else "a smaller --seq-len",
+            needed_bytes=batch * each,
+            budget_bytes=room,
+        )
 
 
 class MemoryWatch:

@@ -99,6 +99,11 @@ def ideal_step(
     return Ideal(max(bounds) if bounds else None, compute, source, room)
 
 
+def steps_counted(count: int) -> str:
+    """A number of steps in words."""
+    return f"{count:,} steps" if count != 1 else "1 step"
+
+
 def spread(samples: Sequence[float]) -> tuple[float, float, float]:
     """Tenth percentile, median and ninetieth percentile."""
     ordered = sorted(samples)

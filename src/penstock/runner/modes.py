@@ -100,7 +100,7 @@ def _counting(load: Loader, advance: Advance) -> Loader:
 def _paged(
     request: Request, subject: Subject, device: RunDevice, load: Loader, fusion: Fusion
 ) -> Iterator[Held]:
-    from penstock.torch import attach
+    from penstock.paging import attach
 
     settings = request.settings
     attachment = attach(
@@ -128,7 +128,7 @@ def _paged(
 def _managed(
     request: Request, subject: Subject, device: RunDevice, load: Loader, fusion: Fusion
 ) -> Iterator[Held]:
-    from penstock.torch.managed import attach_managed
+    from penstock.paging.managed import attach_managed
 
     attachment = attach_managed(
         subject.on_meta(fusion),

@@ -167,6 +167,13 @@ def _check_text(request: Request) -> None:
         return
     if not request.prompt:
         raise UsageError("--prompt is empty", remedy="a text of one word or more")
+    try:
+        request.prompt.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"--prompt is not UTF-8: character {error.start + 1} is a lone byte",
+            remedy="a text in UTF-8",
+        ) from error
     if request.weights is None and request.model is not None:
         raise UsageError(
             f"{request.model} has made-up weights here, and no tokenizer",

@@ -150,7 +150,8 @@ def _ideal(request: Request, outcome: Outcome, reference: Reference | None) -> I
             # nothing: take what the set was given.
             others = max(0, stats["gpu_memory_bytes"] - stats["budget"])
     return ideal_step(
-        touched=stats["weight_bytes"],
+        # Embedding tables that stay on the host do not cross the link: a pass reads rows of them.
+        touched=stats["paged_bytes"] + stats["pinned_bytes"],
         budget=stats["gpu_memory_bytes"],
         others=others,
         link_gb_per_s=stats["link_gb_per_s"],

@@ -18,7 +18,7 @@ from penstock.errors import EnvironmentProblem
 from penstock.report.progress import Progress
 
 from .check import TOLERANCE, Comparison, Reference, run_reference
-from .device import MemoryWatch, choose_device
+from .device import MemoryWatch, check_batch, choose_device
 from .fusing import choose_fusion
 from .modes import Held, hold
 from .request import Request
@@ -60,6 +60,13 @@ class _Session:
         if request.cuda_graph and not self.device.is_cuda:
             raise EnvironmentProblem(
                 f"--cuda-graph on {self.device.label}", remedy="--device cuda, where there is a GPU"
+            )
+        if request.timed_steps:
+            check_batch(
+                self.device,
+                batch=request.batch,
+                tokens=request.tokens_in_a_sequence(self.subject.config),
+                vocabulary=self.subject.config.vocab_size,
             )
         self.reference: Reference | None = None
         tolerance = 0.0 if request.bitwise else TOLERANCE[request.dtype]

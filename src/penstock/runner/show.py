@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.units import format_bytes, format_number
 
-from .figures import spread
+from .figures import spread, steps_counted
 
 EMULATED = "The emulated GPU shows that the run is correct; its times say nothing about a GPU."
 
@@ -76,7 +76,7 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _steps(samples: Sequence[float]) -> str:
     low, middle, high = spread(samples)
-    count = f"{len(samples)} steps" if len(samples) > 1 else "1 step"
+    count = steps_counted(len(samples))
     range_ = f"{format_number(low)} to {format_number(high)}"
     return f"{format_number(middle)} ms, p10-p90 {range_}, {count}"
 

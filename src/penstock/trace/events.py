@@ -27,6 +27,8 @@ FIELDS: dict[str, type[np.unsignedinteger[Any]]] = {
     "stream": np.uint32,
     "time_us": np.uint64,
 }
+# Of a trace: twenty times as many as the longest that was recorded has; 500 MB in memory.
+MOST_EVENTS = 20_000_000
 REMEDY = (
     "an .npz with the arrays op, id, size, stream and time_us, or a snapshot that "
     "torch.cuda.memory._dump_snapshot() wrote"
@@ -67,6 +69,10 @@ def make_trace(name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Trace:
     Raises:
         FailedError: If they are not such arrays, or differ in length.
     """
+    if any(array.ndim == 1 and len(array) > MOST_EVENTS for array in arrays.values()):
+        raise FailedError(
+            f"{name} has more than {MOST_EVENTS:,} events", remedy="a trace of a shorter time"
+        )
     fields = {field: _checked(name, field, arrays[field]) for field in FIELDS}
     lengths = {len(array) for array in fields.values()}
     if len(lengths) > 1:

@@ -17,13 +17,21 @@ import numpy as np
 
 from penstock.errors import FailedError
 
-from .events import OP_ALLOCATE, OP_FREE_COMPLETED, OP_FREE_REQUESTED, Trace, make_trace
+from .events import (
+    MOST_EVENTS,
+    OP_ALLOCATE,
+    OP_FREE_COMPLETED,
+    OP_FREE_REQUESTED,
+    Trace,
+    make_trace,
+)
 
 ACTIONS = {
     "alloc": OP_ALLOCATE,
     "free_requested": OP_FREE_REQUESTED,
     "free_completed": OP_FREE_COMPLETED,
 }
+MOST_DEVICES = 128
 LIVE_STATES = ("active_allocated", "active_awaiting_free", "active_pending_free")
 REMEDY = (
     "call torch.cuda.memory._record_memory_history() before the work and _dump_snapshot() after it"
@@ -42,6 +50,7 @@ def read_snapshot(name: str, snapshot: Any) -> list[Trace]:
     """
     try:
         traces = snapshot["device_traces"]
+        _check_sizes(name, snapshot)
         used = [device for device, entries in enumerate(traces) if _any_allocation(entries)]
         segments = snapshot["segments"]
         found = []
@@ -57,6 +66,18 @@ def read_snapshot(name: str, snapshot: Any) -> list[Trace]:
     if not found:
         raise FailedError(f"{name} has no history of allocations", remedy=REMEDY)
     return found
+
+
+def _check_sizes(name: str, snapshot: Any) -> None:
+    """Refuse what a few bytes can say: that a list stands in many places."""
+    devices, segments = snapshot["device_traces"], snapshot["segments"]
+    events = sum(len(entries) for entries in devices)
+    blocks = sum(len(segment["blocks"]) for segment in segments)
+    if len(devices) > MOST_DEVICES or max(events, blocks) > MOST_EVENTS:
+        raise FailedError(
+            f"{name} has {len(devices):,} devices, {events:,} events and {blocks:,} blocks",
+            remedy=f"up to {MOST_DEVICES} devices, and {MOST_EVENTS:,} events and blocks",
+        )
 
 
 def _any_allocation(entries: Any) -> bool:

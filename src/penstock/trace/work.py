@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings of ``penstock run --record``: all that a program did on one GPU.
 
-A file is a header of 64 bytes and records of 24, little-endian (native/engine/work_trace.hpp).
+A file is a header of 64 bytes and records of 24, little-endian (work_trace.hpp).
 What a record's `number`, `at` and `value` are goes by its `op`:
 
 ============  =====================  ===========  ==========================
@@ -26,7 +26,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import FailedError
+from penstock.errors import FailedError, OutOfMemory
+from penstock.host import available
+from penstock.units import TIB, format_bytes
 
 OP_ALLOCATE, OP_FREE, OP_WORK, OP_TOUCH, OP_PIN, OP_UNPIN = 1, 2, 3, 4, 5, 6
 # `flags`: work that may touch more than was seen; a touch that may write.
@@ -61,6 +63,10 @@ RECORD: np.dtype[Any] = np.dtype(
         ("value", "<u8"),
     ]
 )
+# Memory of a GPU, or a budget: a simulation has books of every page of it.
+MOST_BYTES = 4 * TIB
+# What a simulation takes, in sizes of the recording.
+_TIMES = 4
 REMEDY = "penstock run --record FILE -- PROGRAM"
 # What the files begin with that `penstock replay` reads.
 _ALLOCATIONS = (b"PK", b"\x80")
@@ -107,8 +113,9 @@ def read_work(path: str | Path) -> WorkTrace:
     try:
         with open(path, "rb") as stream:
             header = _header(name, stream.read(HEADER.itemsize))
+            size = os.fstat(stream.fileno()).st_size - int(header["header_bytes"])
+            _check_memory(name, size)
             stream.seek(int(header["header_bytes"]))
-            size = os.fstat(stream.fileno()).st_size - stream.tell()
             records = np.fromfile(stream, RECORD, count=max(size, 0) // RECORD.itemsize)
     except OSError as error:
         raise FailedError(
@@ -145,7 +152,27 @@ def _header(name: str, text: bytes) -> np.void:
             f"{VERSION} with {RECORD.itemsize}",
             remedy="the Penstock that recorded it",
         )
+    if int(header["header_bytes"]) < HEADER.itemsize:
+        raise FailedError(f"{name} has a header of {header['header_bytes']} bytes", remedy=REMEDY)
+    for field in ("budget", "device_bytes"):
+        if int(header[field]) > MOST_BYTES:
+            raise FailedError(
+                f"{name} says that its GPU has {format_bytes(int(header[field]))}", remedy=REMEDY
+            )
     return header
+
+
+def _check_memory(name: str, size: int) -> None:
+    """Refuse what the host cannot hold: the records, and what a simulation makes of them."""
+    room = available()
+    if room is not None and _TIMES * size > room:
+        raise OutOfMemory(
+            f"{name} has {format_bytes(size)}: a simulation takes {format_bytes(_TIMES * size)} of "
+            f"host memory, and {format_bytes(room)} are available",
+            remedy="a recording of a shorter time",
+            needed_bytes=_TIMES * size,
+            budget_bytes=room,
+        )
 
 
 def _whole(records: npt.NDArray[np.void]) -> npt.NDArray[np.void]:

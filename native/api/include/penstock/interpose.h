@@ -24,7 +24,7 @@ extern "C" {
 #define PENSTOCK_ATOMIC(type) _Atomic(type)
 #endif
 
-#define PENSTOCK_INTERPOSE_VERSION 2
+#define PENSTOCK_INTERPOSE_VERSION 3
 
 /* Instead of a CUresult: not mine, let the driver do it. */
 enum { PENSTOCK_PASS = -1 };
@@ -42,7 +42,8 @@ enum {
  * touch where the copy goes to may reach it. */
 enum { PENSTOCK_ACCESS_READ = 1, PENSTOCK_ACCESS_WRITE = 2, PENSTOCK_ACCESS_HELD = 4 };
 
-/* Why a block must stay where it is: the proxy cannot see, or not bound, what will touch it. */
+/* Why a block must stay where it is: the proxy cannot see, or not bound, what will touch it.  `for
+ * good`: until it is freed, without a token. */
 enum {
   PENSTOCK_PIN_GRAPH = 1,      /* an executable graph holds the address; until that is destroyed */
   PENSTOCK_PIN_TEXTURE = 2,    /* so does a texture object */
@@ -119,9 +120,12 @@ typedef struct {
   /* The call was given to the stream; result: the driver's CUresult for it. */
   void (*end)(penstock_work* work, int32_t result);
 
-  /* delta +1 or -1; addresses that lie in no block (any more) are ignored. */
-  void (*pin)(uint64_t address, int32_t delta, int32_t reason);
-  /* Before it is destroyed. */
+  /* CUresult.  The block around the address is resident and stays so, its memory nobody else's even
+   * when it is freed, until unpin(token); token NULL: until it is freed.  An address that lies in
+   * no block is pinned by token 0, which unpin() ignores; so it does an old one. */
+  int32_t (*pin)(uint64_t address, int32_t reason, uint64_t* token);
+  void (*unpin)(uint64_t token);
+  /* Before it is destroyed.  All memory of a primary context's is gone with it. */
   void (*context_gone)(void* context);
   void (*stream_gone)(uint64_t stream);
 
@@ -140,8 +144,6 @@ typedef struct {
                               uint64_t flags, int32_t* status);
 } penstock_real_driver;
 
-/* FAST beside those of penstock.h. */
-enum { PENSTOCK_SAFETY_FAST = 2 };
 enum {
   PENSTOCK_LOG_ERROR = 0,
   PENSTOCK_LOG_WARNING = 1,

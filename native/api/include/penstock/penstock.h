@@ -96,11 +96,12 @@ PENSTOCK_API penstock_status penstock_measure_link(penstock_device* device, uint
 
 /* ---- The pager ---------------------------------------------------------------------------- */
 
-/* What happens to an evicted page's address.  NORMAL leaves it mapped to its old chunk until that
- * must change, so that a steady iteration makes no mapping call: a kernel that reads a block it did
- * not declare sees other data.  STRICT unmaps it as soon as its last use is over: such a kernel
- * faults. */
-enum { PENSTOCK_SAFETY_NORMAL = 0, PENSTOCK_SAFETY_STRICT = 1 };
+/* What happens to an evicted page's address.  NORMAL unmaps it before its memory holds anything
+ * else, and maps a page's once its content has arrived: a kernel that touches a block it did not
+ * declare finds the block's own data, or faults.  STRICT does the same here.  FAST leaves addresses
+ * mapped, so that the host waits for nothing and a steady iteration makes no mapping call: such a
+ * kernel may find other data. */
+enum { PENSTOCK_SAFETY_NORMAL = 0, PENSTOCK_SAFETY_STRICT = 1, PENSTOCK_SAFETY_FAST = 2 };
 
 typedef struct {
   uint64_t struct_size;
@@ -481,6 +482,7 @@ PENSTOCK_API penstock_status penstock_replay(const penstock_trace* trace,
 }
 #endif
 
+#include "penstock/budget.h"
 #include "penstock/simulate.h"
 
 #endif /* PENSTOCK_PENSTOCK_H_ */

@@ -52,7 +52,7 @@ def _has_proxy() -> bool:
 
 
 def _after_torch(torch: Any) -> None:
-    _penstock("penstock.torch.run_hook").install()
+    _penstock("penstock.allocator.run_hook").install()
 
 
 def _after_cupy(cupy: Any) -> None:

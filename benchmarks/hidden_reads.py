@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads that nobody announced, under `penstock run` and each safety: right, a fault, or wrong.
+
+    python benchmarks/hidden_reads.py --output benchmarks/results/run/hidden-h200.json
+
+programs/hidden_reads.py sweeps 1.5 GiB of tensors and reads single words of them at random moments
+through addresses in device memory. The contract is that under normal and strict none is wrong. That
+some are under fast shows that the reads would tell. Exits 1 where either does not hold.
+
+A fault under normal ends a group of tries, and the next takes a second or two to begin: the more of
+what is needed fits, the fewer there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from measure import provenance, write_result
+from run_frameworks import PROGRAMS, under
+from run_programs import run
+
+MIB = 1 << 20
+BESIDE = 64 * MIB  # what the framework takes
+MODES = ("normal", "strict", "fast")
+
+
+def complaint(row: dict[str, Any]) -> str | None:
+    """What a row shows that it must not, or None."""
+    if "error" in row:
+        return str(row["error"])
+    safety, wrong = row["safety"], row["wrong"]
+    if safety == "fast":
+        return None if wrong else "no read under fast was wrong: these programs cannot tell"
+    if wrong:
+        return f"{wrong} of {row['tries']} reads under {safety} were of other data"
+    if safety == "strict" and row["fault"]:
+        return f"{row['fault']} reads under strict faulted"
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--tries", type=int, default=10000, help="under normal and strict")
+    parser.add_argument("--share", type=float, default=0.9, help="of what is needed that fits")
+    parser.add_argument("--tensors", type=int, default=48)
+    parser.add_argument("--mib", type=int, default=32, help="of each tensor")
+    parser.add_argument("--safety", action="append", choices=MODES)
+    parser.add_argument("--seconds", type=float, default=1800, help="at most, for each safety")
+    args = parser.parse_args()
+    program = [sys.executable, str(PROGRAMS / "hidden_reads.py")]
+    program += ["--tensors", str(args.tensors), "--mib", str(args.mib)]
+    budget = int(args.share * (args.tensors + 1) * args.mib * MIB) + BESIDE
+    rows = []
+    for safety in args.safety or MODES:
+        tries = ["--tries", str(args.tries if safety != "fast" else min(args.tries, 1000))]
+        found = run([*under(budget, safety), *program, *tries], args.seconds)
+        rows.append({"safety": safety, "budget_bytes": budget, **found})
+        rows[-1]["complaint"] = complaint(rows[-1])
+        print(rows[-1], flush=True)
+        write_result(args.output, {"provenance": provenance(), "rows": rows})
+    return 1 if any(row["complaint"] for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/cuda/device.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "driver/text.hpp"
+
+namespace penstock::driver::cuda {
+namespace {
+
+Code code_of(Error error, Place place) {
+  switch (error) {
+    case kOutOfMemory:
+      return place == Place::kDevice ? Code::kOutOfMemory : Code::kHostOutOfMemory;
+    case kInvalidValue:
+    case kInvalidHandle:
+      return Code::kInvalidArgument;
+    case kNotReady:
+      return Code::kNotReady;
+    case kNotSupported:
+      return Code::kUnsupported;
+    case kNoDevice:
+      return Code::kNoDevice;
+    default:
+      return Code::kDriver;
+  }
+}
+
+Status start(const Symbols& symbols) {
+  const Error error = symbols.init(0);
+  if (error == kSuccess) return {};
+  if (error == kNoDevice) {
+    return {Code::kNoDevice,
+            "the NVIDIA driver sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES"};
+  }
+  if (error == kStubLibrary) {
+    return {Code::kNoDevice,
+            "libcuda.so.1 is the toolkit's stub: put the driver's own library first in the path"};
+  }
+  const char* name = nullptr;
+  symbols.get_error_name(error, &name);
+  return {Code::kNoDevice, text("cuInit failed with ", name != nullptr ? name : "an error", " (",
+                                static_cast<int>(error), "): check that nvidia-smi works")};
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(const Symbols& symbols, Device device)
+    : symbols_(symbols), device_(device), owner_(getpid()) {}
+
+Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
+  PENSTOCK_ASSIGN(const Symbols symbols, load_symbols());
+  PENSTOCK_TRY(start(symbols));
+  int count = 0;
+  if (symbols.device_get_count(&count) != kSuccess) count = 0;
+  Device device = 0;
+  if (ordinal < 0 || ordinal >= count || symbols.device_get(&device, ordinal) != kSuccess) {
+    return Status(Code::kNoDevice, text("no CUDA device ", ordinal, ": ", count,
+                                        count == 1 ? " is" : " are", " visible"));
+  }
+  std::unique_ptr<CudaDevice> opened(new CudaDevice(symbols, device));
+  ContextPtr context = nullptr;
+  PENSTOCK_TRY(
+      opened->check(symbols.primary_context_retain(&context, device), "cuDevicePrimaryCtxRetain"));
+  opened->context_ = context;
+  PENSTOCK_TRY(opened->fill_info(ordinal));
+  return opened;
+}
+
+// At process exit the driver may have gone already; what it answers then does not matter.
+CudaDevice::~CudaDevice() {
+  if (context_ != nullptr && owned_here()) symbols_.primary_context_release(device_);
+}
+
+bool CudaDevice::owned_here() const { return getpid() == owner_; }
+
+int CudaDevice::attribute(Attribute which) const {
+  int value = 0;
+  return symbols_.device_get_attribute(&value, which, device_) == kSuccess ? value : 0;
+}
+
+Status CudaDevice::fill_info(int ordinal) {
+  std::array<char, 256> name{};
+  PENSTOCK_TRY(
+      check(symbols_.device_get_name(name.data(), name.size() - 1, device_), "cuDeviceGetName"));
+  std::size_t total = 0;
+  PENSTOCK_TRY(check(symbols_.device_total_mem(&total, device_), "cuDeviceTotalMem"));
+  PENSTOCK_TRY(check(symbols_.driver_get_version(&info_.driver_version), "cuDriverGetVersion"));
+  info_.name = name.data();
+  info_.ordinal = ordinal;
+  info_.total = total;
+  info_.compute_capability =
+      10 * attribute(kComputeCapabilityMajor) + attribute(kComputeCapabilityMinor);
+  info_.virtual_memory = attribute(kVirtualMemoryManagement) != 0;
+  info_.host_chunks = info_.virtual_memory && attribute(kHostNumaVirtualMemoryManagement) != 0;
+  info_.managed = attribute(kManagedMemory) != 0;
+  info_.concurrent_managed = attribute(kConcurrentManagedAccess) != 0;
+  rdma_ = attribute(kGpuDirectRdmaWithVirtualMemory) != 0;
+  host_numa_ = std::max(0, attribute(kHostNumaId));  // -1: no NUMA, for which the id is 0
+  info_.granularity = 2 * kMiB;
+  return info_.virtual_memory ? fill_granularity() : Status{};
+}
+
+// One granularity serves device and host chunks, since either may back a range.
+Status CudaDevice::fill_granularity() {
+  const CudaScope scope(*this);
+  std::size_t granularity = 0;
+  const AllocationProperties device = properties(Place::kDevice);
+  PENSTOCK_TRY(check(symbols_.mem_get_granularity(&granularity, &device, kGranularityMinimum),
+                     "cuMemGetAllocationGranularity"));
+  info_.granularity = granularity;
+  if (!info_.host_chunks) return {};
+  const AllocationProperties host = properties(Place::kHost);
+  if (symbols_.mem_get_granularity(&granularity, &host, kGranularityMinimum) != kSuccess) {
+    info_.host_chunks = false;
+    return {};
+  }
+  info_.granularity = std::max<Bytes>(info_.granularity, granularity);
+  return {};
+}
+
+Result<Device> CudaDevice::find_peer(int ordinal) const {
+  Device peer = 0;
+  PENSTOCK_TRY(check(symbols_.device_get(&peer, ordinal), "cuDeviceGet"));
+  int reaches = 0;
+  PENSTOCK_TRY(
+      check(symbols_.device_can_access_peer(&reaches, peer, device_), "cuDeviceCanAccessPeer"));
+  if (reaches != 0) return peer;
+  return Status(Code::kUnsupported, text("device ", ordinal, " cannot reach the memory of device ",
+                                         info_.ordinal, " (", info_.name, ")"));
+}
+
+AllocationProperties CudaDevice::properties(Place place) const {
+  AllocationProperties properties{};
+  properties.type = kAllocationPinned;
+  if (place == Place::kHost) {
+    properties.location = {kLocationHostNuma, host_numa_};
+  } else {
+    properties.location = device_location();
+    properties.flags.gpu_direct_rdma_capable = rdma_ ? 1 : 0;
+  }
+  return properties;
+}
+
+std::string CudaDevice::error_name(Error error) const {
+  const char* name = nullptr;
+  if (symbols_.get_error_name(error, &name) != kSuccess || name == nullptr) {
+    return text("CUDA error ", static_cast<int>(error));
+  }
+  const char* meaning = nullptr;
+  if (symbols_.get_error_string(error, &meaning) != kSuccess || meaning == nullptr) return name;
+  return text(name, " (", meaning, ")");
+}
+
+std::string CudaDevice::memory_left(Place place) const {
+  if (place == Place::kHost) return "; the system cannot page-lock that much host memory";
+  const CudaScope scope(*this);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  if (symbols_.mem_get_info(&free, &total) != kSuccess) return "";
+  return text("; ", free, " of ", total, " bytes free on device ", info_.ordinal, " (", info_.name,
+              ")");
+}
+
+Status CudaDevice::check(Error error, const char* call, Bytes size, Place place) const {
+  if (error == kSuccess) return {};
+  const Code code = code_of(error, place);
+  std::string message = call;
+  if (size != 0) message += text(" of ", size_text(size));
+  message += text(": ", error_name(error));
+  if (error == kOutOfMemory) message += memory_left(place);
+  return {code, std::move(message)};
+}
+
+CudaScope::CudaScope(const CudaDevice& device) : symbols_(device.symbols()) {
+  ContextPtr current = nullptr;
+  symbols_.context_get_current(&current);
+  if (current != device.context()) {
+    pushed_ = symbols_.context_push_current(device.context()) == kSuccess;
+  }
+  exchanged_ = symbols_.exchange_capture_mode(&capture_mode_) == kSuccess;
+}
+
+CudaScope::~CudaScope() {
+  if (exchanged_) symbols_.exchange_capture_mode(&capture_mode_);
+  if (!pushed_) return;
+  ContextPtr popped = nullptr;
+  symbols_.context_pop_current(&popped);
+}
+
+}  // namespace penstock::driver::cuda

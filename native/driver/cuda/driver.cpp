@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver contract on a CUDA device.  A Stream is the CUstream itself, so that a framework's
+// streams can be recorded in and waited for; only our own can be destroyed.  Invariant: whatever
+// this object made is counted, and gone when it goes.  Thread rule: any thread.
+#include "driver/driver.hpp"
+
+#include <memory>
+
+#include "driver/cuda/device.hpp"
+#include "driver/cuda/handles.hpp"
+#include "driver/cuda/kernels.hpp"
+#include "driver/cuda/memory.hpp"
+#include "driver/text.hpp"
+
+namespace penstock::driver {
+namespace cuda {
+namespace {
+
+StreamPtr native(Stream stream) { return reinterpret_cast<StreamPtr>(stream); }
+EventPtr native(Event event) { return reinterpret_cast<EventPtr>(event); }
+std::uint64_t key(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
+
+class CudaDriver final : public CudaMemory {
+ public:
+  explicit CudaDriver(std::unique_ptr<CudaDevice> device)
+      : CudaMemory(*device), owned_(std::move(device)), kernels_(device_) {}
+
+  // At process exit libcuda may be down already and answers DEINITIALIZED or CONTEXT_IS_DESTROYED
+  // to everything; in a forked child it must not be called at all.  Either way nothing is left to
+  // do.
+  ~CudaDriver() override {
+    if (!device_.owned_here()) return;
+    const CudaScope scope(device_);
+    const LiveCounts counts = live();
+    for (const auto stream : streams_.take_all()) {
+      symbols_.stream_synchronize(native(Stream{stream}));
+      symbols_.stream_destroy(native(Stream{stream}));
+    }
+    for (const auto event : events_.take_all()) symbols_.event_destroy(native(Event{event}));
+    kernels_.give_everything_back();
+    if (counts.mappings > 0) symbols_.context_synchronize();
+    give_everything_back();
+    for (const auto pointer : page_locked_.take_all()) {
+      symbols_.mem_free_host(reinterpret_cast<void*>(pointer));
+    }
+    for (const auto address : managed_.take_all()) symbols_.mem_free(address);
+  }
+
+  const DeviceInfo& info() const override { return device_.info(); }
+
+  LiveCounts live() const override {
+    LiveCounts counts;
+    count_live(counts);
+    counts.host_allocations = page_locked_.size();
+    counts.managed_allocations = managed_.size();
+    counts.streams = streams_.size();
+    counts.events = events_.size();
+    return counts;
+  }
+
+  Result<MemoryInfo> memory_info() override {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    PENSTOCK_TRY(call("cuMemGetInfo", 0, symbols_.mem_get_info, &free, &total));
+    return MemoryInfo{.free = free, .total = total};
+  }
+
+  Status share_with(int ordinal) override {
+    PENSTOCK_ASSIGN(const Device peer, device_.find_peer(ordinal));
+    return share_with_peer(peer);
+  }
+
+  Result<void*> host_alloc(Bytes size) override {
+    if (size == 0) return Status(Code::kInvalidArgument, "host_alloc: size 0");
+    const CudaScope scope(device_);
+    void* pointer = nullptr;
+    PENSTOCK_TRY(device_.check(symbols_.mem_host_alloc(&pointer, size, kHostAllocPortable),
+                               "cuMemHostAlloc", size, Place::kHost));
+    page_locked_.add(key(pointer), size);
+    return pointer;
+  }
+
+  Status host_free(void* pointer) override {
+    if (!page_locked_.remove(key(pointer))) {
+      return {Code::kInvalidArgument,
+              text("host_free: ", pointer, " is not the start of an allocation")};
+    }
+    return call("cuMemFreeHost", 0, symbols_.mem_free_host, pointer);
+  }
+
+  Result<Addr> managed_alloc(Bytes size) override {
+    if (size == 0) return Status(Code::kInvalidArgument, "managed_alloc: size 0");
+    if (!info().managed) {
+      return Status(Code::kUnsupported,
+                    text("managed_alloc: ", info().name, " has no managed memory"));
+    }
+    DevicePtr address = 0;
+    PENSTOCK_TRY(
+        call("cuMemAllocManaged", size, symbols_.mem_alloc_managed, &address, size, kAttachGlobal));
+    managed_.add(address, size);
+    return address;
+  }
+
+  Status managed_free(Addr address) override {
+    if (!managed_.remove(address)) {
+      return {Code::kInvalidArgument,
+              text("managed_free: ", address_text(address), " is not the start of an allocation")};
+    }
+    return call("cuMemFree", 0, symbols_.mem_free, address);
+  }
+
+  Status managed_advise(Addr address, Bytes size, driver::Advice advice) override {
+    PENSTOCK_TRY(check_managed("managed_advise", address, size));
+    // In the order of driver::Advice.
+    static constexpr cuda::Advice kNative[] = {kSetReadMostly,          kUnsetReadMostly,
+                                               kSetPreferredLocation,   kSetPreferredLocation,
+                                               kUnsetPreferredLocation, kSetAccessedBy};
+    const bool host = advice == driver::Advice::kPreferHost;
+    const Location location = host ? Location{kLocationHost, 0} : device_.device_location();
+    const cuda::Advice native_advice = kNative[static_cast<std::size_t>(advice)];
+    return call("cuMemAdvise", size, symbols_.mem_advise, address, size, native_advice, location);
+  }
+
+  Status managed_prefetch(Addr address, Bytes size, Place to, Stream stream) override {
+    PENSTOCK_TRY(check_managed("managed_prefetch", address, size));
+    const Location location =
+        to == Place::kDevice ? device_.device_location() : Location{kLocationHost, 0};
+    return call("cuMemPrefetchAsync", size, symbols_.mem_prefetch_async, address, size, location,
+                0u, native(stream));
+  }
+
+  Result<Stream> create_stream() override {
+    StreamPtr stream = nullptr;
+    PENSTOCK_TRY(call("cuStreamCreate", 0, symbols_.stream_create, &stream, kStreamNonBlocking));
+    streams_.add(key(stream));
+    return Stream{key(stream)};
+  }
+
+  Status destroy_stream(Stream stream) override {
+    if (!streams_.remove(static_cast<std::uint64_t>(stream))) {
+      return {Code::kInvalidArgument, "destroy_stream: not a stream of this driver"};
+    }
+    return call("cuStreamDestroy", 0, symbols_.stream_destroy, native(stream));
+  }
+
+  Status synchronize(Stream stream) override {
+    return call("cuStreamSynchronize", 0, symbols_.stream_synchronize, native(stream));
+  }
+
+  Status synchronize_device() override {
+    return call("cuCtxSynchronize", 0, symbols_.context_synchronize);
+  }
+
+  Result<bool> capturing(Stream stream) override {
+    const CudaScope scope(device_);
+    int status = 0;  // of three values: no, yes, and in a capture that was invalidated
+    const Error error = symbols_.stream_is_capturing(native(stream), &status);
+    if (error == kCaptureImplicit) return true;
+    PENSTOCK_TRY(device_.check(error, "cuStreamIsCapturing"));
+    return status != 0;
+  }
+
+  Result<Event> create_event(bool timing) override {
+    EventPtr event = nullptr;
+    PENSTOCK_TRY(call("cuEventCreate", 0, symbols_.event_create, &event,
+                      timing ? kEventDefault : kEventDisableTiming));
+    events_.add(key(event));
+    return Event{key(event)};
+  }
+
+  Status destroy_event(Event event) override {
+    if (!events_.remove(static_cast<std::uint64_t>(event))) {
+      return {Code::kInvalidArgument, "destroy_event: not an event of this driver"};
+    }
+    return call("cuEventDestroy", 0, symbols_.event_destroy, native(event));
+  }
+
+  Status record(Event event, Stream stream) override {
+    return call("cuEventRecord", 0, symbols_.event_record, native(event), native(stream));
+  }
+
+  Status wait(Stream stream, Event event) override {
+    return call("cuStreamWaitEvent", 0, symbols_.stream_wait_event, native(stream), native(event),
+                0u);
+  }
+
+  Status query(Event event) override {
+    const CudaScope scope(device_);
+    const Error error = symbols_.event_query(native(event));
+    if (error == kNotReady) return {Code::kNotReady, "event not complete"};
+    return device_.check(error, "cuEventQuery");
+  }
+
+  Status synchronize(Event event) override {
+    return call("cuEventSynchronize", 0, symbols_.event_synchronize, native(event));
+  }
+
+  Result<float> elapsed_ms(Event from, Event to) override {
+    float milliseconds = 0;
+    PENSTOCK_TRY(call("cuEventElapsedTime", 0, symbols_.event_elapsed_time, &milliseconds,
+                      native(from), native(to)));
+    return milliseconds;
+  }
+
+  Status copy_in(Addr to, const void* from, Bytes size, Stream stream) override {
+    if (size == 0) return {};
+    return call("cuMemcpyHtoDAsync", size, symbols_.memcpy_htod_async, to, from, size,
+                native(stream));
+  }
+
+  Status copy_out(void* to, Addr from, Bytes size, Stream stream) override {
+    if (size == 0) return {};
+    return call("cuMemcpyDtoHAsync", size, symbols_.memcpy_dtoh_async, to, from, size,
+                native(stream));
+  }
+
+  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+                          Stream stream) override {
+    PENSTOCK_TRY(check_fingerprint(to, size, fingerprint));
+    if (size == 0) return {};
+    return kernels_.copy_if_changed(to, from, size, fingerprint, native(stream));
+  }
+
+  Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override {
+    PENSTOCK_TRY(check_apart(to, from, size));
+    if (size == 0) return {};
+    return call("cuMemcpyDtoDAsync", size, symbols_.memcpy_dtod_async, to, from, size,
+                native(stream));
+  }
+
+  Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) override {
+    if (size == 0) return {};
+    return call("cuMemsetD8Async", size, symbols_.memset_d8_async, to, value, size, native(stream));
+  }
+
+ private:
+  Status check_managed(const char* name, Addr address, Bytes size) const {
+    if (!managed_.contains_span(address, size)) {
+      return {Code::kInvalidArgument,
+              text(name, ": ", span_text(address, size), " is not inside one managed allocation")};
+    }
+    if (info().concurrent_managed) return {};
+    return {Code::kUnsupported,
+            text(name, ": ", info().name,
+                 " cannot move managed memory on demand here (concurrent managed "
+                 "access is 0, as on Windows, WSL and Tegra)")};
+  }
+
+  // One call in the device's context, its failure in words.
+  template <class Function, class... Arguments>
+  Status call(const char* name, Bytes size, Function function, Arguments... arguments) const {
+    const CudaScope scope(device_);
+    return device_.check(function(arguments...), name, size);
+  }
+
+  const std::unique_ptr<CudaDevice> owned_;
+  CudaKernels kernels_;
+  CudaHandles page_locked_;
+  CudaHandles managed_;
+  CudaHandles streams_;
+  CudaHandles events_;
+};
+
+}  // namespace
+}  // namespace cuda
+
+Result<std::unique_ptr<Driver>> open_cuda_driver(int ordinal) {
+  PENSTOCK_ASSIGN(auto device, cuda::CudaDevice::open(ordinal));
+  return std::unique_ptr<Driver>(std::make_unique<cuda::CudaDriver>(std::move(device)));
+}
+
+}  // namespace penstock::driver

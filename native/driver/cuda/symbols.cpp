@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/cuda/symbols.hpp"
+
+#include <dlfcn.h>
+
+#include "driver/text.hpp"
+
+namespace penstock::driver::cuda {
+namespace {
+
+constexpr const char* kLibrary = "libcuda.so.1";
+
+class Loader {
+ public:
+  explicit Loader(void* library)
+      : library_(library),
+        get_v2_(reinterpret_cast<GetProcAddressV2>(dlsym(library, "cuGetProcAddress_v2"))),
+        get_v1_(reinterpret_cast<GetProcAddressV1>(dlsym(library, "cuGetProcAddress"))) {}
+
+  void* find(const char* name, int version, const char* exported) const {
+    void* found = nullptr;
+    if (get_v2_ != nullptr) {
+      int status = 0;
+      if (get_v2_(name, &found, version, kProcAddressLegacyStream, &status) != kSuccess) {
+        found = nullptr;
+      }
+    } else if (get_v1_ != nullptr) {
+      if (get_v1_(name, &found, version, kProcAddressLegacyStream) != kSuccess) found = nullptr;
+    }
+    return found != nullptr ? found : dlsym(library_, exported);
+  }
+
+ private:
+  void* const library_;
+  const GetProcAddressV2 get_v2_;
+  const GetProcAddressV1 get_v1_;
+};
+
+// Under `penstock run` a proxy stands in front of the driver (native/preload).  What Penstock
+// itself asks of the driver is not the program's, and goes to the one behind it.
+void* behind_proxy(void* library) {
+  using RealLibrary = void* (*)();
+  const auto real = reinterpret_cast<RealLibrary>(dlsym(library, "penstock_proxy_real_library"));
+  return real != nullptr ? real() : library;
+}
+
+std::string version_text(int version) { return text(version / 1000, ".", version % 1000 / 10); }
+
+Status check_version(const Symbols& symbols) {
+  int version = 0;
+  if (symbols.driver_get_version == nullptr || symbols.driver_get_version(&version) != kSuccess) {
+    return {Code::kNoDevice, text(kLibrary, " does not tell its version; is it NVIDIA's driver?")};
+  }
+  if (version >= kMinimumVersion) return {};
+  return {Code::kUnsupported, text("the NVIDIA driver supports CUDA ", version_text(version), "; ",
+                                   version_text(kMinimumVersion),
+                                   " (driver 535) or later is needed: update the driver")};
+}
+
+}  // namespace
+
+Result<Symbols> load_symbols() {
+  // Never closed: its threads may outlive every driver object, and the framework uses it as well.
+  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return Status(Code::kNoDevice, text("no NVIDIA driver: ", dlerror(),
+                                        "; install the driver, or choose the emulated GPU"));
+  }
+  const Loader loader(behind_proxy(library));
+  Symbols symbols;
+  const char* missing = nullptr;
+#define PENSTOCK_CUDA(member, name, suffix, version, parameters)                         \
+  symbols.member =                                                                       \
+      reinterpret_cast<Error(*) parameters>(loader.find(#name, version, #name #suffix)); \
+  if (symbols.member == nullptr) missing = #name;
+#include "driver/cuda/symbols.def"
+#undef PENSTOCK_CUDA
+  PENSTOCK_TRY(check_version(symbols));
+  if (missing == nullptr) return symbols;
+  return Status(Code::kUnsupported,
+                text(kLibrary, " has no ", missing, "; update the NVIDIA driver"));
+}
+
+}  // namespace penstock::driver::cuda

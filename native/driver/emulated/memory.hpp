@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges, chunks and mappings of the emulated GPU.  A range is a PROT_NONE reservation; a mapping
+// shares a piece of a memfd into it, so that a chunk at two addresses is one memory, and whatever
+// is not mapped, or has no access, is a SIGSEGV to touch.  No call here waits for work in flight.
+// Thread rule: none of its own; the driver's memory lock guards every call.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/status.hpp"
+#include "base/units.hpp"
+#include "driver/driver.hpp"
+#include "driver/emulated/backing.hpp"
+#include "driver/ledger.hpp"
+#include "driver/text.hpp"
+
+namespace penstock::driver {
+
+class HostMemory {
+ public:
+  static Result<std::unique_ptr<HostMemory>> open(Bytes granularity) {
+    PENSTOCK_ASSIGN(auto device, HostBacking::open("penstock-device"));
+    PENSTOCK_ASSIGN(auto host, HostBacking::open("penstock-host"));
+    return std::unique_ptr<HostMemory>(
+        new HostMemory(granularity, std::move(device), std::move(host)));
+  }
+
+  // Gives addresses back but punches no hole: in a forked child the memory is the parent's too.
+  ~HostMemory() {
+    for (const auto& [address, size] : ledger_.ranges()) munmap(pointer(address), size);
+  }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
+  Result<Addr> reserve(Bytes size) {
+    PENSTOCK_TRY(ledger_.check_size("reserve", size));
+    // mmap aligns to pages only: take a granularity more and give the two ends back.
+    const Bytes padded = size + granularity_;
+    void* got = MAP_FAILED;
+    if (padded > size) {
+      got = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    if (got == MAP_FAILED) {
+      return Status(Code::kOutOfMemory,
+                    text("reserve: no ", size_text(size), " of contiguous address space left"));
+    }
+    const Addr start = reinterpret_cast<Addr>(got);
+    const Addr address = align_up(start, granularity_);
+    if (address > start) munmap(got, address - start);
+    const Bytes tail = start + padded - (address + size);
+    if (tail > 0) munmap(pointer(address + size), tail);
+    ledger_.add_range(address, size);
+    return address;
+  }
+
+  Status unreserve(Addr address, Bytes size) {
+    PENSTOCK_TRY(ledger_.check_range(address, size));
+    munmap(pointer(address), size);
+    ledger_.drop_range(address);
+    return {};
+  }
+
+  // The caller has checked size and capacity.
+  Result<Chunk> create_chunk(Bytes size, Place place) {
+    PENSTOCK_ASSIGN(const Bytes offset, backing(place).take(size));
+    return ledger_.add_chunk(offset, size, place);
+  }
+
+  Status release_chunk(Chunk chunk) {
+    if (auto entry = ledger_.check_chunk("release_chunk", chunk); !entry.ok())
+      return entry.status();
+    give_back(ledger_.release(chunk));
+    return {};
+  }
+
+  Status map(Addr address, Bytes size, Chunk chunk) {
+    PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_map(address, size, chunk));
+    const void* got = mmap(pointer(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                           backing(entry.place).fd(), static_cast<off_t>(entry.token));
+    if (got == MAP_FAILED) return system_failure("map", address, size, errno);
+    ledger_.add_mapping(address, size, chunk);
+    return {};
+  }
+
+  Status unmap(Addr address, Bytes size) {
+    PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size));
+    const void* got = mmap(pointer(address), size, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (got == MAP_FAILED) return system_failure("unmap", address, size, errno);
+    give_back(ledger_.drop_mappings(address, size));
+    return {};
+  }
+
+  Status set_access(Addr address, Bytes size) {
+    PENSTOCK_TRY(ledger_.check_mapped("set_access", address, size));
+    if (mprotect(pointer(address), size, PROT_READ | PROT_WRITE) != 0) {
+      return system_failure("set_access", address, size, errno);
+    }
+    return {};
+  }
+
+  // By chunks that are held or still mapped.
+  Bytes used(Place place) const {
+    return place == Place::kDevice ? device_->used() : host_->used();
+  }
+  const Ledger& ledger() const { return ledger_; }
+
+ private:
+  static void* pointer(Addr address) { return reinterpret_cast<void*>(address); }
+  // Of mmap and mprotect, which say ENOMEM where the process has too many mappings; say the remedy.
+  static Status system_failure(const char* call, Addr address, Bytes size, int error) {
+    const char* remedy =
+        error == ENOMEM ? "; too many mappings? raise vm.max_map_count, or use larger chunks" : "";
+    return {Code::kDriver,
+            text(call, " of ", span_text(address, size), ": ", std::strerror(error), remedy)};
+  }
+
+  HostMemory(Bytes granularity, std::unique_ptr<HostBacking> device,
+             std::unique_ptr<HostBacking> host)
+      : granularity_(granularity),
+        device_(std::move(device)),
+        host_(std::move(host)),
+        ledger_(granularity) {}
+
+  HostBacking& backing(Place place) { return place == Place::kDevice ? *device_ : *host_; }
+  void give_back(const std::vector<Ledger::ChunkEntry>& chunks) {
+    for (const auto& chunk : chunks) backing(chunk.place).give_back(chunk.token, chunk.size);
+  }
+
+  const Bytes granularity_;
+  const std::unique_ptr<HostBacking> device_;
+  const std::unique_ptr<HostBacking> host_;
+  Ledger ledger_;
+};
+
+}  // namespace penstock::driver

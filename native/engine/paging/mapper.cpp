@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/paging/mapper.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+namespace penstock::engine {
+namespace {
+
+// Enough for the link to have the next copy while one page is mapped (60 to 110 us) and another is
+// unmapped; more only makes a page that is demanded wait behind copies that are not.  Not swept.
+constexpr std::size_t kMostPages = 6;
+constexpr Bytes kMostBytes = 128 * kMiB;
+// How often it is asked whether uses and copies are over, which nothing tells the host.
+constexpr std::chrono::microseconds kPoll{20};
+
+// What runs out of memory here may be undone as well, and must not end the thread.
+template <typename Function>
+Status guarded(Function&& function) {
+  try {
+    return function();
+  } catch (const std::exception&) {
+    return {Code::kHostOutOfMemory, "no host memory"};  // short enough to need none itself
+  }
+}
+
+}  // namespace
+
+Mapper::Mapper(driver::Driver& driver, Bytes chunk_bytes, Timeline& in, Timeline& out)
+    : driver_(driver),
+      chunk_bytes_(chunk_bytes),
+      in_(in),
+      out_(out),
+      most_(std::clamp<std::size_t>(kMostBytes / chunk_bytes, 1, kMostPages)),
+      owner_(getpid()) {
+  if (driver_.modelled_time() == nullptr) {
+    thread_ = std::make_unique<std::thread>([this] { work(); });
+  }
+}
+
+Mapper::~Mapper() {
+  if (!here()) {  // a child has no thread to join, and what that waits for waits for it
+    static_cast<void>(thread_.release());
+    static_cast<void>(signals_.release());
+    return;
+  }
+  if (!thread_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    signals_->wake.notify_one();
+  }
+  thread_->join();
+}
+
+Status Mapper::submit(Move& move) {
+  if (!here()) {
+    return {Code::kInvalidArgument,
+            "a forked child moves no pages of its parent's; start it before the pager"};
+  }
+  // Here, since the caller still reads the move when the mapper has it.
+  std::sort(move.out.begin(), move.out.end(),
+            [](const Move::Out& a, const Move::Out& b) { return a.address < b.address; });
+  const std::lock_guard lock(mutex_);
+  moves_.push_back(&move);
+  if (!thread_ && moves_.size() == 1) time_ = std::max(time_, *driver_.modelled_time());
+  signals_->wake.notify_one();
+  if (!thread_) catch_up(nullptr);
+  return {};
+}
+
+void Mapper::hurry(Move& move) {
+  if (move.demanded.exchange(true)) return;
+  const std::lock_guard lock(mutex_);
+  signals_->wake.notify_one();
+}
+
+bool Mapper::over(const Move& move) {
+  const std::lock_guard lock(mutex_);
+  return move.finished;
+}
+
+void Mapper::wait(Move& move) {
+  hurry(move);
+  std::unique_lock lock(mutex_);
+  if (!thread_) catch_up(&move);
+  signals_->done.wait(lock, [&] { return move.finished; });
+}
+
+// Where time is modelled: up to now, or until this move is over, for which the caller waits.
+void Mapper::catch_up(const Move* until) {
+  std::int64_t& clock = *driver_.modelled_time();
+  const std::int64_t now = clock;
+  clock = time_;
+  std::unique_lock lock(mutex_, std::defer_lock);  // the caller has it, and there is no other
+  while (until != nullptr ? !until->finished : clock < now && !moves_.empty()) {
+    if (!step(lock)) clock += std::chrono::nanoseconds(kPoll).count();
+  }
+  time_ = std::max(clock, now);
+  clock = until != nullptr ? time_ : now;
+}
+
+void Mapper::work() {
+  std::unique_lock lock(mutex_);
+  while (!closing_ || !moves_.empty()) {
+    if (moves_.empty()) {
+      signals_->wake.wait(lock);
+    } else if (!step(lock)) {
+      signals_->wake.wait_for(lock, kPoll);
+    }
+  }
+}
+
+bool Mapper::ready(std::span<const Mark> marks) {
+  try {
+    return std::all_of(marks.begin(), marks.end(), [](const Mark& mark) {
+      const Result<bool> reached = mark.reached();
+      return !reached.ok() || reached.value();  // a failure shows when it is waited for
+    });
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// What somebody waits for first, then what has arrived, then what is ahead of its time.
+Move* Mapper::choose() {
+  const bool room = under_way_ < most_;
+  const auto first = [&](bool started, bool demanded) -> Move* {
+    for (Move* const move : moves_) {
+      if (move->started != started || (demanded && !move->demanded)) continue;
+      if (started ? ready(std::span(&move->arrival, 1)) : ready(move->busy)) return move;
+    }
+    return nullptr;
+  };
+  Move* move = room ? first(false, true) : nullptr;
+  if (move == nullptr) move = first(true, false);
+  if (move == nullptr && room) move = first(false, false);
+  return move;
+}
+
+bool Mapper::step(std::unique_lock<std::mutex>& lock) {
+  Move* const move = choose();
+  if (move == nullptr) return false;
+  const bool held = lock.owns_lock();
+  if (held) lock.unlock();
+  const bool over = move->started ? finish(*move) : begin(*move);
+  if (held) lock.lock();
+  if (over) {
+    moves_.erase(std::find(moves_.begin(), moves_.end(), move));
+    move->finished = true;
+    signals_->done.notify_all();
+  }
+  return true;
+}
+
+bool Mapper::begin(Move& move) {
+  move.status = guarded([&]() -> Status {
+    for (const Mark& mark : move.busy) PENSTOCK_TRY(mark.synchronize());
+    PENSTOCK_TRY(unmap(move));
+    PENSTOCK_TRY(copy_out(move));
+    return copy_in(move);
+  });
+  if (!move.status.ok()) {
+    undo(move);
+    return true;
+  }
+  move.left = true;
+  move.started = true;
+  under_way_ += std::max(move.in.size(), move.out.size());
+  return false;
+}
+
+bool Mapper::finish(Move& move) {
+  under_way_ -= std::max(move.in.size(), move.out.size());
+  move.status = guarded([&]() -> Status {
+    PENSTOCK_TRY(move.arrival.synchronize());
+    return map(move);
+  });
+  return true;
+}
+
+// Victims that were neighbours as well lose their addresses by one call.
+Status Mapper::unmap(Move& move) {
+  for (std::size_t i = 0; i < move.out.size();) {
+    std::size_t end = i + 1;
+    if (move.out[i].mapped) {
+      const auto follows = [&] {
+        return end < move.out.size() && move.out[end].mapped &&
+               move.out[end].address == move.out[end - 1].address + chunk_bytes_;
+      };
+      while (follows()) ++end;
+      PENSTOCK_TRY(driver_.unmap(move.out[i].address, (end - i) * chunk_bytes_));
+      for (std::size_t k = i; k < end; ++k) move.out[k].mapped = false;
+    }
+    i = end;
+  }
+  return {};
+}
+
+Status Mapper::copy_out(Move& move) {
+  bool copied = false;
+  for (const Move::Out& out : move.out) {
+    if (out.copy == Move::Copy::kNone) continue;
+    copied = true;
+    if (out.copy == Move::Copy::kPlain) {
+      PENSTOCK_TRY(driver_.copy_out(out.host, out.own, out.bytes, out_.stream()));
+    } else {
+      PENSTOCK_TRY(
+          driver_.copy_out_changed(out.host, out.own, out.bytes, out.fingerprint, out_.stream()));
+    }
+  }
+  if (!copied) return {};
+  PENSTOCK_ASSIGN(const Tick tick, out_.record());
+  move.arrival = {&out_, tick};
+  return {};
+}
+
+Status Mapper::copy_in(Move& move) {
+  bool copied = false;
+  for (const Move::In& in : move.in) {
+    if (in.host == nullptr) continue;
+    if (!copied) PENSTOCK_TRY(move.arrival.make_wait(in_.stream()));
+    copied = move.left = true;
+    PENSTOCK_TRY(driver_.copy_in(in.own, in.host, in.bytes, in_.stream()));
+  }
+  if (!copied) return {};
+  PENSTOCK_ASSIGN(const Tick tick, in_.record());
+  move.arrival = {&in_, tick};
+  return {};
+}
+
+// One set_access for the stretch: it costs 26 us idle and 145 to 190 us while a kernel runs.
+Status Mapper::map(Move& move) {
+  std::size_t mapped = 0;
+  Status status;
+  for (; status.ok() && mapped < move.in.size(); mapped += status.ok()) {
+    status = driver_.map(move.in[mapped].address, chunk_bytes_, move.in[mapped].chunk);
+  }
+  if (status.ok() && mapped > 0) {
+    status = driver_.set_access(move.in.front().address, mapped * chunk_bytes_);
+  }
+  if (!status.ok() && mapped > 0) {
+    (void)driver_.unmap(move.in.front().address, mapped * chunk_bytes_);
+  }
+  return status;
+}
+
+// Nothing that was given to a stream is on its way when this returns.
+void Mapper::undo(Move& move) {
+  (void)driver_.synchronize(out_.stream());
+  (void)driver_.synchronize(in_.stream());
+  if (move.left) return;  // what was copied in has taken their place
+  for (Move::Out& out : move.out) {
+    if (out.mapped || !driver_.map(out.address, chunk_bytes_, out.chunk).ok()) continue;
+    out.mapped = driver_.set_access(out.address, chunk_bytes_).ok();
+    if (!out.mapped) (void)driver_.unmap(out.address, chunk_bytes_);
+  }
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread that moves pages in and out while their addresses change with them.  A move takes
+// victims out of their chunks and brings neighbouring pages into those, in this order:
+//   the host sees the last uses of the victims end;  their addresses are unmapped;  what they hold
+//   is copied out;  the new pages are copied in;  that has arrived;  their addresses are mapped.
+// Mapped before arrival, work that was not seen to touch a page would find another's data; copied
+// out before it was unmapped, a page would lose what such work writes.  As no page has an address
+// meanwhile, copies go through an address of the chunk's own.
+//
+// No two moves that are under way share a page or a chunk; the caller sees to that.  So one whose
+// victims are free begins before those in front that wait, and one that is demanded before those
+// that are ahead of their time.  A move that fails is undone: see Move.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "engine/paging/page_table.hpp"
+
+namespace penstock::engine {
+
+struct Move {
+  enum class Copy { kNone, kPlain, kChanged };
+  struct Out {
+    PageId page = kNoPage;
+    SlotId slot = kNoSlot;
+    driver::Chunk chunk{};
+    Addr own = 0;         // the chunk's own address
+    Addr address = 0;     // the page's
+    bool mapped = false;  // is it mapped; after a move that failed as before
+    Copy copy = Copy::kNone;
+    std::byte* host = nullptr;
+    Bytes bytes = 0;
+    driver::Fingerprint* fingerprint = nullptr;
+  };
+  struct In {
+    PageId page = kNoPage;
+    SlotId slot = kNoSlot;
+    driver::Chunk chunk{};
+    Addr own = 0;
+    Addr address = 0;
+    const std::byte* host = nullptr;  // null: nothing is copied
+    Bytes bytes = 0;
+  };
+  std::vector<Mark> busy;  // of the victims' uses and copies
+  std::vector<Out> out;
+  std::vector<In> in;  // neighbours, in their order
+  bool prefetch = false;
+  std::atomic<bool> demanded{false};
+
+  // What came of it, once wait() has returned or over() says so.  Where it failed, no page of `in`
+  // is there; the victims have left all the same, their host memory current, or are where they were
+  // (one whose `mapped` is false could not be mapped again: its chunk still has its data).
+  Status status;
+  bool left = false;
+
+ private:
+  friend class Mapper;
+  bool started = false;
+  bool finished = false;
+  Mark arrival;
+};
+
+class Mapper {
+ public:
+  // Copies in go by `in`, all others by `out`; both are the mapper's to record on while moves are
+  // under way.
+  Mapper(driver::Driver& driver, Bytes chunk_bytes, Timeline& in, Timeline& out);
+  ~Mapper();  // after the moves that were submitted
+  Mapper(const Mapper&) = delete;
+  Mapper& operator=(const Mapper&) = delete;
+
+  // The move stays where it is until it is over.  kInvalidArgument in a forked child, which has no
+  // mapper.
+  Status submit(Move& move);
+  void hurry(Move& move);  // it is needed now
+  void wait(Move& move);   // the host waits until it is over
+  bool over(const Move& move);
+  [[nodiscard]] bool here() const { return getpid() == owner_; }  // not in a forked child
+
+ private:
+  void work();
+  bool step(std::unique_lock<std::mutex>& lock);  // false: there is nothing to do yet
+  Move* choose();
+  static bool ready(std::span<const Mark> marks);
+  bool begin(Move& move);   // true: it is over, since it failed
+  bool finish(Move& move);  // true
+  Status unmap(Move& move);
+  Status copy_out(Move& move);
+  Status copy_in(Move& move);
+  Status map(Move& move);
+  void undo(Move& move);
+  void catch_up(const Move* until);
+
+  driver::Driver& driver_;
+  const Bytes chunk_bytes_;
+  Timeline& in_;
+  Timeline& out_;
+  std::size_t most_;           // pages that are copied and mapped at a time
+  std::size_t under_way_ = 0;  // such pages
+  const pid_t owner_;
+  std::int64_t time_ = 0;  // the mapper's, where time is modelled
+  struct Signals {
+    std::mutex mutex;  // of what follows, and of each move's `finished`
+    std::condition_variable wake;
+    std::condition_variable done;
+  };
+  std::unique_ptr<Signals> signals_ = std::make_unique<Signals>();
+  std::mutex& mutex_ = signals_->mutex;
+  std::vector<Move*> moves_;  // submitted and not over, in that order
+  bool closing_ = false;
+  std::unique_ptr<std::thread> thread_;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/paging/page_table.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace penstock::engine {
+
+namespace {
+
+constexpr std::size_t kFingerprints = 1024;  // taken at a time
+
+}  // namespace
+
+void add_mark(std::vector<Mark>& marks, Mark mark) {
+  if (mark.timeline == nullptr) return;
+  for (Mark& known : marks) {
+    if (known.timeline == mark.timeline) {
+      known.tick = std::max(known.tick, mark.tick);
+      return;
+    }
+  }
+  marks.push_back(mark);
+}
+
+PageTable::~PageTable() {
+  for (Page& page : pages_) {
+    if (ranges_[static_cast<std::size_t>(page.range)].kind == RangeKind::kHeap) take_host(page);
+  }
+  for (void* slab : fingerprints_) (void)driver_.host_free(slab);
+  for (const Range& range : ranges_) release(range);
+}
+
+void PageTable::release(const Range& range) {
+  if (range.backed) {
+    (void)driver_.unmap(range.address, range.reserved);
+    (void)pool_.give_back(range.chunk, range.reserved);
+  }
+  if (range.reserved != 0) (void)driver_.unreserve(range.address, range.reserved);
+  if (range.host != nullptr) (void)driver_.host_free(range.host);
+}
+
+Status PageTable::give_fingerprint(Page& page) {
+  if (spare_fingerprints_.empty()) {
+    constexpr Bytes kBytes = kFingerprints * sizeof(driver::Fingerprint);
+    PENSTOCK_ASSIGN(void* slab, driver_.host_alloc(kBytes));
+    fingerprints_.push_back(slab);
+    for (std::size_t i = 0; i < kFingerprints; ++i) {
+      spare_fingerprints_.push_back(new (static_cast<driver::Fingerprint*>(slab) + i)
+                                        driver::Fingerprint);
+    }
+  }
+  page.fingerprint = spare_fingerprints_.back();
+  spare_fingerprints_.pop_back();
+  page.fingerprint->valid = 0;
+  page.fingerprint->copies = 0;
+  return {};
+}
+
+// A chunk of the host's, at an address of its own besides those that it gets as the page's.
+Status PageTable::give_chunk(Page& page) {
+  PENSTOCK_ASSIGN(const Addr address, driver_.reserve(page.bytes));
+  Result<driver::Chunk> chunk = driver_.create_chunk(page.bytes, driver::Place::kHost);
+  Status status = chunk.status();
+  if (status.ok()) {
+    status = driver_.map(address, page.bytes, chunk.value());
+    if (status.ok()) {
+      status = driver_.set_access(address, page.bytes);
+      if (!status.ok()) (void)driver_.unmap(address, page.bytes);
+    }
+    if (!status.ok()) (void)driver_.release_chunk(chunk.value());
+  }
+  if (!status.ok()) {
+    (void)driver_.unreserve(address, page.bytes);
+    return status;
+  }
+  page.host_chunk = chunk.value();
+  page.host = reinterpret_cast<std::byte*>(address);
+  host_bytes_ += page.bytes;
+  return {};
+}
+
+Status PageTable::give_piece(Page& page) {
+  const Range& range = ranges_[static_cast<std::size_t>(page.range)];
+  const auto pages = static_cast<PageId>(divide_up(range.bytes, pool_.chunk_bytes()));
+  const auto id = static_cast<PageId>(&page - pages_.data());
+  PENSTOCK_ASSIGN(const HostSlabs::Piece piece,
+                  slabs_.give(id, range.first_page, range.first_page + pages));
+  page.host = piece.host;
+  page.host_slab = piece.slab;
+  return {};
+}
+
+Status PageTable::give_host(Page& page) {
+  if (page.host != nullptr) return {};
+  PENSTOCK_TRY(give_fingerprint(page));
+  const Status status = host_chunks_ ? give_chunk(page) : give_piece(page);
+  if (!status.ok()) spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
+  return status;
+}
+
+void PageTable::expect(Page& page) {
+  driver::Fingerprint& print = *page.fingerprint;
+  const std::uint32_t copies = std::atomic_ref(print.copies).load();  // the device counts
+  print.still = page.stillness.likely(copies, print.valid != 0) ? 1 : 0;
+}
+
+void PageTable::take_host(Page& page) {
+  if (page.host == nullptr) return;
+  if (host_chunks_) {
+    const Addr address = reinterpret_cast<Addr>(page.host);
+    (void)driver_.unmap(address, page.bytes);
+    (void)driver_.release_chunk(page.host_chunk);
+    (void)driver_.unreserve(address, page.bytes);
+    host_bytes_ -= page.bytes;
+  } else {
+    slabs_.take(std::exchange(page.host_slab, kNoPage));
+  }
+  page.host = nullptr;
+  changed_before_ += page.fingerprint->copies * page.bytes;
+  spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
+}
+
+Bytes PageTable::changed_bytes() const {
+  Bytes bytes = changed_before_;
+  for (const Page& page : pages_) {
+    if (page.fingerprint == nullptr) continue;
+    bytes += std::atomic_ref(page.fingerprint->copies).load() * page.bytes;  // the device counts
+  }
+  return bytes;
+}
+
+Status PageTable::back_pinned(Range& range) {
+  PENSTOCK_ASSIGN(range.chunk, pool_.take(range.reserved));
+  Status status = driver_.map(range.address, range.reserved, range.chunk);
+  if (status.ok()) {
+    status = driver_.set_access(range.address, range.reserved);
+    if (!status.ok()) (void)driver_.unmap(range.address, range.reserved);
+  }
+  if (!status.ok()) {
+    (void)pool_.give_back(range.chunk, range.reserved);
+    return status;
+  }
+  range.backed = true;
+  return {};
+}
+
+// Addresses, host memory and, where it is pinned, device memory for `range`; all or nothing.
+Status PageTable::acquire(Range& range) {
+  if (range.kind == RangeKind::kOnHost) {
+    PENSTOCK_ASSIGN(void* host, driver_.host_alloc(range.bytes));
+    range.host = static_cast<std::byte*>(host);
+    range.address = reinterpret_cast<Addr>(host);  // unified addressing: the device's, too
+    return {};
+  }
+  const bool pinned = range.kind == RangeKind::kPinned;
+  range.reserved = align_up(range.bytes, pinned ? driver_.info().granularity : pool_.chunk_bytes());
+  PENSTOCK_ASSIGN(range.address, driver_.reserve(range.reserved));
+  if (range.kind == RangeKind::kHeap) return {};
+  auto host = driver_.host_alloc(range.bytes);
+  Status status = host.status();
+  if (status.ok()) {
+    range.host = static_cast<std::byte*>(host.value());
+    if (pinned) status = back_pinned(range);
+    if (!status.ok()) (void)driver_.host_free(range.host);
+  }
+  if (!status.ok()) (void)driver_.unreserve(range.address, range.reserved);
+  return status;
+}
+
+Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
+  if (bytes == 0) return Status(Code::kInvalidArgument, "a range of 0 bytes");
+  Range range;
+  range.bytes = bytes;
+  range.kind = kind;
+  // Room first: a page whose range is not in the list would be one that nobody can give back.
+  if (ranges_.size() == ranges_.capacity()) ranges_.reserve(2 * ranges_.size() + 8);
+  if (kind == RangeKind::kPaged || kind == RangeKind::kHeap) {
+    const std::size_t pages = pages_.size() + divide_up(bytes, pool_.chunk_bytes());
+    if (pages > pages_.capacity()) pages_.reserve(std::max(pages, 2 * pages_.size()));
+  }
+  PENSTOCK_TRY(acquire(range));
+  const auto index = static_cast<std::int32_t>(ranges_.size());
+  by_address_.insert(range.address, range.address + std::max(range.reserved, bytes), index);
+  if (kind != RangeKind::kHeap) host_bytes_ += bytes;
+  if (kind == RangeKind::kPinned) pinned_bytes_ += range.reserved;
+  if (kind == RangeKind::kPaged || kind == RangeKind::kHeap) {
+    if (kind == RangeKind::kPaged) paged_bytes_ += bytes;
+    range.first_page = pages();
+    const Bytes chunk = pool_.chunk_bytes();
+    for (Bytes offset = 0; offset < bytes; offset += chunk) {
+      Page page;
+      page.address = range.address + offset;
+      if (range.host != nullptr) page.host = range.host + offset;
+      page.blank = kind == RangeKind::kHeap;
+      page.bytes = std::min(chunk, bytes - offset);
+      page.range = index;
+      pages_.push_back(std::move(page));
+    }
+  }
+  ranges_.push_back(range);
+  return index;
+}
+
+void PageTable::undo_create() {
+  const Range range = ranges_.back();
+  ranges_.pop_back();
+  if (range.first_page != kNoPage) pages_.resize(static_cast<std::size_t>(range.first_page));
+  by_address_.erase(range.address);
+  if (range.kind != RangeKind::kHeap) host_bytes_ -= range.bytes;
+  if (range.kind == RangeKind::kPinned) pinned_bytes_ -= range.reserved;
+  if (range.kind == RangeKind::kPaged) paged_bytes_ -= range.bytes;
+  release(range);
+}
+
+const Range* PageTable::find(Addr address, Bytes bytes) const {
+  const std::int32_t* index = by_address_.find(address);
+  if (index == nullptr) return nullptr;
+  const Range& range = ranges_[static_cast<std::size_t>(*index)];
+  return bytes <= range.bytes && address - range.address <= range.bytes - bytes ? &range : nullptr;
+}
+
+std::pair<PageId, PageId> PageTable::pages_of(const Range& range, Addr address, Bytes bytes) const {
+  const Bytes chunk = pool_.chunk_bytes();
+  const Bytes begin = address - range.address;
+  const Bytes end = begin + std::max<Bytes>(bytes, 1) - 1;
+  return {range.first_page + static_cast<PageId>(begin / chunk),
+          range.first_page + static_cast<PageId>(end / chunk)};
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges and their pages: what exists, where it lies, and which host bytes back it.  A paged range
+// is cut into pages of one chunk each; a pinned range is one chunk of its own size, mapped for
+// good; a range on the host is page-locked memory alone, which the device reads over the link; the
+// pages of a heap come to be as a program allocates, and get host memory when they first leave.
+// Knows nothing of residency beyond the fields it stores for resident_set.  Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/interval_map.hpp"
+#include "driver/driver.hpp"
+#include "engine/order/timeline.hpp"
+#include "engine/paging/chunk_pool.hpp"
+#include "engine/paging/host_slabs.hpp"
+#include "policy/residency/hotness.hpp"
+#include "policy/residency/stillness.hpp"
+#include "policy/types.hpp"
+
+namespace penstock::engine {
+
+using policy::PageId;
+using policy::SlotId;
+inline constexpr PageId kNoPage = -1;
+inline constexpr SlotId kNoSlot = -1;
+
+// A tick of some stream's timeline; without one, long ago.
+struct Mark {
+  Timeline* timeline = nullptr;
+  Tick tick = 0;
+
+  Status synchronize() const { return timeline ? timeline->synchronize(tick) : Status{}; }
+  Result<bool> reached() const { return timeline ? timeline->reached(tick) : true; }
+  Status make_wait(driver::Stream stream) const {
+    return timeline ? timeline->make_wait(stream, tick) : Status{};
+  }
+  friend bool operator==(const Mark&, const Mark&) = default;
+};
+
+// Keep the latest tick of each timeline.
+void add_mark(std::vector<Mark>& marks, Mark mark);
+
+struct Move;
+
+struct Page {
+  Addr address = 0;
+  std::byte* host = nullptr;
+  Bytes bytes = 0;  // what a copy moves; the last page of a range may be short
+  std::int32_t range = 0;
+  SlotId slot = kNoSlot;    // where its data is, or is on its way to
+  SlotId mapped = kNoSlot;  // whose chunk its address is mapped to; may outlive `slot`
+  Move* move = nullptr;     // brings it there; without a slot, takes it away
+  std::int32_t active = 0;  // uses begun and not ended
+  bool dirty = false;       // the device copy is newer than the host's
+  // Of a heap:
+  bool backed = false;   // its memory has been asked for
+  bool blank = false;    // nothing to bring in: never written, or nothing lives in it
+  bool reached = false;  // unseen work of before its last block was freed may, for all we know
+  bool on_host = false;  // its address leads to its host memory
+  driver::Chunk host_chunk{};                  // which is this one, where addresses may lead there
+  PageId host_slab = kNoPage;                  // the slab that it is a piece of, where not
+  driver::Fingerprint* fingerprint = nullptr;  // of what its host memory holds
+  bool writing = false;                        // work that is under way may write it
+  std::int32_t live = 0;                       // blocks that lie in it
+  std::int32_t group = -1;                     // the group of work that touches it now
+  std::uint64_t seen = 0;                      // the piece of work that was last found to touch it
+  std::uint64_t settled_at = 0;                // the piece of work that last touched one
+  policy::residency::Hotness hotness;
+  policy::residency::Stillness stillness;
+  std::uint64_t other =
+      0;         // how many uses there were when it last joined a group as no part of one
+  Mark ready;    // its data has arrived
+  Mark written;  // the host copy is whole
+  std::vector<Mark> last_use;
+};
+
+enum class RangeKind { kPaged, kPinned, kOnHost, kHeap };
+
+struct Range {
+  Addr address = 0;
+  Bytes bytes = 0;     // as asked for
+  Bytes reserved = 0;  // a multiple of the chunk size
+  std::byte* host = nullptr;
+  RangeKind kind = RangeKind::kPaged;
+  driver::Chunk chunk{};  // of a pinned range
+  bool backed = false;    // pinned: the chunk is mapped
+  PageId first_page = kNoPage;
+};
+
+class PageTable {
+ public:
+  // host_chunks: the host memory of heaps' pages is made of chunks.
+  PageTable(driver::Driver& driver, ChunkPool& pool, bool host_chunks)
+      : driver_(driver),
+        pool_(pool),
+        host_chunks_(host_chunks),
+        slabs_(driver, pool.chunk_bytes()) {}
+  ~PageTable();
+  PageTable(const PageTable&) = delete;
+  PageTable& operator=(const PageTable&) = delete;
+
+  // The index of the new range.  On failure nothing is left behind.
+  Result<std::int32_t> create(Bytes bytes, RangeKind kind);
+  // The range created last goes again; none of its pages has been resident.
+  void undo_create();
+
+  // Of a page with a fingerprint that is about to leave: what is expected of the comparison.
+  static void expect(Page& page);
+  // Host memory for a page of a heap that has none yet.
+  Status give_host(Page& page);
+  void take_host(Page& page);
+  // Whether the next page's host memory goes on where this one's ends, page-locked by one call.
+  [[nodiscard]] bool continues(PageId id) const {
+    const Page& next = page(id + 1);
+    if (next.range != page(id).range || next.host_slab != page(id).host_slab) return false;
+    return page(id).fingerprint == nullptr || page(id).host_slab != kNoPage;
+  }
+  // Of heaps: what was found changed when it left, and so was copied.
+  [[nodiscard]] Bytes changed_bytes() const;
+
+  [[nodiscard]] Page& page(PageId id) { return pages_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] const Page& page(PageId id) const { return pages_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] PageId pages() const { return static_cast<PageId>(pages_.size()); }
+  [[nodiscard]] const Range& range(std::int32_t index) const {
+    return ranges_[static_cast<std::size_t>(index)];
+  }
+  // The range that holds [address, address + bytes), or null.
+  [[nodiscard]] const Range* find(Addr address, Bytes bytes) const;
+  // The pages of that piece of a paged range: [first, last].
+  [[nodiscard]] std::pair<PageId, PageId> pages_of(const Range& range, Addr address,
+                                                   Bytes bytes) const;
+  [[nodiscard]] Bytes pinned_bytes() const { return pinned_bytes_; }
+  [[nodiscard]] Bytes paged_bytes() const { return paged_bytes_; }
+  [[nodiscard]] Bytes host_bytes() const { return host_bytes_ + slabs_.bytes(); }
+
+ private:
+  Status give_fingerprint(Page& page);
+  Status give_chunk(Page& page);
+  Status give_piece(Page& page);
+  Status acquire(Range& range);
+  Status back_pinned(Range& range);
+  void release(const Range& range);
+
+  driver::Driver& driver_;
+  ChunkPool& pool_;
+  const bool host_chunks_;
+  HostSlabs slabs_;
+  std::vector<Range> ranges_;
+  std::vector<Page> pages_;
+  IntervalMap<std::int32_t> by_address_;
+  Bytes pinned_bytes_ = 0;
+  Bytes paged_bytes_ = 0;
+  Bytes host_bytes_ = 0;
+  std::vector<void*> fingerprints_;  // page-locked, kFingerprints each
+  std::vector<driver::Fingerprint*> spare_fingerprints_;
+  Bytes changed_before_ = 0;  // of pages that have lost their host memory since
+};
+
+}  // namespace penstock::engine

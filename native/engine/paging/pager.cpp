@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/paging/pager.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "driver/text.hpp"
+#include "engine/paging/shared_budget.hpp"
+
+namespace penstock::engine {
+using driver::size_text;
+
+Pager::Pager(driver::Driver& driver, const PagerOptions& options)
+    : driver_(driver),
+      options_(options),
+      streams_(driver),
+      pool_(driver, options.chunk_bytes, options.budget),
+      table_(driver, pool_, options.evicted == Evicted::kOnHost),
+      stalls_(driver, options.profile_every),
+      residents_(driver, pool_, table_, counters_, options.evicted,
+                 options.copy_streams == 0 ? kCopyStreams : options.copy_streams) {}
+
+Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const PagerOptions& options) {
+  PagerOptions settled = options;
+  const Bytes granularity = driver.info().granularity;
+  // What is larger than the budget is refused below, and could not be aligned if it were huge.
+  settled.chunk_bytes = align_up(
+      std::clamp<Bytes>(options.chunk_bytes, 1, std::max<Bytes>(options.budget, 1)), granularity);
+  settled.max_copy_bytes = std::max(options.max_copy_bytes, settled.chunk_bytes);
+  if (options.evicted == Evicted::kOnHost && !driver.info().host_chunks) {
+    settled.evicted = Evicted::kUnmapped;
+  }
+  if (const Bytes chunk = std::max(options.chunk_bytes, settled.chunk_bytes);
+      settled.budget < chunk) {
+    return Status(Code::kOutOfMemory, "a budget of " + size_text(settled.budget) +
+                                          " does not hold one chunk of " + size_text(chunk));
+  }
+  std::unique_ptr<Pager> pager(new Pager(driver, settled));
+  PENSTOCK_TRY(pager->residents_.start());
+  PENSTOCK_TRY(pager->stalls_.next_iteration(0));
+  return pager;
+}
+
+Pager::~Pager() {
+  // A use that never ended (a failure in between) may still be running.
+  for (const auto& [use, stream] : active_) (void)driver_.synchronize(stream);
+  for (auto& [stream, line] : timelines_) (void)line->synchronize(line->latest());
+}
+
+// In builds for tests what is wrong ends the program here, and does not show as other data later.
+void Pager::fail_unless(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.message().c_str());
+  std::abort();
+}
+
+void Pager::check_residency() {
+#ifdef PENSTOCK_CHECKS
+  fail_unless(residents_.check());
+  for (PageId id = 0; id < table_.pages(); ++id) {
+    const Page& page = table_.page(id);
+    if (page.active > 0 && (page.slot == kNoSlot || page.move != nullptr)) {
+      fail_unless(
+          {Code::kInternal, "residency: a page in use is not there, " + std::to_string(id)});
+    }
+  }
+#endif
+}
+
+Timeline& Pager::timeline(driver::Stream stream) {
+  auto& line = timelines_[streams_.id(stream)];
+  if (line) return *line;
+  if (spare_timelines_.empty()) {
+    line = std::make_unique<Timeline>(driver_, stream);
+  } else {
+    line = std::move(spare_timelines_.back());
+    spare_timelines_.pop_back();
+    line->go_on_in(stream);
+  }
+  return *line;
+}
+
+Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
+  const std::lock_guard lock(mutex_);
+  if (kind == RangeKind::kPinned &&
+      pool_.held() + align_up(bytes, driver_.info().granularity) > pool_.budget()) {
+    return Status(Code::kOutOfMemory, "a pinned range of " + size_text(bytes) + " beside " +
+                                          size_text(pool_.held()) + " exceeds the budget of " +
+                                          size_text(pool_.budget()));
+  }
+  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(bytes, kind));
+  if (Status status = fit_slots(); !status.ok()) {
+    table_.undo_create();
+    return status;
+  }
+  // Page numbers and the room for slots have changed: what was planned no longer holds.
+  cursor_.drop();
+  recorder_.clear();
+  return index;
+}
+
+Range Pager::range(std::int32_t index) {
+  const std::lock_guard lock(mutex_);
+  return table_.range(index);
+}
+
+Result<UseId> Pager::define_use(const std::vector<Piece>& pieces) {
+  const std::lock_guard lock(mutex_);
+  Use use;
+  for (const Piece& piece : pieces) {
+    const Range* range = table_.find(piece.address, piece.bytes);
+    if (range == nullptr) {
+      return Status(Code::kInvalidArgument, "a use names " + std::to_string(piece.bytes) +
+                                                " bytes that lie in no range of this pager");
+    }
+    if (range->kind != RangeKind::kPaged) continue;
+    const auto [first, last] = table_.pages_of(*range, piece.address, piece.bytes);
+    for (PageId id = first; id <= last; ++id) {
+      use.pages.push_back(id);
+      if (piece.written) use.written.push_back(id);
+    }
+  }
+  for (auto* list : {&use.pages, &use.written}) {
+    std::sort(list->begin(), list->end());
+    list->erase(std::unique(list->begin(), list->end()), list->end());
+  }
+  uses_.push_back(std::move(use));
+  return static_cast<UseId>(uses_.size() - 1);
+}
+
+Status Pager::check_use(UseId use) const {
+  if (use >= 0 && static_cast<std::size_t>(use) < uses_.size()) return {};
+  return Status(Code::kInvalidArgument, "use " + std::to_string(use) + " was never defined");
+}
+
+bool Pager::is_free(SlotId id) {
+  const Slot& slot = residents_.slot(id);
+  if (slot.move != nullptr) return false;
+  if (slot.page == kNoPage) return true;
+  return table_.page(slot.page).active == 0 && slot.release < cursor_.begun();
+}
+
+policy::residency::Held Pager::held(SlotId id) const {
+  const Slot& slot = residents_.slot(id);
+  if (slot.page == kNoPage) return {.empty = true};
+  return {.dead = table_.page(slot.page).live == 0,
+          .kept = slot.release == kForEver,
+          .distance = cursor_.distance(slot.page),
+          .stamp = slot.stamp};
+}
+
+// Where to put a page that is needed now: its own place in the plan if that is free, else the best.
+Result<SlotId> Pager::choose_slot(PageId page) {
+  if (cursor_.planned()) {
+    const SlotId home = cursor_.home(page);
+    if (home >= 0 && home < residents_.slots() && is_free(home)) return home;
+  }
+  SlotId best = kNoSlot;
+  for (SlotId id = 0; id < residents_.slots(); ++id) {
+    const Slot& slot = residents_.slot(id);
+    if (slot.page != kNoPage && table_.page(slot.page).active > 0) continue;
+    if (best == kNoSlot || policy::residency::needed_later(held(id), held(best))) best = id;
+  }
+  if (best == kNoSlot) best = one_more_slot();
+  if (best != kNoSlot) return best;
+  return Status(Code::kOutOfMemory, "the uses that run together need more than the budget of " +
+                                        size_text(pool_.budget()) + " (" +
+                                        size_text(table_.pinned_bytes()) + " of it pinned, " +
+                                        std::to_string(residents_.slots()) + " chunks of " +
+                                        size_text(pool_.chunk_bytes()) + ")");
+}
+
+// A slot that is moved into or out of is waited for, after which another may be the better one.
+Result<SlotId> Pager::unmoving(const std::function<Result<SlotId>()>& choose) {
+  residents_.collect();
+  for (;;) {
+    PENSTOCK_ASSIGN(const SlotId slot, choose());
+    if (slot == kNoSlot || residents_.slot(slot).move == nullptr) return slot;
+    (void)residents_.settle_slot(slot);
+  }
+}
+
+Status Pager::demand(PageId page) {
+  PENSTOCK_ASSIGN(const SlotId slot, unmoving([&] { return choose_slot(page); }));
+  PENSTOCK_TRY(residents_.place(page, std::span(&slot, 1)));
+  // Planned pages stay for as long as the plan has it; others until something needs the slot.
+  residents_.slot(slot).release = -1;
+  ++counters_.demanded_pages;
+  disturbed_ = true;
+  return {};
+}
+
+Status Pager::bring(PageId id, Among among) {
+  const Page& page = table_.page(id);
+  if (page.slot == kNoSlot) (void)residents_.settle(id);  // it may be on its way out
+  // As planned, if only moves held that up: of its slot's page, and of its own out of another.
+  for (int i = 0; i < 2 && page.slot == kNoSlot && held_up_; ++i) {
+    if (const auto next = cursor_.peek()) {
+      (void)residents_.settle(next->page);
+      (void)residents_.settle_slot(next->slot);
+    }
+    (void)issue_loads();
+  }
+  if (page.slot == kNoSlot) return among == Among::kPlanned ? demand(id) : demand_other(id);
+  residents_.hurry(id);
+  return {};
+}
+
+Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream stream) {
+  bool waiting = false;
+  const auto wait_begins = [&]() -> Status {
+    return std::exchange(waiting, true) ? Status{} : stalls_.wait_begins(use, stream);
+  };
+  arrivals_.clear();
+  for (const PageId id : pages) {
+    const Page& page = table_.page(id);
+    if (page.move != nullptr) {
+      PENSTOCK_TRY(wait_begins());
+      const bool prefetch = page.move->prefetch;
+      Status status = residents_.arrive(id);
+      if (!status.ok() && prefetch) {
+        PENSTOCK_TRY(bring(id, Among::kPlanned));
+        status = residents_.arrive(id);
+      }
+      PENSTOCK_TRY(status);
+    }
+    PENSTOCK_TRY(residents_.arrive(id));
+    add_mark(arrivals_, page.ready);
+  }
+  // Those copies that are not known to be over.
+  for (const Mark& mark : arrivals_) {
+    PENSTOCK_ASSIGN(const bool reached, mark.reached());
+    if (reached) continue;
+    PENSTOCK_TRY(wait_begins());
+    PENSTOCK_TRY(mark.make_wait(stream));
+  }
+  return waiting ? stalls_.wait_ends(stream) : Status{};
+}
+
+Status Pager::begin(UseId id, driver::Stream stream) {
+  std::unique_lock lock(mutex_);
+  PENSTOCK_TRY(check_use(id));
+  if (cursor_.begin(id) != 0) {
+    ++counters_.mismatches;
+    disturbed_ = true;
+  }
+  recorder_.begin(id);
+  static std::atomic<std::uint64_t> begun{0};
+  begun_.store(++begun, std::memory_order_relaxed);
+  PENSTOCK_TRY(stalls_.use_begins(stream));
+  residents_.collect();
+  // From here on they cannot be chosen as victims for one another.
+  for (const PageId page : pages_of(id)) ++table_.page(page).active;
+  active_.emplace_back(id, stream);
+  ++clock_;
+  Status status = bring_all(id, stream);
+  // What others keep for later, and pages of other pagers; somebody may be quicker.
+  for (bool more = true; more && status.code() == Code::kOutOfMemory && shared() != nullptr;) {
+    const Bytes bytes = pages_of(id).size() * pool_.chunk_bytes();
+    lock.unlock();
+    shared()->reclaim();
+    more = shared()->make_room(bytes, this).ok();
+    lock.lock();
+    status = bring_all(id, stream);
+  }
+  if (!status.ok()) {
+    for (const PageId page : pages_of(id)) --table_.page(page).active;
+    active_.erase(std::find(active_.begin(), active_.end(), std::pair(id, stream)));
+    recorder_.end(id);
+  }
+  check_residency();
+  return status;
+}
+
+Status Pager::bring_all(UseId id, driver::Stream stream) {
+  for (const PageId page : pages_of(id)) {
+    ++counters_.page_uses;
+    counters_.page_hits += table_.page(page).slot != kNoSlot;
+    PENSTOCK_TRY(bring(page, Among::kPlanned));
+    residents_.slot(table_.page(page).slot).stamp = clock_;
+  }
+  return await(pages_of(id), id, stream);
+}
+
+Status Pager::end(UseId id, driver::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  PENSTOCK_TRY(check_use(id));
+  const auto found = std::find_if(active_.rbegin(), active_.rend(),
+                                  [&](const auto& entry) { return entry.first == id; });
+  if (found == active_.rend()) {
+    return Status(Code::kInvalidArgument, "use " + std::to_string(id) + " ends but has not begun");
+  }
+  Timeline& line = timeline(stream);
+  const auto tick = line.record();
+  // Without a mark nobody could tell when the kernels end: then wait for them here.
+  if (!tick.ok()) (void)driver_.synchronize(stream);
+  active_.erase(std::next(found).base());
+  recorder_.end(id);
+  const Use& use = uses_[static_cast<std::size_t>(id)];
+  for (const PageId page : use.pages) --table_.page(page).active;
+  const Mark mark = tick.ok() ? Mark{&line, tick.value()} : Mark{};
+  for (const PageId page : use.pages) residents_.mark_used(page, mark, false);
+  for (const PageId page : use.written) residents_.mark_used(page, mark, true);
+  PENSTOCK_TRY(tick.status());
+  PENSTOCK_TRY(stalls_.use_ends(stream));
+  return issue_loads();
+}
+
+Status Pager::iteration() {
+  const std::lock_guard lock(mutex_);
+  if (!recorder_.empty()) {
+    ++counters_.iterations;
+    before_ = at_boundary_;
+    at_boundary_ = counters_;
+    PENSTOCK_TRY(stalls_.next_iteration(counters_.iterations));
+    const std::vector<UseId> order = recorder_.order();
+    // A prefix of the plan is an iteration that was broken off, not a new one.
+    const bool known = cursor_.planned() && order.size() <= cursor_.order().size() &&
+                       std::equal(order.begin(), order.end(), cursor_.order().begin());
+    if (!known && active_.empty()) {
+      sequence_ = recorder_.sequence(uses_, table_);
+      cursor_.adopt({}, order, sequence_);
+      PENSTOCK_TRY(make_plan());
+    } else if (disturbed_ && cursor_.planned()) {  // else the next iteration is planned
+      PENSTOCK_TRY(make_plan());
+    }
+    disturbed_ = false;
+    recorder_.clear();
+  }
+  cursor_.start_iteration();
+  return issue_loads();
+}
+
+PagerStats Pager::stats() {
+  const std::lock_guard lock(mutex_);
+  PagerStats stats;
+  stats.counters = counters_;
+  stats.counters.bytes_out += table_.changed_bytes();
+  stats.stalls = stalls_.summary();
+  stats.budget = pool_.budget();
+  stats.device_bytes = pool_.held();
+  stats.peak_device_bytes = pool_.peak();
+  stats.pinned_bytes = table_.pinned_bytes();
+  stats.host_bytes = table_.host_bytes();
+  stats.paged_bytes = table_.paged_bytes();
+  stats.pages = static_cast<std::uint64_t>(table_.pages());
+  stats.uses = uses_.size();
+  stats.slots = static_cast<std::uint64_t>(residents_.slots());
+  if (cursor_.planned()) {
+    stats.kept_pages = cursor_.plan().kept.size();
+    stats.streamed_pages = cursor_.plan().loads.size();
+    stats.stream_slots = static_cast<std::uint64_t>(cursor_.plan().stream_slots);
+    stats.planned_bytes_in = cursor_.plan().bytes_in;
+  }
+  const auto loads = [](const Counters& at) { return at.prefetched_pages + at.demanded_pages; };
+  stats.iteration_bytes_in = at_boundary_.bytes_in - before_.bytes_in;
+  stats.iteration_bytes_out = at_boundary_.bytes_out - before_.bytes_out;
+  stats.iteration_page_uses = at_boundary_.page_uses - before_.page_uses;
+  stats.iteration_page_loads = loads(at_boundary_) - loads(before_);
+  return stats;
+}
+
+}  // namespace penstock::engine

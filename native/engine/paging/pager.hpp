@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pager: ranges larger than device memory, kept resident where the program is about to touch
+// them.  It joins the page table, the resident set, the recorder and the plan; the plan comes from
+// policy::schedule().  All public functions take the one lock.
+//
+// Life of a use: begin() makes every page of it resident (on its way is enough) and lets the stream
+// wait for the copies; the program gives its kernels to the stream; end() marks the point after
+// them, which frees slots for the loads that the plan has next, and these are issued at once.  What
+// the host waits for depends on what becomes of evicted addresses, see resident_set.hpp.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "engine/order/streams.hpp"
+#include "engine/paging/chunk_pool.hpp"
+#include "engine/paging/counters.hpp"
+#include "engine/paging/page_table.hpp"
+#include "engine/paging/plan_cursor.hpp"
+#include "engine/paging/recorder.hpp"
+#include "engine/paging/resident_set.hpp"
+#include "engine/paging/stall_profile.hpp"
+#include "policy/learning/known_orders.hpp"
+#include "policy/learning/period.hpp"
+#include "policy/residency/straying.hpp"
+#include "policy/residency/victim.hpp"
+
+namespace penstock::engine {
+
+class SharedBudget;
+
+inline constexpr std::uint32_t kCopyStreams = 2;
+
+struct PagerOptions {
+  Bytes budget = 0;
+  Bytes chunk_bytes = 0;
+  Bytes look_ahead_bytes = 0;
+  Bytes max_copy_bytes = 0;
+  std::uint32_t copy_streams = 0;  // 0 = kCopyStreams
+  Evicted evicted = Evicted::kUnmapped;
+  std::int32_t profile_every = 0;
+};
+
+struct Piece {
+  Addr address = 0;
+  Bytes bytes = 0;
+  bool written = false;
+};
+
+// What a piece of announced work touches.
+struct Touch {
+  Addr address = 0;
+  Bytes bytes = 0;
+  bool written = false;
+  bool settled = false;  // of a block that work comes back to again and again, such as a weight
+};
+
+struct PagerStats {
+  Counters counters;
+  StallSummary stalls;
+  Bytes budget = 0;
+  Bytes device_bytes = 0;
+  Bytes peak_device_bytes = 0;
+  Bytes pinned_bytes = 0;
+  Bytes host_bytes = 0;
+  Bytes paged_bytes = 0;
+  std::uint64_t pages = 0;
+  std::uint64_t uses = 0;  // that are known, declared or learned
+  std::uint64_t slots = 0;
+  std::uint64_t kept_pages = 0;
+  std::uint64_t streamed_pages = 0;
+  std::uint64_t stream_slots = 0;
+  Bytes planned_bytes_in = 0;
+  Bytes iteration_bytes_in = 0;
+  Bytes iteration_bytes_out = 0;
+  std::uint64_t iteration_page_uses = 0;
+  std::uint64_t iteration_page_loads = 0;
+};
+
+class Pager {
+ public:
+  static Result<std::unique_ptr<Pager>> create(driver::Driver& driver, const PagerOptions& options);
+  ~Pager();
+  Pager(const Pager&) = delete;
+  Pager& operator=(const Pager&) = delete;
+
+  Result<std::int32_t> create_range(Bytes bytes, RangeKind kind);
+  Range range(std::int32_t index);
+  Result<UseId> define_use(const std::vector<Piece>& pieces);
+  Status begin(UseId use, driver::Stream stream);
+  Status end(UseId use, driver::Stream stream);
+  Status iteration();
+  Status fetch(Addr address, Bytes bytes);
+  Status flush(Addr address, Bytes bytes);
+  // What lies there is not needed until a use writes it.
+  Status forget(Addr address, Bytes bytes);
+  Status resize(Bytes budget);
+  Bytes smallest();
+  // The budget is part of a shared one from here on; null: of none.
+  Status share(SharedBudget* shared);
+  [[nodiscard]] SharedBudget* shared() const { return shared_.load(std::memory_order_acquire); }
+  // So much less of it, or as much as pages that are not in use allow; of a shared one it comes
+  // back when a use needs it.
+  Status yield(Bytes bytes);
+  // When the last use began, among all pagers of the process.
+  [[nodiscard]] std::uint64_t last_begun() const { return begun_.load(std::memory_order_relaxed); }
+  PagerStats stats();
+
+  // ---- A program that announces its work piece by piece (pager_program.cpp) ----
+  // Addresses whose pages come to be with back() and go with discard().  Blank pages hold nothing.
+  Result<Addr> create_heap(Bytes bytes);
+  Status close_heap(Addr address);
+  // Before start_paging() pages are resident at once, or kOutOfMemory; then as they are touched.
+  Status back(Addr address, Bytes bytes);
+  Status discard(Addr address, Bytes bytes);
+  // All work given so far is over; from here on all work is announced.
+  void start_paging();
+  [[nodiscard]] bool paging() const { return paging_.load(std::memory_order_acquire); }
+  // A block is made there (+1) or freed (-1).
+  void occupy(Addr address, Bytes bytes, int delta);
+  // All of it is resident for work given to `stream` from here on.  After success the work is given
+  // to the stream, and given() called by the same thread; a later announcement may end its stay.
+  Status announce(driver::Stream stream, std::span<const Touch> touches);
+  void given(driver::Stream stream);
+  // Another device reaches this one's memory from here on.  Waits for all work to be over.
+  Status share_with(int ordinal);
+  // The stream is about to be destroyed.
+  Status stream_gone(driver::Stream stream);
+  // Resident (+1), and not to leave before as many -1.  A failure changes nothing.
+  Status pin(Addr address, Bytes bytes, int delta);
+
+ private:
+  // Pages that the work since its beginning touches on one stream; no mark of their use yet.
+  struct Group {
+    StreamId id{};
+    driver::Stream stream{};
+    std::vector<PageId> pages;
+    std::uint64_t last = 0;     // the last piece of work
+    std::uint64_t died_at = 0;  // that was the last when a page's death was marked
+    int under_way = 0;          // announced and not given to the stream yet: no mark can cover it
+  };
+  Pager(driver::Driver& driver, const PagerOptions& options);
+  Status check_use(UseId use) const;
+  Timeline& timeline(driver::Stream stream);
+  [[nodiscard]] SlotId slots_for(Bytes budget) const;
+  [[nodiscard]] SlotId largest_use() const;
+  Status fit_slots();
+  Status change_slots(SlotId wanted, Bytes budget);
+  SlotId one_more_slot();
+  Result<std::vector<SlotId>> choose_slots_to_give(SlotId wanted);
+  Status give_slots(std::vector<SlotId> slots);
+  // For use at once: a page's own place, or where the plan does not know it, one of the others.
+  enum class Among { kPlanned, kOthers };
+  // Its move is under way, or it has a slot already.
+  Status bring(PageId page, Among among);
+  [[nodiscard]] const std::vector<PageId>& pages_of(UseId use) const {
+    return uses_[static_cast<std::size_t>(use)].pages;
+  }
+  Status bring_all(UseId use, driver::Stream stream);
+  // The pages are there, for the host or for the stream; what did not come ahead is demanded.
+  Status await(const std::vector<PageId>& pages, UseId use, driver::Stream stream);
+  Status demand(PageId page);
+  Result<SlotId> choose_slot(PageId page);
+  Result<SlotId> unmoving(const std::function<Result<SlotId>()>& choose);
+  [[nodiscard]] bool is_free(SlotId slot);
+  [[nodiscard]] policy::residency::Held held(SlotId slot) const;
+  Status issue_loads();
+  [[nodiscard]] bool in_the_way(const PlanCursor::Next& load);
+  Status make_plan(std::int64_t begun = 0);  // of its first iteration, steps that are over
+  [[nodiscard]] Result<policy::Plan> draw_plan(SlotId slots) const;
+  void adopt(policy::Plan plan, std::int64_t begun);
+  void relabel(policy::Plan& plan);
+  void pages_touched(std::span<const Touch> touches, std::vector<PageId>& pages);
+  std::size_t group_of(driver::Stream stream);
+  void mark_death(Page& page);
+  Result<bool> mark_end(const Group& group, Mark& mark);
+  Status pin_page(PageId id);
+  Status enter(std::size_t group);
+  Status bring_in(std::size_t group);
+  Status close(std::size_t group);  // nothing, while work of it is under way
+  Status close_idle(std::size_t but);
+  Status demand_other(PageId page);
+  SlotId choose_other_slot();
+  UseId intern(const std::vector<PageId>& pages);
+  void forget_uses();
+  Status use_begins(UseId use);
+  bool follows(UseId use);  // the plan; moves its cursor on
+  Status learn(UseId use);
+  Status adopt_order(std::vector<UseId> order, SlotId reserve = 0, std::size_t next = 0);
+  Status plan_or_drop(std::int64_t begun = 0);
+  void drop_plan();
+  [[nodiscard]] SlotId others_within(std::size_t uses) const;
+  [[nodiscard]] bool tells(const Page& page) const;
+  void joins(Page& page, bool of_use);
+  Status recognise();
+  Status copy_pinned(const Range& range, Addr address, Bytes bytes, bool in);
+  // With kOnHost no mapping may change while another thread has announced work and not given it
+  // yet.
+  [[nodiscard]] bool others_giving() const;
+  void wait_for_others(std::unique_lock<std::mutex>& lock);
+  static void fail_unless(const Status& status);  // in builds for tests
+  void check_residency();
+
+  std::mutex mutex_;
+  std::condition_variable given_;
+  std::map<std::thread::id, int> giving_;  // with kOnHost: pieces of work between those, by thread
+  driver::Driver& driver_;
+  PagerOptions options_;
+  Counters counters_;
+  // Order matters: the resident set goes first, and still needs the timelines.
+  Streams streams_;
+  std::map<StreamId, std::unique_ptr<Timeline>> timelines_;
+  std::vector<std::unique_ptr<Timeline>> spare_timelines_;  // of streams that are gone
+  ChunkPool pool_;
+  PageTable table_;
+  StallProfile stalls_;
+  ResidentSet residents_;
+  std::vector<Use> uses_;
+  Recorder recorder_;
+  policy::Sequence sequence_;  // the planned one
+  PlanCursor cursor_;
+  std::vector<std::pair<UseId, driver::Stream>> active_;
+  std::vector<Mark> arrivals_;  // of the use that begins; kept for its capacity
+  bool held_up_ = false;        // the next load waits for a move of its page or slot
+  bool disturbed_ = false;      // this iteration did not go as planned
+  std::uint64_t clock_ = 0;
+  Counters at_boundary_;  // when the last iteration ended
+  Counters before_;       // when it began
+
+  std::atomic<SharedBudget*> shared_{nullptr};
+  std::atomic<std::uint64_t> begun_{0};
+  std::atomic<bool> paging_{false};
+  std::vector<Group> groups_;
+  std::uint64_t announced_ = 0;
+  policy::learning::Period period_;
+  policy::learning::KnownOrders known_;
+  std::map<std::vector<PageId>, UseId> interned_;
+  std::size_t next_try_ = 0;  // of a period that was found and not worth a plan
+  policy::residency::Straying straying_;
+  SlotId reserve_ = 0;  // slots that the plan leaves to pages it does not know
+  SlotId stolen_ = 0;   // how many it should have left beyond that
+  SlotId missed_ = 0;   // such pages that had left when they were needed again
+  SlotId hot_ = 0;      // pages that join group after group
+  std::vector<PageId> touched_, fresh_, planned_;  // kept for their capacity
+  std::map<Bytes, std::vector<Addr>> closed_heaps_;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pager for a program that announces its work piece by piece and knows nothing of uses: heaps
+// whose pages come and go with its allocations, groups of work in place of declared uses, and the
+// order of uses learned while it runs.
+//
+// A block is *settled* when work came back to it several times with a pause in between: a weight
+// is, a cache that is copied to a new place for every token is not.  Work that touches settled
+// pages for the first time in its group begins a use, and with it a new group; the uses in their
+// order are what is learned and planned.  Other pages (activations) are brought in when they are
+// touched and stay until room is short: they live in slots that the plan leaves to them.  So do
+// pages that tell nothing of the order, see tells().  Marks are recorded once a group, not once a
+// launch.
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "engine/paging/pager.hpp"
+
+namespace penstock::engine {
+namespace {
+
+// A group of another stream that got no work for so long is closed.
+constexpr std::uint64_t kIdle = 64;
+// A group holds at most such a share of the slots, since nothing of it may leave.
+constexpr std::size_t kShareOfGroup = 4;
+
+}  // namespace
+
+bool Pager::others_giving() const {
+  return giving_.size() > giving_.count(std::this_thread::get_id());
+}
+
+// Their work may need what others announce only then, so nobody is kept from announcing meanwhile.
+void Pager::wait_for_others(std::unique_lock<std::mutex>& lock) {
+  given_.wait(lock, [this] { return !others_giving(); });
+}
+
+Result<Addr> Pager::create_heap(Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  const Bytes size = align_up(bytes, pool_.chunk_bytes());
+  if (auto& closed = closed_heaps_[size]; !closed.empty()) {
+    const Addr address = closed.back();
+    closed.pop_back();
+    return address;
+  }
+  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(size, RangeKind::kHeap));
+  if (Status status = fit_slots(); !status.ok()) {
+    table_.undo_create();
+    return status;
+  }
+  drop_plan();
+  return table_.range(index).address;
+}
+
+Status Pager::close_heap(Addr address) {
+  Range range;
+  {
+    const std::lock_guard lock(mutex_);
+    const Range* found = table_.find(address, 1);
+    if (found == nullptr || found->address != address || found->kind != RangeKind::kHeap) {
+      return {Code::kInvalidArgument, "there is no such heap"};
+    }
+    range = *found;
+  }
+  PENSTOCK_TRY(discard(range.address, range.bytes));
+  const std::lock_guard lock(mutex_);
+  closed_heaps_[range.bytes].push_back(address);
+  return {};
+}
+
+Status Pager::back(Addr address, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  const Range* range = table_.find(address, bytes);
+  if (range == nullptr) return {Code::kInvalidArgument, "memory is asked for outside every heap"};
+  const auto [first, last] = table_.pages_of(*range, address, bytes);
+  for (PageId id = first; id <= last; ++id) {
+    Page& page = table_.page(id);
+    if (page.backed) continue;
+    if (!paging_) {
+      const SlotId slot = choose_other_slot();
+      if (slot == kNoSlot || residents_.slot(slot).page != kNoPage) {
+        return {Code::kOutOfMemory,
+                "the budget of " + std::to_string(pool_.budget()) + " bytes is full"};
+      }
+      PENSTOCK_TRY(residents_.place(id, std::span(&slot, 1)));
+      PENSTOCK_TRY(residents_.arrive(id));
+      PENSTOCK_TRY(page.ready.synchronize());
+      page.blank = false;  // work on it is not announced: it may write
+      page.dirty = true;
+    }
+    page.backed = true;
+  }
+  return {};
+}
+
+Status Pager::discard(Addr address, Bytes bytes) {
+  std::unique_lock lock(mutex_);
+  wait_for_others(lock);
+  const Range* range = table_.find(address, bytes);
+  if (range == nullptr) return {Code::kInvalidArgument, "memory is given back that is in no heap"};
+  for (std::size_t group = 0; group < groups_.size(); ++group) PENSTOCK_TRY(close(group));
+  const auto [first, last] = table_.pages_of(*range, address, bytes);
+  for (PageId id = first; id <= last; ++id) {
+    // Of a group that cannot be closed: its stream captures, or its work is yet to be given.
+    if (table_.page(id).active > 0) return {Code::kNotReady, "work under way touches the memory"};
+  }
+  for (PageId id = first; id <= last; ++id) {
+    Page& page = table_.page(id);
+    if (!page.backed) continue;
+    PENSTOCK_TRY(residents_.drop(id));
+    table_.take_host(page);
+    hot_ += page.hotness.forget();
+    page.backed = false;
+  }
+  return {};
+}
+
+void Pager::start_paging() {
+  const std::lock_guard lock(mutex_);
+  paging_ = true;
+}
+
+void Pager::occupy(Addr address, Bytes bytes, int delta) {
+  const std::lock_guard lock(mutex_);
+  const Range* range = table_.find(address, bytes);
+  if (range == nullptr) return;
+  const auto [first, last] = table_.pages_of(*range, address, bytes);
+  for (PageId id = first; id <= last; ++id) {
+    Page& page = table_.page(id);
+    page.live += delta;
+    page.hotness.changed = period_.fed();
+    if (delta < 0 && page.live == 0 && page.slot != kNoSlot) mark_death(page);
+    // Work that reaches it unseen, before any that is seen to, faults if this fails.
+    if (options_.evicted == Evicted::kOnHost && paging_ && page.live > 0 && page.backed) {
+      (void)residents_.map_on_host(id);
+    }
+  }
+}
+
+// Its content goes when it leaves, which work may reach unseen that was given before its last block
+// was freed: it leaves after that, or with its content.
+void Pager::mark_death(Page& page) {
+  page.reached = false;
+  if (options_.evicted != Evicted::kUnmapped || !paging_) return;
+  for (Group& group : groups_) {
+    if (group.id == StreamId{} || group.last == 0) continue;
+    if (streams_.destroyed(group.id)) continue;
+    page.reached = page.reached || !streams_.reachable(group.id) || streams_.capturing(group.id);
+    if (page.reached) return;
+    Timeline& line = timeline(group.stream);
+    const Result<Tick> tick = group.died_at == group.last ? line.latest() : line.record();
+    page.reached = !tick.ok();
+    if (!tick.ok()) return;
+    group.died_at = group.last;
+    add_mark(page.last_use, {&line, tick.value()});
+  }
+}
+
+Status Pager::pin(Addr address, Bytes bytes, int delta) {
+  std::unique_lock lock(mutex_);
+  if (delta > 0) wait_for_others(lock);
+  const Range* range = table_.find(address, bytes);
+  if (range == nullptr) return {};
+  const auto [first, last] = table_.pages_of(*range, address, bytes);
+  for (PageId id = first; id <= last; ++id) {
+    if (delta < 0) {
+      --table_.page(id).active;
+    } else if (Status status = pin_page(id); !status.ok()) {
+      for (PageId undo = first; undo < id; ++undo) --table_.page(undo).active;
+      return status;
+    }
+  }
+  check_residency();
+  return {};
+}
+
+Status Pager::pin_page(PageId id) {
+  Page& page = table_.page(id);
+  ++page.active;
+  Status status = bring(id, Among::kOthers);
+  for (std::size_t i = 0; i < groups_.size() && status.code() == Code::kOutOfMemory; ++i) {
+    status = close(i);
+    if (status.ok()) status = bring(id, Among::kOthers);
+  }
+  if (status.ok()) status = residents_.arrive(id);
+  if (status.ok()) status = page.ready.synchronize();
+  if (!status.ok()) {
+    --page.active;
+    return status;
+  }
+  page.blank = false;
+  page.dirty = true;
+  return {};
+}
+
+void Pager::pages_touched(std::span<const Touch> touches, std::vector<PageId>& pages) {
+  pages.clear();
+  for (const Touch& touch : touches) {
+    const Range* range = table_.find(touch.address, 1);
+    if (range == nullptr || range->kind != RangeKind::kHeap) continue;
+    const Bytes room = range->bytes - (touch.address - range->address);
+    const auto [first, last] = table_.pages_of(*range, touch.address, std::min(touch.bytes, room));
+    for (PageId id = first; id <= last; ++id) {
+      Page& page = table_.page(id);
+      if (!page.backed) continue;
+      page.writing = page.writing || touch.written;
+      if (touch.settled) page.settled_at = announced_;
+      if (page.seen == announced_) continue;
+      page.seen = announced_;
+      pages.push_back(id);
+    }
+  }
+}
+
+std::size_t Pager::group_of(driver::Stream stream) {
+  const StreamId id = streams_.id(stream);
+  std::size_t empty = groups_.size();
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (groups_[i].id == id) return i;
+    if (groups_[i].id == StreamId{}) empty = i;
+  }
+  if (empty == groups_.size()) groups_.emplace_back();
+  groups_[empty].id = id;
+  groups_[empty].stream = stream;
+  return empty;
+}
+
+Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
+  std::unique_lock lock(mutex_);
+  const bool on_host = options_.evicted == Evicted::kOnHost;
+  const auto find_touched = [&] {
+    ++announced_;
+    pages_touched(touches, touched_);
+  };
+  find_touched();
+  const auto there = [&](PageId id) { return table_.page(id).slot != kNoSlot; };
+  while (on_host && others_giving() && !std::all_of(touched_.begin(), touched_.end(), there)) {
+    given_.wait(lock);
+    find_touched();
+  }
+  const std::size_t index = group_of(stream);
+  groups_[index].last = announced_;
+  const auto look = [&] {
+    fresh_.clear();
+    planned_.clear();
+    for (const PageId id : touched_) {
+      const Page& page = table_.page(id);
+      if (page.group == static_cast<std::int32_t>(index)) continue;
+      fresh_.push_back(id);
+      if (page.settled_at == announced_ && tells(page)) planned_.push_back(id);
+    }
+  };
+  look();
+  Status status;
+  if (!fresh_.empty()) {
+    const std::size_t held = groups_[index].pages.size();
+    const std::size_t most = static_cast<std::size_t>(residents_.slots()) / kShareOfGroup;
+    if (held > 0 && (!planned_.empty() || held + fresh_.size() > most)) {
+      PENSTOCK_TRY(close(index));
+      look();
+    }
+    PENSTOCK_TRY(close_idle(index));
+    status = enter(index);
+    if (status.code() == Code::kOutOfMemory) {
+      // What other work holds may go once that is over; what this work touches may not.
+      for (std::size_t i = 0; i < groups_.size(); ++i) PENSTOCK_TRY(close(i));
+      look();
+      planned_.clear();  // its use has begun
+      status = enter(index);
+    }
+  }
+  if (!status.ok()) return status;
+  ++groups_[index].under_way;
+  residents_.work_follows();
+  if (on_host) ++giving_[std::this_thread::get_id()];
+  return {};
+}
+
+void Pager::given(driver::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  --groups_[group_of(stream)].under_way;
+  residents_.work_follows();
+  const auto mine = giving_.find(std::this_thread::get_id());
+  if (mine == giving_.end() || --mine->second > 0) return;
+  giving_.erase(mine);
+  given_.notify_all();
+}
+
+Status Pager::share_with(int ordinal) {
+  std::unique_lock lock(mutex_);
+  const auto under_way = [](const Group& group) { return group.under_way > 0; };
+  while (std::any_of(groups_.begin(), groups_.end(), under_way)) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+  PENSTOCK_TRY(driver_.synchronize_device());
+  return driver_.share_with(ordinal);
+}
+
+// The fresh pages join the group: they are brought in where they are not, and the stream waits.
+Status Pager::enter(std::size_t index) {
+  Status status = bring_in(index);
+  if (status.ok()) {
+    for (const PageId id : fresh_) {
+      if (table_.page(id).writing) table_.page(id).blank = false;
+    }
+    // What cannot be brought in ahead will be when it is needed, or fail then.
+    if (cursor_.planned() && !others_giving()) (void)issue_loads();
+    check_residency();
+    return {};
+  }
+  // The work will not be given: its pages are not in the group, which may lack some of them.
+  Group& group = groups_[index];
+  for (const PageId id : fresh_) {
+    Page& page = table_.page(id);
+    --page.active;
+    if (page.group == static_cast<std::int32_t>(index)) page.group = -1;
+    group.pages.pop_back();
+  }
+  return status;
+}
+
+Status Pager::bring_in(std::size_t index) {
+  Group& group = groups_[index];
+  for (const PageId id : fresh_) {
+    Page& page = table_.page(id);
+    ++page.active;
+    page.group = static_cast<std::int32_t>(index);
+    group.pages.push_back(id);
+  }
+  UseId use = -1;
+  if (!planned_.empty()) {
+    std::sort(planned_.begin(), planned_.end());
+    use = intern(planned_);
+    PENSTOCK_TRY(use_begins(use));
+  }
+  ++clock_;
+  residents_.collect();
+  for (const PageId id : fresh_) {
+    Page& page = table_.page(id);
+    ++counters_.page_uses;
+    const bool of_use = use >= 0 && std::binary_search(planned_.begin(), planned_.end(), id);
+    joins(page, of_use);
+    counters_.page_hits += page.slot != kNoSlot;
+    PENSTOCK_TRY(bring(id, of_use ? Among::kPlanned : Among::kOthers));
+    residents_.slot(page.slot).stamp = clock_;
+  }
+  return await(fresh_, use, group.stream);
+}
+
+// An event where this thread can record one; else the device is waited for.  False: neither can be,
+// since a stream captures.
+Result<bool> Pager::mark_end(const Group& group, Mark& mark) {
+  if (!streams_.reachable(group.id)) return streams_.wait_for_device();
+  if (streams_.capturing(group.id)) return false;
+  Timeline& line = timeline(group.stream);
+  const auto tick = line.record();
+  if (!tick.ok()) return streams_.wait_for_device();
+  mark = {&line, tick.value()};
+  return true;
+}
+
+// Mark the end of the group's work; its pages may leave when that is over.
+Status Pager::close(std::size_t index) {
+  Group& group = groups_[index];
+  if (group.under_way > 0) return {};
+  if (!group.pages.empty()) {
+    Mark mark;
+    PENSTOCK_ASSIGN(const bool marked, mark_end(group, mark));
+    if (!marked) return {};
+    for (const PageId id : group.pages) {
+      Page& page = table_.page(id);
+      --page.active;
+      residents_.mark_used(id, mark, page.writing);
+      if (page.writing) page.blank = false;
+      page.writing = false;
+      if (page.group == static_cast<std::int32_t>(index)) page.group = -1;
+    }
+    group.pages.clear();
+  }
+  if (group.id != StreamId{} && streams_.destroyed(group.id)) group.id = {};  // for another stream
+  return {};
+}
+
+Status Pager::close_idle(std::size_t but) {
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (i != but && !groups_[i].pages.empty() && groups_[i].last + kIdle < announced_) {
+      PENSTOCK_TRY(close(i));
+    }
+  }
+  return {};
+}
+
+Status Pager::stream_gone(driver::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  const StreamId id = streams_.id(stream);
+  Status status;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (groups_[i].id == id) status = close(i);  // while an event can still mark its end
+  }
+  const auto line = timelines_.find(id);
+  if (line != timelines_.end()) {
+    if (status.ok()) status = line->second->synchronize(line->second->latest());
+    if (status.ok()) {
+      spare_timelines_.push_back(std::move(line->second));
+      timelines_.erase(line);
+    }
+  }
+  streams_.gone(stream);
+  for (Group& group : groups_) {
+    if (group.id == id && group.pages.empty() && group.under_way == 0) group.id = {};
+  }
+  return status;
+}
+
+// Of the slots that the plan does not name.
+SlotId Pager::choose_other_slot() {
+  SlotId best = kNoSlot;
+  for (SlotId id = 0; id < residents_.slots(); ++id) {
+    const Slot& slot = residents_.slot(id);
+    if (slot.planned || (slot.page != kNoPage && table_.page(slot.page).active > 0)) continue;
+    if (best == kNoSlot || policy::residency::unused_longer(held(id), held(best))) best = id;
+  }
+  return best;
+}
+
+Status Pager::demand_other(PageId page) {
+  PENSTOCK_ASSIGN(SlotId slot, unmoving([&] { return Result<SlotId>(choose_other_slot()); }));
+  if (slot == kNoSlot) {
+    PENSTOCK_ASSIGN(slot, unmoving([&] { return choose_slot(page); }));
+    if (cursor_.planned() && table_.page(page).blank) ++stolen_;
+  }
+  PENSTOCK_TRY(residents_.place(page, std::span(&slot, 1)));
+  residents_.slot(slot).release = -1;
+  if (table_.page(page).blank) return {};
+  ++counters_.demanded_pages;
+  if (cursor_.planned()) ++missed_;
+  return {};
+}
+
+}  // namespace penstock::engine

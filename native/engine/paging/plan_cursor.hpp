@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the program stands in the plan.  Steps are counted from the plan's adoption and go on
+// across iterations: step g is step g mod n of the sequence.  Loads are handed out in the plan's
+// order, at most one iteration ahead of the program.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "engine/paging/recorder.hpp"
+#include "policy/planning/schedule.hpp"
+
+namespace penstock::engine {
+
+inline constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
+
+class PlanCursor {
+ public:
+  struct Next {
+    PageId page;
+    SlotId slot;
+    std::int64_t first;  // the step that needs it
+    std::int64_t last;   // the step that ends its stay
+  };
+
+  // begun: how many steps of its first iteration are over already.
+  void adopt(policy::Plan plan, std::vector<UseId> order, const policy::Sequence& sequence,
+             std::int64_t begun = 0);
+  void drop();
+
+  [[nodiscard]] bool planned() const { return !order_.empty(); }
+  [[nodiscard]] const policy::Plan& plan() const { return plan_; }
+  [[nodiscard]] const std::vector<UseId>& order() const { return order_; }
+
+  // Steps begun so far.
+  [[nodiscard]] std::int64_t begun() const { return begun_; }
+  // A use begins, and the cursor moves on to it: how many steps it left out, 0 when it was the
+  // expected one.  kForEver when the plan has no such use: then the cursor stays where it is.
+  std::int64_t begin(UseId use);
+  // The use that the plan has next, and the one before it.
+  [[nodiscard]] UseId expected() const { return at(begun_); }
+  [[nodiscard]] UseId latest() const { return at(begun_ + steps() - 1); }
+  // The program starts an iteration anew: go on to the next multiple of n.
+  void start_iteration();
+
+  [[nodiscard]] std::optional<Next> peek() const;
+  [[nodiscard]] std::optional<Next> peek_after(std::int64_t skip) const;
+  void pop() { ++next_load_; }
+
+  // Steps until `page` is needed again, kForEver when the plan does not know it.
+  [[nodiscard]] std::int64_t distance(PageId page) const;
+  // The slot that the plan has for a page, kNoSlot when it has none.
+  [[nodiscard]] SlotId home(PageId page) const { return home_[static_cast<std::size_t>(page)]; }
+
+ private:
+  [[nodiscard]] UseId at(std::int64_t step) const {
+    return order_[static_cast<std::size_t>(step % steps())];
+  }
+  [[nodiscard]] std::int64_t steps() const { return static_cast<std::int64_t>(order_.size()); }
+
+  policy::Plan plan_;
+  std::vector<UseId> order_;
+  std::vector<std::vector<policy::StepId>> uses_of_page_;
+  std::vector<SlotId> home_;  // the slot of a page's first load, or of the kept page
+  std::int64_t begun_ = 0;
+  std::int64_t next_load_ = 0;
+};
+
+}  // namespace penstock::engine

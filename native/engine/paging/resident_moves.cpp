@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages that a mapper moves.  place() and evict() say at once where pages will be (Page::slot) and
+// hand a move over; only when it is over, and was collected, do mappings and marks follow, or,
+// where it failed, are pages said to be where they are.
+#include <algorithm>
+
+#include "engine/paging/resident_set.hpp"
+
+namespace penstock::engine {
+
+// The slot's page is one of the move's victims.
+Status ResidentSet::leaves(SlotId id, Move& move) {
+  const Slot& from = slot(id);
+  Page& page = table_.page(from.page);
+  Move::Out out;
+  out.page = from.page;
+  out.slot = id;
+  out.chunk = *from.chunk;
+  out.own = from.own;
+  out.address = page.address;
+  out.mapped = page.mapped != kNoSlot;
+  out.bytes = page.bytes;
+  if (page.backed && page.live == 0 && !page.reached) {
+    page.blank = true;
+    page.dirty = false;
+  } else if (page.backed) {  // work that was not seen to may have written it
+    PENSTOCK_TRY(table_.give_host(page));
+    page.blank = false;
+    PageTable::expect(page);
+    out.copy = Move::Copy::kChanged;
+  } else if (page.dirty) {
+    out.copy = Move::Copy::kPlain;
+  }
+  out.host = page.host;
+  out.fingerprint = page.fingerprint;
+  for (const Mark& mark : page.last_use) add_mark(move.busy, mark);
+  add_mark(move.busy, page.written);
+  move.out.push_back(out);
+  return {};
+}
+
+Status ResidentSet::submit(std::unique_ptr<Move> made) {
+  moves_.reserve(moves_.size() + 1);
+  PENSTOCK_TRY(mapper_->submit(*made));
+  Move& move = *made;
+  moves_.push_back(std::move(made));
+  for (const Move::Out& out : move.out) {
+    table_.page(out.page).slot = kNoSlot;
+    table_.page(out.page).move = &move;
+    slot(out.slot).page = kNoPage;
+    slot(out.slot).move = &move;
+    ++counters_.unmap_calls;
+    if (out.copy != Move::Copy::kPlain) continue;
+    counters_.bytes_out += out.bytes;
+    ++counters_.copies;
+  }
+  for (const Move::In& in : move.in) {
+    Page& page = table_.page(in.page);
+    page.slot = in.slot;
+    page.move = &move;
+    page.last_use.clear();
+    page.ready = page.written = {};
+    Slot& target = slot(in.slot);
+    target.page = in.page;
+    target.move = &move;
+    target.busy.clear();
+    ++counters_.map_calls;
+    if (in.host == nullptr) continue;
+    counters_.bytes_in += in.bytes;
+    ++counters_.copies;
+  }
+  return {};
+}
+
+Status ResidentSet::move(PageId first, std::span<const SlotId> into, bool prefetch) {
+  auto made = std::make_unique<Move>();
+  made->prefetch = prefetch;
+  made->demanded = !prefetch;
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    Slot& target = slot(into[i]);
+    PENSTOCK_TRY(give_chunk(target));
+    if (target.page != kNoPage) PENSTOCK_TRY(leaves(into[i], *made));
+    const PageId id = first + static_cast<PageId>(i);
+    const Page& page = table_.page(id);
+    made->in.push_back({id, into[i], *target.chunk, target.own, page.address,
+                        page.blank ? nullptr : page.host, page.bytes});
+  }
+  return submit(std::move(made));
+}
+
+Status ResidentSet::move_out(SlotId id) {
+  auto made = std::make_unique<Move>();
+  PENSTOCK_TRY(leaves(id, *made));
+  return submit(std::move(made));
+}
+
+// What came of a move that is over.
+Status ResidentSet::apply(Move& move) {
+  for (const Move::In& in : move.in) {
+    Page& page = table_.page(in.page);
+    page.move = slot(in.slot).move = nullptr;
+    if (move.status.ok()) {
+      page.mapped = in.slot;
+    } else {
+      page.slot = kNoSlot;
+      slot(in.slot).page = kNoPage;
+    }
+  }
+  for (const Move::Out& out : move.out) {
+    Page& page = table_.page(out.page);
+    page.move = slot(out.slot).move = nullptr;
+    page.mapped = out.mapped ? out.slot : kNoSlot;
+    if (move.left) {
+      page.dirty = false;
+      page.last_use.clear();
+    } else {
+      page.slot = out.slot;
+      slot(out.slot).page = out.page;
+    }
+  }
+  const Status status = std::move(move.status);
+  std::erase_if(moves_, [&](const auto& each) { return each.get() == &move; });
+  return status;
+}
+
+void ResidentSet::collect() {
+  for (std::size_t i = 0; i < moves_.size();) {
+    if (mapper_->over(*moves_[i])) {
+      (void)apply(*moves_[i]);
+    } else {
+      ++i;
+    }
+  }
+}
+
+Status ResidentSet::settle(Move& move) {
+  mapper_->wait(move);
+  return apply(move);
+}
+
+Status ResidentSet::settle(PageId id) {
+  Move* const move = table_.page(id).move;
+  return move == nullptr ? Status{} : settle(*move);
+}
+
+Status ResidentSet::settle_slot(SlotId id) {
+  Move* const move = slot(id).move;
+  return move == nullptr ? Status{} : settle(*move);
+}
+
+void ResidentSet::settle_all() {
+  while (!moves_.empty()) (void)settle(*moves_.front());
+}
+
+void ResidentSet::hurry(PageId id) {
+  if (Move* const move = table_.page(id).move; move != nullptr) mapper_->hurry(*move);
+}
+
+Status ResidentSet::arrive(PageId id) {
+  const Status status = settle(id);
+  Page& page = table_.page(id);
+  if (page.slot == kNoSlot) {
+    return status.ok() ? Status(Code::kInternal, "a page is awaited that does not come") : status;
+  }
+  if (evicted_ != Evicted::kUnmapped || page.mapped == page.slot) return {};
+  // It was to leave, did not, and could not be mapped again.
+  PENSTOCK_TRY(driver_.map(page.address, pool_.chunk_bytes(), *slot(page.slot).chunk));
+  if (Status access = driver_.set_access(page.address, pool_.chunk_bytes()); !access.ok()) {
+    (void)driver_.unmap(page.address, pool_.chunk_bytes());
+    return access;
+  }
+  page.mapped = page.slot;
+  return {};
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/paging/resident_set.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace penstock::engine {
+
+ResidentSet::ResidentSet(driver::Driver& driver, ChunkPool& pool, PageTable& table,
+                         Counters& counters, Evicted evicted, std::size_t streams)
+    : driver_(driver),
+      pool_(pool),
+      table_(table),
+      counters_(counters),
+      evicted_(evicted),
+      in_(evicted == Evicted::kMapped ? streams : 1) {}
+
+Status ResidentSet::start() {
+  for (auto& line : in_) {
+    PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
+    line = std::make_unique<Timeline>(driver_, stream);
+  }
+  PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
+  out_ = std::make_unique<Timeline>(driver_, stream);
+  if (evicted_ == Evicted::kUnmapped) {
+    mapper_ = std::make_unique<Mapper>(driver_, pool_.chunk_bytes(), *in_.front(), *out_);
+  }
+  return {};
+}
+
+ResidentSet::~ResidentSet() {
+  if (!mapper_ || mapper_->here()) settle_all();
+  mapper_.reset();
+  for (const auto& line : in_) {
+    if (line) (void)driver_.synchronize(line->stream());
+  }
+  if (out_) (void)driver_.synchronize(out_->stream());
+  for (PageId id = 0; id < table_.pages(); ++id) {
+    Page& page = table_.page(id);
+    for (const Mark& mark : page.last_use) (void)mark.synchronize();
+    if (page.mapped != kNoSlot || page.on_host) {
+      (void)driver_.unmap(page.address, pool_.chunk_bytes());
+    }
+    page.mapped = page.slot = kNoSlot;
+    page.on_host = false;
+  }
+  for (Slot& slot : slots_) (void)take_chunk(slot);
+  in_.push_back(std::move(out_));
+  for (auto& line : in_) {
+    if (!line) continue;
+    const driver::Stream stream = line->stream();
+    line.reset();
+    (void)driver_.destroy_stream(stream);
+  }
+}
+
+Status ResidentSet::give_chunk(Slot& slot) {
+  if (slot.chunk) return {};
+  PENSTOCK_ASSIGN(const driver::Chunk chunk, pool_.take(pool_.chunk_bytes()));
+  slot.chunk = chunk;
+  if (evicted_ != Evicted::kUnmapped) return {};
+  Status status = give_own_address(slot);
+  if (!status.ok()) (void)take_chunk(slot);
+  return status;
+}
+
+Status ResidentSet::give_own_address(Slot& slot) {
+  const Bytes bytes = pool_.chunk_bytes();
+  PENSTOCK_ASSIGN(const Addr own, driver_.reserve(bytes));
+  Status status = driver_.map(own, bytes, *slot.chunk);
+  if (status.ok()) {
+    status = driver_.set_access(own, bytes);
+    if (!status.ok()) (void)driver_.unmap(own, bytes);
+  }
+  if (status.ok()) {
+    slot.own = own;
+  } else {
+    (void)driver_.unreserve(own, bytes);
+  }
+  return status;
+}
+
+Status ResidentSet::take_chunk(Slot& slot) {
+  if (!slot.chunk) return {};
+  if (slot.own != 0) {
+    PENSTOCK_TRY(driver_.unmap(slot.own, pool_.chunk_bytes()));
+    (void)driver_.unreserve(std::exchange(slot.own, 0), pool_.chunk_bytes());
+  }
+  const driver::Chunk chunk = *slot.chunk;
+  slot.chunk.reset();
+  return pool_.give_back(chunk, pool_.chunk_bytes());
+}
+
+bool ResidentSet::freed_together(SlotId a, SlotId b) {
+  const PageId in_a = slot(a).page;
+  const PageId in_b = slot(b).page;
+  if (in_a == kNoPage || in_b == kNoPage) return in_a == in_b;
+  return table_.page(in_a).last_use == table_.page(in_b).last_use;
+}
+
+void ResidentSet::mark_used(PageId id, Mark mark, bool written) {
+  Page& page = table_.page(id);
+  add_mark(page.last_use, mark);
+  page.dirty = page.dirty || written;
+  page.blank = page.blank && !written;
+}
+
+Status ResidentSet::synchronize_page(PageId id) {
+  const Page& page = table_.page(id);
+  for (const Mark& mark : page.last_use) PENSTOCK_TRY(mark.synchronize());
+  PENSTOCK_TRY(page.ready.synchronize());
+  return page.written.synchronize();
+}
+
+Status ResidentSet::write_back(PageId id) {
+  Page& page = table_.page(id);
+  PENSTOCK_TRY(table_.give_host(page));
+  // Its uses waited for its copy.
+  if (page.last_use.empty()) PENSTOCK_TRY(page.ready.make_wait(out_->stream()));
+  for (const Mark& mark : page.last_use) PENSTOCK_TRY(mark.make_wait(out_->stream()));
+  if (page.fingerprint != nullptr) {  // that work may have written it does not mean that it did
+    PageTable::expect(page);
+    PENSTOCK_TRY(driver_.copy_out_changed(page.host, page.address, page.bytes, page.fingerprint,
+                                          out_->stream()));
+  } else {
+    PENSTOCK_TRY(driver_.copy_out(page.host, page.address, page.bytes, out_->stream()));
+    counters_.bytes_out += page.bytes;
+    ++counters_.copies;
+  }
+  Result<Tick> recorded = out_->record();
+  if (!recorded.ok()) (void)driver_.synchronize(out_->stream());
+  PENSTOCK_ASSIGN(const Tick tick, std::move(recorded));
+  page.written = Mark{out_.get(), tick};
+  page.dirty = false;
+  return {};
+}
+
+Status ResidentSet::place(PageId first, std::span<const SlotId> into, bool prefetch) {
+  if (evicted_ == Evicted::kUnmapped) return move(first, into, prefetch);
+  const Status status = place_in_stream(first, into);
+  return evicted_ == Evicted::kMapped ? status : arrived(first, into, status);
+}
+
+Status ResidentSet::evict(SlotId id) {
+  Slot& from = slot(id);
+  if (from.page == kNoPage) return {};
+  if (evicted_ == Evicted::kOnHost) return evict_to_host(id);
+  Page& page = table_.page(from.page);
+  if (page.backed && page.live == 0 &&
+      !page.reached) {  // of a heap, and nothing lives in it any more
+    page.blank = true;
+    page.dirty = false;
+  }
+  return evicted_ == Evicted::kMapped ? evict_in_stream(id) : move_out(id);
+}
+
+void ResidentSet::forget_mapping(PageId id) {
+  Page& page = table_.page(id);
+  std::erase(slot(page.mapped).mapped, id);
+  page.mapped = kNoSlot;
+}
+
+Status ResidentSet::unmap_page(PageId id) {
+  PENSTOCK_TRY(synchronize_page(id));
+  PENSTOCK_TRY(driver_.unmap(table_.page(id).address, pool_.chunk_bytes()));
+  ++counters_.unmap_calls;
+  forget_mapping(id);
+  return {};
+}
+
+Status ResidentSet::drop(PageId id) {
+  Page& page = table_.page(id);
+  (void)settle(id);
+  PENSTOCK_TRY(synchronize_page(id));
+  if (evicted_ == Evicted::kOnHost) PENSTOCK_TRY(idle());
+  if (page.mapped != kNoSlot) PENSTOCK_TRY(unmap_page(id));
+  if (page.on_host) PENSTOCK_TRY(unmap_from_host(id));
+  if (page.slot != kNoSlot) {
+    Slot& from = slot(page.slot);
+    from.page = kNoPage;
+    from.busy.clear();
+    page.slot = kNoSlot;
+  }
+  page.dirty = false;
+  page.blank = true;
+  page.last_use.clear();
+  return {};
+}
+
+Status ResidentSet::remove_slot(SlotId id) {
+  if (slot(id).page != kNoPage || slot(id).move != nullptr) {
+    return {Code::kInternal, "a slot is removed that is not empty"};
+  }
+  for (const Mark& mark : slot(id).busy) PENSTOCK_TRY(mark.synchronize());
+  while (!slot(id).mapped.empty()) PENSTOCK_TRY(unmap_page(slot(id).mapped.back()));
+  PENSTOCK_TRY(take_chunk(slot(id)));
+  const SlotId last = slots() - 1;
+  if (id != last) {
+    (void)settle_slot(last);
+    slot(id) = std::move(slot(last));
+    for (const PageId page : slot(id).mapped) table_.page(page).mapped = id;
+    if (slot(id).page != kNoPage) {
+      Page& page = table_.page(slot(id).page);
+      page.slot = id;
+      if (page.mapped == last) page.mapped = id;
+    }
+  }
+  slots_.pop_back();
+  return {};
+}
+
+Status ResidentSet::check() {
+  collect();
+  const auto wrong = [](const char* what, std::int32_t number) {
+    return Status(Code::kInternal, std::string("residency: ") + what + std::to_string(number));
+  };
+  std::vector<PageId> leads(slots_.size(), kNoPage);
+  for (PageId id = 0; id < table_.pages(); ++id) {
+    const Page& page = table_.page(id);
+    if (page.slot != kNoSlot && (page.slot >= slots() || slot(page.slot).page != id)) {
+      return wrong("a slot does not hold its page ", id);
+    }
+    if (evicted_ != Evicted::kUnmapped || page.mapped == kNoSlot || page.move != nullptr) continue;
+    if (page.mapped != page.slot) return wrong("an evicted page is mapped, ", id);
+    if (std::exchange(leads[static_cast<std::size_t>(page.mapped)], id) != kNoPage) {
+      return wrong("two pages lead to one chunk, one of them ", id);
+    }
+  }
+  for (SlotId id = 0; id < slots(); ++id) {
+    if (slot(id).page != kNoPage && table_.page(slot(id).page).slot != id) {
+      return wrong("a page does not know its slot ", id);
+    }
+  }
+  return {};
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocks that segments are cut into, linked by address, and those of a pool that are free,
+// ordered by size and then address.  A segment is a chain of blocks without a gap.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace penstock::policy::baseline {
+
+using BlockId = std::uint32_t;
+inline constexpr BlockId kNoBlock = ~BlockId{0};
+
+enum class BlockState : std::uint8_t { kFree, kUsed, kUnmapped };
+
+struct Block {
+  Addr address = 0;
+  Bytes bytes = 0;
+  BlockId before = kNoBlock;
+  BlockId after = kNoBlock;
+  std::uint32_t pool = 0;
+  BlockState state = BlockState::kFree;
+};
+
+class BlockTable {
+ public:
+  Block& operator[](BlockId id) { return blocks_[id]; }
+  const Block& operator[](BlockId id) const { return blocks_[id]; }
+
+  BlockId add(const Block& block) {
+    if (spare_.empty()) {
+      blocks_.push_back(block);
+      return static_cast<BlockId>(blocks_.size() - 1);
+    }
+    const BlockId id = spare_.back();
+    spare_.pop_back();
+    blocks_[id] = block;
+    return id;
+  }
+  // The chain is closed behind it.
+  void remove(BlockId id) {
+    const Block& block = blocks_[id];
+    if (block.before != kNoBlock) blocks_[block.before].after = block.after;
+    if (block.after != kNoBlock) blocks_[block.after].before = block.before;
+    spare_.push_back(id);
+  }
+  // Cuts a block after `bytes`; returns the rest, which is in the state of the first part.
+  BlockId split(BlockId id, Bytes bytes) {
+    Block rest = blocks_[id];
+    rest.address += bytes;
+    rest.bytes -= bytes;
+    rest.before = id;
+    const BlockId added = add(rest);
+    blocks_[id].bytes = bytes;
+    blocks_[id].after = added;
+    if (rest.after != kNoBlock) blocks_[rest.after].before = added;
+    return added;
+  }
+  // Joins a block with the next one in its chain, which goes.
+  void absorb_next(BlockId id) {
+    const BlockId next = blocks_[id].after;
+    blocks_[id].bytes += blocks_[next].bytes;
+    remove(next);
+  }
+  [[nodiscard]] bool is(BlockId id, BlockState state) const {
+    return id != kNoBlock && blocks_[id].state == state;
+  }
+
+ private:
+  std::vector<Block> blocks_;
+  std::vector<BlockId> spare_;
+};
+
+class FreeSet {
+ public:
+  using Entry = std::tuple<Bytes, Addr, BlockId>;
+  using Iterator = std::set<Entry>::const_iterator;
+
+  void insert(const Block& block, BlockId id) { entries_.emplace(block.bytes, block.address, id); }
+  void erase(const Block& block, BlockId id) { entries_.erase({block.bytes, block.address, id}); }
+  // The first of at least `bytes`.
+  [[nodiscard]] Iterator from(Bytes bytes) const { return entries_.lower_bound({bytes, 0, 0}); }
+  [[nodiscard]] Iterator begin() const { return entries_.begin(); }
+  [[nodiscard]] Iterator end() const { return entries_.end(); }
+
+ private:
+  std::set<Entry> entries_;
+};
+
+// Joins a free block, in no free set, with its free neighbours.
+// `leave(id)` takes a neighbour out of its free set.
+template <class Leave>
+BlockId join_free_neighbours(BlockTable& table, BlockId id, Leave&& leave) {
+  if (const BlockId after = table[id].after; table.is(after, BlockState::kFree)) {
+    leave(after);
+    table.absorb_next(id);
+  }
+  if (const BlockId before = table[id].before; table.is(before, BlockState::kFree)) {
+    leave(before);
+    table.absorb_next(before);
+    return before;
+  }
+  return id;
+}
+
+}  // namespace penstock::policy::baseline

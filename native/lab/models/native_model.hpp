@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model of PyTorch's default allocator ("native" without expandable segments): segments from
+// cudaMalloc that are cut into blocks and never joined with one another.
+//
+// A request is rounded to 512 bytes and served by the smallest free block of its stream and pool
+// (small: up to 1 MiB).  Of a larger block the rest is split off if it is worth it: from 512 bytes
+// on in the small pool, above 1 MiB in the large one.  Otherwise a segment is added: 2 MiB for
+// small requests, 20 MiB below 10 MiB, else the request rounded to 2 MiB.  Where the capacity does
+// not suffice, all segments without a used block are given back first.
+#pragma once
+
+#include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "lab/models/block_table.hpp"
+#include "lab/models/model.hpp"
+
+namespace penstock::policy::baseline {
+
+class NativeModel final : public Model {
+ public:
+  explicit NativeModel(Bytes capacity) : capacity_(capacity) {}
+
+  std::optional<Handle> allocate(Bytes bytes, std::uint32_t stream) override {
+    const Bytes wanted = round_request(bytes);
+    const std::uint32_t number = pool_of(wanted <= kSmallRequest, stream);
+    Pool& pool = pools_[number];
+    BlockId id = kNoBlock;
+    if (const auto found = pool.free.from(wanted); found != pool.free.end()) {
+      id = std::get<BlockId>(*found);
+      pool.free.erase(blocks_[id], id);
+    } else {
+      id = add_segment(number, segment_bytes(wanted));
+      if (id == kNoBlock) {
+        release_free_segments();
+        id = add_segment(number, segment_bytes(wanted));
+      }
+      if (id == kNoBlock) return std::nullopt;
+    }
+    const Bytes rest = blocks_[id].bytes - wanted;
+    if (pool.small ? rest >= kSmallest : rest > kLargestLeftover) {
+      const BlockId after = blocks_.split(id, wanted);
+      pool.free.insert(blocks_[after], after);
+    }
+    blocks_[id].state = BlockState::kUsed;
+    return id;
+  }
+  void free(Handle block) override {
+    FreeSet& set = pools_[blocks_[block].pool].free;
+    blocks_[block].state = BlockState::kFree;
+    const BlockId id = join_free_neighbours(
+        blocks_, block, [&](BlockId neighbour) { set.erase(blocks_[neighbour], neighbour); });
+    set.insert(blocks_[id], id);
+  }
+
+ private:
+  struct Pool {
+    bool small = false;
+    FreeSet free;
+  };
+
+  static Bytes segment_bytes(Bytes request) {
+    if (request <= kSmallRequest) return kSmallSegment;
+    if (request < kMiddleRequest) return kMiddleSegment;
+    return align_up(request, kSmallSegment);
+  }
+
+  std::uint32_t pool_of(bool small, std::uint32_t stream) {
+    const auto [entry, added] = numbers_.try_emplace({small, stream}, pools_.size());
+    if (added) pools_.push_back({small, {}});
+    return entry->second;
+  }
+  // Free, in no free set; or kNoBlock.
+  BlockId add_segment(std::uint32_t pool, Bytes bytes) {
+    if (bytes > capacity_ || reserved() > capacity_ - bytes) return kNoBlock;
+    reserve(bytes);
+    ++calls_.create;
+    ++calls_.map;
+    ++calls_.accessed;
+    Block block;
+    block.address = next_;
+    block.bytes = bytes;
+    block.pool = pool;
+    next_ += bytes;
+    return blocks_.add(block);
+  }
+  void release_free_segments() {
+    for (Pool& pool : pools_) {
+      for (auto it = pool.free.begin(); it != pool.free.end();) {
+        const BlockId id = std::get<BlockId>(*it);
+        ++it;
+        const Block block = blocks_[id];
+        if (block.before != kNoBlock || block.after != kNoBlock) continue;
+        pool.free.erase(block, id);
+        blocks_.remove(id);
+        unreserve(block.bytes);
+        ++calls_.unmapped;
+      }
+    }
+  }
+
+  const Bytes capacity_;
+  BlockTable blocks_;
+  std::vector<Pool> pools_;
+  std::map<std::pair<bool, std::uint32_t>, std::uint32_t> numbers_;  // of pools
+  Addr next_ = kMiddleSegment;                                       // of the next segment
+};
+
+}  // namespace penstock::policy::baseline

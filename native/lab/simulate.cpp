@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lab/simulate.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <unordered_map>
+#include <utility>
+
+#include "driver/text.hpp"
+
+namespace penstock::engine {
+namespace {
+
+// Launches that a stream takes before the next one has to wait, as on an H200.
+constexpr std::size_t kQueue = 1024;
+
+class Simulation {
+ public:
+  Simulation(driver::ModelledDriver& device, const WorkProgram& program, SimulateSubject& subject)
+      : device_(device), program_(program), subject_(subject), given_(program.streams) {}
+
+  Status run(SimulateResult& result) {
+    for (std::uint32_t i = 0; i < program_.streams; ++i) {
+      PENSTOCK_ASSIGN(const driver::Stream stream, device_.create_stream());
+      streams_.push_back(stream);
+    }
+    Status status;
+    for (const WorkEvent& event : program_.events) {
+      status = carry_out(event, result);
+      if (!status.ok()) break;
+    }
+    if (status.code() == Code::kOutOfMemory && result.failed_piece != SimulateResult::kNone) {
+      return {};
+    }
+    return status;
+  }
+
+ private:
+  Status carry_out(const WorkEvent& event, SimulateResult& result) {
+    switch (event.op) {
+      case WorkOp::kAllocate:
+        return subject_.allocate(event.index);
+      case WorkOp::kFree:
+        return subject_.free(event.index);
+      case WorkOp::kPin:
+      case WorkOp::kUnpin:
+        return subject_.pin(event.index, event.op == WorkOp::kPin ? 1 : -1);
+      default:
+        break;
+    }
+    const Status status = work(event.index);
+    if (status.code() == Code::kOutOfMemory) {
+      result.failed_piece = event.index;
+      result.failed_bytes = bytes_of(program_.pieces[event.index]);
+      return status;
+    }
+    PENSTOCK_TRY(status);
+    count_uses(program_.pieces[event.index]);
+    if (step_ < program_.steps.size() && event.index + 1 == program_.steps[step_].first_piece) {
+      start_step();
+    }
+    if (step_ < program_.steps.size() && event.index + 1 == program_.steps[step_].end_piece) {
+      end_step(result);
+    }
+    return {};
+  }
+
+  Status work(std::uint32_t index) {
+    const WorkPiece& piece = program_.pieces[index];
+    const driver::Stream stream = streams_[piece.stream];
+    auto& queue = given_[piece.stream];
+    while (!queue.empty() && queue.front() <= device_.now()) queue.pop_front();
+    if (queue.size() >= kQueue) {
+      device_.wait_until(queue.front());
+      queue.pop_front();
+    }
+    PENSTOCK_TRY(subject_.work(index, stream));
+    queue.push_back(device_.end_of(stream));
+    device_.advance(piece.call_ns);
+    if (piece.waits) device_.wait_until(device_.kernels_end());
+    return {};
+  }
+
+  [[nodiscard]] Bytes bytes_of(const WorkPiece& piece) const {
+    Bytes bytes = 0;
+    for (std::uint32_t i = 0; i < piece.touches; ++i) {
+      bytes += program_.touches[piece.first_touch + i].bytes;
+    }
+    return bytes;
+  }
+
+  void count_uses(const WorkPiece& piece) {
+    ++visits_;
+    for (std::uint32_t i = 0; i < piece.touches; ++i) {
+      const WorkTouch& touch = program_.touches[piece.first_touch + i];
+      const Addr begin = subject_.address_of(touch.block) + touch.offset;
+      const Addr last = begin + touch.bytes - 1;
+      for (Addr page = begin / subject_.page_bytes(); page <= last / subject_.page_bytes();
+           ++page) {
+        if (std::exchange(visited_[page], visits_) != visits_) ++uses_;
+      }
+    }
+  }
+
+  void start_step() {
+    before_ = subject_.counts();
+    uses_ = 0;
+    began_ = device_.kernels_end();
+  }
+
+  void end_step(SimulateResult& result) {
+    if (program_.steps[step_].first_piece == 0) began_ = 0;
+    const SimulateCounts after = subject_.counts();
+    const WorkStep& recorded = program_.steps[step_];
+    SimulatedStep step;
+    step.ms = static_cast<double>(device_.kernels_end() - began_) / 1e6;
+    step.recorded_ms = recorded.recorded_ms;
+    step.bytes_in = after.bytes_in - before_.bytes_in;
+    step.bytes_out = after.bytes_out - before_.bytes_out;
+    step.page_uses = uses_;
+    step.page_loads = after.loads - before_.loads;
+    step.touched = recorded.touched;
+    step.others = recorded.others;
+    result.steps.push_back(step);
+    ++step_;
+    start_step();  // the next begins where this one ends
+  }
+
+  driver::ModelledDriver& device_;
+  const WorkProgram& program_;
+  SimulateSubject& subject_;
+  std::vector<driver::Stream> streams_;
+  std::vector<std::deque<driver::Ns>> given_;  // by stream, when what it was given ends
+  std::unordered_map<Addr, std::uint64_t> visited_;
+  std::uint64_t visits_ = 0;
+  std::uint64_t uses_ = 0;
+  std::size_t step_ = 0;
+  SimulateCounts before_;
+  driver::Ns began_ = 0;
+};
+
+}  // namespace
+
+Result<SimulateResult> simulate(std::span<const WorkRecord> records,
+                                const SimulateOptions& options) {
+  SimulateOptions settled = options;
+  if (settled.budget < settled.granularity) {
+    return Status(Code::kInvalidArgument,
+                  driver::text("a budget of ", driver::size_text(settled.budget), "; the least is ",
+                               driver::size_text(settled.granularity)));
+  }
+  PENSTOCK_ASSIGN(const WorkProgram program, make_work_program(records, options.steps));
+  settled.device_bytes = std::max(options.device_bytes, options.budget);
+  driver::ModelledDriverOptions machine;
+  machine.capacity = settled.device_bytes;
+  machine.granularity = settled.granularity;
+  machine.link_gb_per_s = settled.link_gb_per_s;
+  if (settled.recorded_budget == 0 || settled.recorded_budget >= program.peak) {
+    machine.costs = settled.costs;
+    machine.set_access_idle_us = std::min(machine.set_access_idle_us, settled.costs.set_access_us);
+    machine.copy_call_us = settled.copy_call_us;
+    machine.digest_call_us = settled.digest_call_us;
+  } else {
+    machine.costs = {0, 0, 0, 0, 0};
+    machine.set_access_idle_us = 0;
+  }
+  PENSTOCK_ASSIGN(const auto device, driver::ModelledDriver::open(machine));
+  std::unique_ptr<SimulateSubject> subject;
+  if (settled.policy == SimulatePolicy::kPenstock) {
+    PENSTOCK_ASSIGN(subject, make_program_subject(*device, program, settled));
+  } else {
+    PENSTOCK_ASSIGN(subject, make_demand_subject(*device, program, settled));
+  }
+  SimulateResult result;
+  result.pieces = program.pieces.size();
+  result.blocks = program.blocks.size();
+  result.peak = program.peak;
+  result.page_bytes = subject->page_bytes();
+  PENSTOCK_TRY(Simulation(*device, program, *subject).run(result));
+  const SimulateCounts counts = subject->counts();
+  result.plans = counts.plans;
+  result.mismatches = counts.mismatches;
+  return result;
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a simulation drives: Penstock's engine, or a pager that brings pages in on demand and lets
+// them leave by one of the classic rules; both on a ModelledDriver.  One thread.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lab/machines/modelled_driver.hpp"
+#include "lab/models/eviction.hpp"
+#include "lab/work_program.hpp"
+
+namespace penstock::engine {
+
+enum class SimulatePolicy { kPenstock, kLru, kFifo, kBelady };
+
+struct SimulateOptions {
+  SimulatePolicy policy = SimulatePolicy::kPenstock;
+  Bytes budget = 0;  // of device memory
+  // Of the recording, if that was paged, which it was if it is below what lived at one time: then
+  // the launching thread's recorded times hold the engine's calls, and none is added.
+  Bytes recorded_budget = 0;
+  Bytes device_bytes = 0;  // of the device; 0: the budget
+  Bytes page_bytes = 0;    // 0: as engine::Program has it for the budget
+  Bytes granularity = 2 * kMiB;
+  std::uint64_t steps = 0;     // see make_work_program()
+  bool kernels_write = false;  // lasting blocks too are changed by every kernel that touches them
+  double link_gb_per_s = 55;
+  driver::DriverCosts costs = {};
+  // Of the launching thread, each with the two events and the waits around it.  By a profile of it
+  // on an H200's host (benchmarks/results/run/profile.json, at 1.25): 0.45 ms of a step for 69
+  // copies, 0.63 for as many digests (of two launches each, where most have one now), 0.34 for
+  // their events and those of 172 groups, and what the engine does to place a page.
+  double copy_call_us = 11;
+  double digest_call_us = 10;
+};
+
+struct SimulateCounts {
+  Bytes bytes_in = 0;
+  Bytes bytes_out = 0;
+  std::uint64_t loads = 0;  // pages brought in that held something
+  std::uint64_t plans = 0;
+  std::uint64_t mismatches = 0;
+};
+
+class SimulateSubject {
+ public:
+  virtual ~SimulateSubject() = default;
+  virtual Status allocate(std::uint32_t block) = 0;
+  virtual Status free(std::uint32_t block) = 0;
+  virtual Status pin(std::uint32_t block, int delta) = 0;
+  // Everything the piece touches is resident for `stream`; it is given to that and done.
+  // kOutOfMemory where the budget does not hold it.
+  virtual Status work(std::uint32_t piece, driver::Stream stream) = 0;
+  // The address of a live block: tells which blocks share pages.
+  [[nodiscard]] virtual Addr address_of(std::uint32_t block) const = 0;
+  [[nodiscard]] virtual SimulateCounts counts() = 0;
+  [[nodiscard]] virtual Bytes page_bytes() const = 0;
+};
+
+// Whether a kernel, or what else the piece is, changes what it touches.  Who records sees what a
+// kernel may write and not what it does: what comes and goes is taken for written, as is a block at
+// its first touch; a block that lasts is not, unless the options say so.
+inline bool changes(const WorkProgram& program, const WorkPiece& piece, const WorkTouch& touch,
+                    bool kernels_write) {
+  if (!touch.written) return false;
+  const bool bounded = piece.kind != WorkKind::kKernel && piece.kind != WorkKind::kGraph;
+  return bounded || touch.fresh || kernels_write || !program.blocks[touch.block].lasting;
+}
+
+// As many streams as the program has; the program outlives the subject.
+Result<std::unique_ptr<SimulateSubject>> make_program_subject(driver::ModelledDriver& device,
+                                                              const WorkProgram& program,
+                                                              const SimulateOptions& options);
+Result<std::unique_ptr<SimulateSubject>> make_demand_subject(driver::ModelledDriver& device,
+                                                             const WorkProgram& program,
+                                                             const SimulateOptions& options);
+
+}  // namespace penstock::engine

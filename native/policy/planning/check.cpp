@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// check(): a plan against everything that the engine relies on.  Written from the contract in
+// schedule.hpp, not from the way schedule() works, so that the two do not share their mistakes.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policy/planning/schedule.hpp"
+#include "policy/planning/sequence.hpp"
+
+namespace penstock::policy {
+namespace {
+
+class Checker {
+ public:
+  Checker(const Sequence& sequence, const ScheduleOptions& options, const Plan& plan)
+      : sequence_(sequence),
+        plan_(plan),
+        steps_(static_cast<StepId>(sequence.steps.size())),
+        slots_(options.slots),
+        kept_slot_(static_cast<std::size_t>(std::max(0, options.slots)), false),
+        kept_page_(sequence.page_bytes.size(), false) {}
+
+  Status run() {
+    PENSTOCK_TRY(check_kept());
+    PENSTOCK_TRY(check_loads());
+    PENSTOCK_TRY(check_slots());
+    PENSTOCK_TRY(check_uses());
+    return check_totals();
+  }
+
+ private:
+  static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
+  static Status wrong(std::string what) { return {Code::kInternal, "plan: " + std::move(what)}; }
+  static std::string name(const Load& load) {
+    return "the load of page " + std::to_string(load.page) + " for steps " +
+           std::to_string(load.first) + " to " + std::to_string(load.last) + " in slot " +
+           std::to_string(load.slot);
+  }
+
+  Status check_kept() {
+    for (const Kept& kept : plan_.kept) {
+      if (kept.page < 0 || at(kept.page) >= kept_page_.size() || kept.slot < 0 ||
+          kept.slot >= slots_) {
+        return wrong("kept page " + std::to_string(kept.page) + " or its slot " +
+                     std::to_string(kept.slot) + " is out of range");
+      }
+      if (kept_page_[at(kept.page)] || kept_slot_[at(kept.slot)]) {
+        return wrong("kept page " + std::to_string(kept.page) + " or its slot " +
+                     std::to_string(kept.slot) + " is there twice");
+      }
+      kept_page_[at(kept.page)] = kept_slot_[at(kept.slot)] = true;
+    }
+    return {};
+  }
+
+  Status check_loads() const {
+    for (std::size_t i = 0; i < plan_.loads.size(); ++i) {
+      const Load& load = plan_.loads[i];
+      if (load.page < 0 || at(load.page) >= kept_page_.size() || load.slot < 0 ||
+          load.slot >= slots_ || load.first < 0 || load.first >= steps_ || load.last < 0 ||
+          load.last >= steps_) {
+        return wrong(name(load) + " is out of range");
+      }
+      if (kept_page_[at(load.page)] || kept_slot_[at(load.slot)]) {
+        return wrong(name(load) + " meets a kept page");
+      }
+      if (i == 0) continue;
+      const Load& before = plan_.loads[i - 1];
+      if (std::pair(before.first, before.page) >= std::pair(load.first, load.page)) {
+        return wrong(name(load) + " is out of order");
+      }
+    }
+    return {};
+  }
+
+  // One iteration, starting with what the one before left behind.
+  Status check_slots() const {
+    std::vector<const Load*> holds(at(slots_), nullptr);
+    const auto put = [&](const Load& load, bool free) {
+      if (!free) return wrong(name(load) + " meets " + name(*holds[at(load.slot)]));
+      holds[at(load.slot)] = &load;
+      return Status{};
+    };
+    for (const Load& load : plan_.loads) {
+      if (load.last >= load.first) continue;
+      PENSTOCK_TRY(put(load, holds[at(load.slot)] == nullptr));
+    }
+    std::vector<bool> carried(at(slots_));
+    for (std::size_t slot = 0; slot < carried.size(); ++slot)
+      carried[slot] = holds[slot] != nullptr;
+    for (const Load& load : plan_.loads) {
+      const Load* const other = holds[at(load.slot)];
+      // A span carried over from the iteration before ends in this one; another that wraps does
+      // not.
+      const bool ends = other != nullptr && (carried[at(load.slot)] || other->last >= other->first);
+      PENSTOCK_TRY(put(load, other == nullptr || (ends && other->last < load.first)));
+      carried[at(load.slot)] = false;
+    }
+    return {};
+  }
+
+  Status check_uses() const {
+    const UseIndex index(sequence_);
+    std::vector<std::int32_t> covered(index.uses(), 0);
+    for (const Load& load : plan_.loads) {
+      UseIndex::Id use = index.find(load.page, load.first);
+      if (use == index.end(load.page)) return wrong(name(load) + " starts where it is not used");
+      for (;; use = index.next(use)) {
+        if (covered[use]++ != 0) return wrong(name(load) + " covers a use twice");
+        if (index.step(use) == load.last) break;
+      }
+    }
+    for (UseIndex::Id use = 0; use < index.uses(); ++use) {
+      if (covered[use] == 0 && !kept_page_[at(index.page(use))]) {
+        return wrong("page " + std::to_string(index.page(use)) + " is missing at step " +
+                     std::to_string(index.step(use)));
+      }
+    }
+    return {};
+  }
+
+  Status check_totals() const {
+    Bytes bytes = 0;
+    std::vector<bool> used(at(slots_), false);
+    for (const Load& load : plan_.loads) {
+      bytes += sequence_.page_bytes[at(load.page)];
+      used[at(load.slot)] = true;
+    }
+    const auto stream_slots = std::count(used.begin(), used.end(), true);
+    if (bytes != plan_.bytes_in || stream_slots != plan_.stream_slots) {
+      return wrong("it says " + std::to_string(plan_.bytes_in) + " bytes through " +
+                   std::to_string(plan_.stream_slots) + " slots; the loads are " +
+                   std::to_string(bytes) + " through " + std::to_string(stream_slots));
+    }
+    return {};
+  }
+
+  const Sequence& sequence_;
+  const Plan& plan_;
+  StepId steps_;
+  SlotId slots_;
+  std::vector<bool> kept_slot_;
+  std::vector<bool> kept_page_;
+};
+
+}  // namespace
+
+Status check(const Sequence& sequence, const ScheduleOptions& options, const Plan& plan) {
+  PENSTOCK_TRY(validate(sequence));
+  return Checker(sequence, options, plan).run();
+}
+
+}  // namespace penstock::policy

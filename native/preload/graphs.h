@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Executable graphs, and what they touch: the parts of hooks that rows of hooks.def name.
+ * Thread rule: as work.h.
+ */
+#ifndef PENSTOCK_PRELOAD_GRAPHS_H_
+#define PENSTOCK_PRELOAD_GRAPHS_H_
+
+#include "preload/work.h"
+
+/* What an executable graph touches, pinned. */
+typedef struct penstock_program penstock_program;
+
+/* What a graph touches, or an executable one with the touches of `call` added; ends the call. NULL:
+ * it cannot be pinned, or there is no memory for it. */
+penstock_program* penstock_read_graph(penstock_interposer* engine, CUgraph graph,
+                                      unsigned long long flags);
+penstock_program* penstock_changed_graph(penstock_call* call, CUgraphExec exec);
+/* What was pinned before the driver was asked takes the place of what was known of the graph. */
+CUresult penstock_settle(penstock_program* made, CUresult result, const CUgraphExec* exec);
+
+/* What a node, or all of a graph, would touch; `depth` graphs are around it. */
+void penstock_touch_launch(penstock_call* call, CUfunction function, CUkernel kernel,
+                           void** parameters, void** extra);
+void penstock_touch_node(penstock_call* call, const CUgraphNodeParams* values, int depth);
+void penstock_touch_graph(penstock_call* call, CUgraph graph, int depth);
+
+void penstock_describe_graph(penstock_call* call, penstock_interposer* engine, CUstream stream,
+                             CUgraphExec exec);
+CUresult penstock_after_capture_began(CUresult result);
+
+#endif /* PENSTOCK_PRELOAD_GRAPHS_H_ */

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files: the one way in which results, pages and checkpoints are written, and others' are read.
+
+`write` puts a file or a folder in its place whole or not at all; `read` takes no more of a file
+than its reader can use. Standard library only.
+"""
+
+from .read import read_bytes, read_json, read_text
+from .write import check_place, discard, move, publish, write_whole
+
+__all__ = [
+    "check_place",
+    "discard",
+    "move",
+    "publish",
+    "read_bytes",
+    "read_json",
+    "read_text",
+    "write_whole",
+]

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One budget for all that a device holds."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_void_p, sizeof
+from dataclasses import dataclass
+
+from penstock.errors import UsageError
+
+from .library import check, library
+from .pager import Pager
+from .structs import BudgetUse
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Who has what of a budget, in bytes.
+
+    Attributes:
+        limit: The budget.
+        pagers: What pagers may hold.
+        others: What others do.
+    """
+
+    limit: int
+    pagers: int
+    others: int
+
+
+class Budget:
+    """Bytes of device memory that pagers share with others; see penstock/budget.h.
+
+    Args:
+        limit: Bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._lib = library()
+        self._handle: c_void_p | None = None
+        handle = c_void_p()
+        check(self._lib.penstock_budget_create(limit, byref(handle)))
+        self._handle = handle
+
+    @property
+    def handle(self) -> c_void_p:
+        """The library's; refuses after close()."""
+        if self._handle is None:
+            raise UsageError("the budget has been closed")
+        return self._handle
+
+    def set_limit(self, limit: int) -> None:
+        """Beyond a lower limit nothing more is given, until enough has been given back."""
+        check(self._lib.penstock_budget_set_limit(self.handle, limit))
+
+    def join(self, pager: Pager) -> None:
+        """The pager's budget is a part of this one from here on."""
+        check(self._lib.penstock_budget_join(self.handle, pager.handle))
+
+    def leave(self, pager: Pager) -> None:
+        """It is so no more."""
+        check(self._lib.penstock_budget_leave(self.handle, pager.handle))
+
+    def take(self, size: int) -> None:
+        """Count memory of others; pages that are not in use leave for it.
+
+        Raises:
+            OutOfMemory: If it does not fit beside what is in use; nothing is taken.
+        """
+        check(self._lib.penstock_budget_take(self.handle, size))
+
+    def put_back(self, size: int) -> None:
+        """Memory of others that was taken is free again."""
+        check(self._lib.penstock_budget_put_back(self.handle, size))
+
+    def make_room(self, size: int, but: Pager | None = None) -> None:
+        """Let pages of all pagers but one leave until so much is free.
+
+        Raises:
+            OutOfMemory: If that is not enough.
+        """
+        keep = None if but is None else but.handle
+        check(self._lib.penstock_budget_make_room(self.handle, size, keep))
+
+    def shares(self) -> Shares:
+        """Who has what now."""
+        use = BudgetUse(sizeof(BudgetUse))
+        check(self._lib.penstock_budget_get_use(self.handle, byref(use)))
+        return Shares(use.limit, use.pagers, use.others)
+
+    def count_torch(self, device: int) -> None:
+        """What Penstock's allocator for torch holds on this device counts here from here on."""
+        check(self._lib.penstock_torch_count_in(device, self.handle))
+
+    def close(self) -> None:
+        """Free it, once all that joined it have left and nothing is counted."""
+        if self._handle is not None:
+            self._lib.penstock_budget_destroy(self._handle)
+            self._handle = None

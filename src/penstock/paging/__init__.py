@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models larger than the device's memory: attach one, ask what happened."""
+
+from __future__ import annotations
+
+from .attach import Attachment, attach
+from .attachment import attachments
+from .current import memory_summary, stats
+from .training import TrainingAttachment, attach_training
+
+__all__ = [
+    "Attachment",
+    "TrainingAttachment",
+    "attach",
+    "attach_training",
+    "attachments",
+    "memory_summary",
+    "stats",
+]

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock.attach: page the parameters and buffers of any nn.Module.
+
+They move into blocks: ranges of device addresses that never change, backed by device memory only
+while the model is about to use them. Module hooks declare the uses; the first pass records their
+order, later passes follow the plan made from it, and a pass that goes another way is noticed and
+stays correct, slower. A parameter that is read beside the uses, from whatever code, is seen in the
+dict that it is looked up in (tables.py): within a pass the read is a use of its own (uses.py),
+outside it is served from the host copy (on_host.py). Results are those of the resident model, bit
+for bit: the same kernels run on the same bytes.
+
+Thread rule: passes of several threads take turns (turns.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock import config
+from penstock.native import Device, Pager
+from penstock.units import MIB, parse_size
+
+from .attachment import BaseAttachment, open_device, refuse_attached, unless_auto
+from .blocks import Block
+from .contracts import Hooks
+from .hooks import UseHooks
+from .store import BlockStore, Loader
+
+MIN_CHUNK, MAX_CHUNK = 2 * MIB, 32 * MIB
+PAGES_WANTED = 512
+LOOK_AHEAD_CHUNKS = 4
+COPY_CHUNKS = 2  # most neighbouring pages in one copy
+
+
+def attach(
+    model: nn.Module,
+    *,
+    gpu_memory: int | str | None = None,
+    device: str | torch.device | None = None,
+    load: Loader | None = None,
+    chunk_size: int | str | None = None,
+    look_ahead: int | str | None = None,
+    safety: str | None = None,
+    host_memory: int | str | None = None,
+    emulated: dict[str, int] | None = None,
+) -> Attachment:
+    """Page a model's parameters and buffers, so that it runs in less device memory than it weighs.
+
+    Inference only: run the model under torch.no_grad() or torch.inference_mode(). What is left out
+    is decided by PENSTOCK_* variables, then by penstock.toml, then by the default named here.
+
+    While attached, parameters may be read, changed in place, replaced, saved and loaded as those of
+    a resident model, of the whole or of a part. Outside forward they lie in page-locked host
+    memory, which the device reads over the link. A change made in forward through ``.data``,
+    after the first passes, is not noticed; one made between passes through a parameter that was
+    kept from before attach() is an error of the next pass. What moves, casts or copies the model
+    (half(), to(), share_memory(), deepcopy, pickle) is refused.
+
+    Threads may call the model; their passes take turns. While one runs, another thread is refused
+    to call a part of the model or to read a weight. A child process (fork) is refused every call.
+
+    Args:
+        model: Any module; on the CPU, on the device, or on "meta" (then `load` fills it). Not one
+            compiled by TorchScript, nor with sparse, quantized, lazy or wrapper-subclass tensors.
+        gpu_memory: The budget: bytes, "8GiB" or "80%" of the device; default 90 % of what is free.
+        device: "auto" (CUDA where there is one), "cuda", "cuda:N" or "emulated".
+        load: Called as load(name, destination) once for each tensor of a model on "meta", with a
+            CPU tensor of its shape and dtype to fill.
+        chunk_size: The unit of paging; default from the model's size, 2 to 32 MiB.
+        look_ahead: Bytes wanted in flight beyond the running module's own.
+        safety: "normal", or "strict": every operator is checked, and evicted blocks are unmapped
+            at once.
+        host_memory: Most host memory to use; default what is available.
+        emulated: Options of the emulated GPU: capacity, granularity, seed, max_delay_us, ...
+
+    Returns:
+        The attachment; its detach() gives an ordinary model back.
+
+    Raises:
+        OutOfMemory: If the budget or the host cannot hold what must be held.
+        UsageError: If an argument makes no sense, the model cannot be paged, or it, a part of it or
+            a weight of it is attached already. The model is as it was.
+        EnvironmentProblem: If the device is not there.
+    """
+    refuse_attached(model)
+    arguments = {
+        "gpu_memory": gpu_memory,
+        "device": device,
+        "chunk_size": chunk_size,
+        "look_ahead": look_ahead,
+        "safety": safety,
+        "host_memory": host_memory,
+    }
+    settings = config.load(arguments=arguments)
+    options = config.emulated_options(settings) if emulated is None else emulated
+    opened, torch_device = open_device(settings.device, options)
+    return Attachment(
+        model,
+        opened,
+        torch_device,
+        gpu_memory=unless_auto(settings.gpu_memory),
+        load=load,
+        chunk_size=unless_auto(settings.chunk_size),
+        look_ahead=unless_auto(settings.look_ahead),
+        safety=settings.safety,
+        host_memory=unless_auto(settings.host_memory),
+    )
+
+
+class Attachment(BaseAttachment[Pager]):
+    """A model whose blocks Penstock pages by remapping. Made by attach()."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        device: Device,
+        torch_device: torch.device,
+        *,
+        gpu_memory: int | str | None,
+        load: Loader | None,
+        chunk_size: int | str | None,
+        look_ahead: int | str | None,
+        safety: str,
+        host_memory: int | str | None,
+    ) -> None:
+        self._asked = (chunk_size, look_ahead)
+        self._stood_down = False
+        self._safety = safety
+        self._read_before: set[Block] = set()
+        super().__init__(
+            model,
+            device,
+            torch_device,
+            gpu_memory=gpu_memory,
+            load=load,
+            host_memory=host_memory,
+        )
+
+    def _place(self, blocks: list[Block]) -> tuple[Pager, BlockStore]:
+        chunk_size, look_ahead = self._asked
+        granularity = self.device.info()["granularity"]
+        chunk = parse_size(chunk_size) if chunk_size is not None else self._chunk_size()
+        self._grain = -(-chunk // granularity) * granularity
+        self._look_ahead = (
+            self._default_look_ahead() if look_ahead is None else parse_size(look_ahead)
+        )
+        pager = Pager(
+            self.device,
+            # Below one chunk there is no pager to ask for the smallest budget, which is then named.
+            budget=max(self.budget, self._grain),
+            chunk_bytes=self._grain,
+            look_ahead_bytes=self._look_ahead,
+            max_copy_bytes=COPY_CHUNKS * self._grain,
+            safety=self._safety,
+        )
+        return pager, BlockStore(blocks, pager, self.torch_device)
+
+    def _default_look_ahead(self) -> int:
+        return LOOK_AHEAD_CHUNKS * self._grain
+
+    def _make_hooks(self, blocks: list[Block]) -> Hooks:
+        return UseHooks(
+            self.model,
+            self.store,
+            self.pager,
+            self._grain,
+            self._stream,
+            turn=self._turn,
+            always_watch=self._safety == "strict",
+        )
+
+    # ---- Reads and writes beside the uses --------------------------------------------------
+
+    def _arm(self) -> None:
+        if self._stood_down:  # nobody has told what was written since
+            self._stood_down = False
+            self.store.save_all()
+        super()._arm()
+
+    def _stand_down(self) -> None:
+        super()._stand_down()
+        self._stood_down = not self.hooks.armed
+
+    def _hook(self) -> None:
+        super()._hook()
+        if isinstance(self.hooks, UseHooks):
+            self.hooks.watch_tables(table for own in self._tables.values() for table in own)
+
+    def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
+        super()._ends(model, args, output)
+        if isinstance(self.hooks, UseHooks):
+            self.hooks.returned(output)
+
+    def _inputs(self, signature: Hashable) -> None:
+        if isinstance(self.hooks, UseHooks):
+            self.hooks.signature = signature
+
+    def _before_state_dict(self) -> None:
+        if isinstance(self.hooks, UseHooks):
+            self._read_before = self.hooks.on_host.blocks()
+
+    def _state_dict(self, module: nn.Module, state: Any, prefix: str, metadata: Any) -> None:
+        super()._state_dict(module, state, prefix, metadata)
+        if isinstance(self.hooks, UseHooks):
+            self.hooks.on_host.unread(self._read_before)
+
+    def _before_load(self, *_: Any) -> None:
+        if not isinstance(self.hooks, UseHooks):
+            super()._before_load()
+
+    def _in_child(self) -> None:
+        super()._in_child()
+        if isinstance(self.hooks, UseHooks):
+            self.hooks.after_fork()
+
+    def _save(self, blocks: Iterable[Block]) -> None:
+        super()._save(blocks)
+        if self._stood_down:
+            self.store.save_all()
+
+    def _whole(self, stats: dict[str, Any]) -> int:
+        return int(stats["pinned_bytes"] + stats["pages"] * self._grain)
+
+    def _chunk_size(self) -> int:
+        return chunk_size_for(self.weight_bytes)
+
+
+def chunk_size_for(paged: int) -> int:
+    """The unit of paging for so many bytes: some hundreds of pages, where that is reasonable."""
+    size = MIN_CHUNK
+    while size < MAX_CHUNK and size * 2 * PAGES_WANTED <= paged:
+        size *= 2
+    return size if paged >= 8 * MIN_CHUNK else 1

@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every attached model has in common, however its blocks come and go.
+
+A budget that blocks and activations share, hooks on the root, refusals, state_dict, and an
+ordinary model back. What pages the blocks is for the subclasses to say.
+
+Thread rule: passes of several threads take turns (turns.py). A child process has no attached
+models: it is refused at the first call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from penstock.errors import OutOfMemory, UsageError
+from penstock.host import check_host_memory, memory_sizes
+from penstock.native import CUDA, EMULATED, Device
+from penstock.native.structs import DeviceOptions
+from penstock.units import MIB, format_bytes, parse_size
+
+from .blocks import Block, Slot, check_model, collect_blocks, leave_tables_on_host
+from .contracts import Hooks, Memory
+from .conversion import ConversionGuard
+from .holding import Holding, close_unused
+from .room import Room
+from .stats import explain, summarize
+from .store import BlockStore, Loader
+from .tables import Table, install, is_attached, uninstall
+from .turns import Turn
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_live: weakref.WeakSet[BaseAttachment[Any]] = weakref.WeakSet()
+
+SETTLING_PASSES = 4  # the first passes may still load kernels and grow workspaces
+FITS_SHARE = 0.9  # of the budget: a model up to this is taken to fit beside its activations
+
+
+def attachments() -> list[BaseAttachment[Any]]:
+    """The models attached now."""
+    return list(_live)
+
+
+def open_device(
+    device: str | torch.device, emulated: dict[str, int]
+) -> tuple[Device, torch.device]:
+    """The Penstock device and the torch device that `device` means."""
+    name = str(device)
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "emulated"
+    if name == "emulated":
+        known = {field for field, *_ in DeviceOptions._fields_} - {"struct_size", "kind", "ordinal"}
+        for option in emulated.keys() - known:
+            raise UsageError(
+                f"the emulated GPU has no option '{option}'", remedy=", ".join(sorted(known))
+            )
+        return Device(EMULATED, **emulated), torch.device("cpu")
+    kind, _, index = name.partition(":")
+    if kind != "cuda" or not (index.isdigit() or not index):
+        raise UsageError(f"device '{name}' is unknown", remedy="auto, cuda, cuda:N or emulated")
+    opened = Device(CUDA, int(index or 0))
+    torch_device = torch.device("cuda", int(index or 0))
+    torch.zeros(1, device=torch_device)  # the context, before memory is counted
+    return opened, torch_device
+
+
+def refuse_attached(model: nn.Module) -> None:
+    """Refuse what cannot be attached, or is already, whole, in part, or by a weight it shares.
+
+    Raises:
+        UsageError: If so; nothing has been touched.
+    """
+    close_unused()
+    check_model(model)
+    for name, module in model.named_modules():
+        if is_attached(module):
+            what = f"{name}, a part of the model, is" if name else "the model is"
+            raise UsageError(f"{what} attached already", remedy="detach it first")
+    taken = {address for attached in _live for address in attached.store.addresses()}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if taken and tensor.untyped_storage().data_ptr() in taken:
+            raise UsageError(
+                f"{name} is a weight of another model that is attached already",
+                remedy="attach a module that holds both, or detach that one first",
+            )
+
+
+def _in_child() -> None:
+    for attached in list(_live):
+        attached._in_child()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def unless_auto(text: str) -> str | None:
+    """A setting, or None where it says "auto"."""
+    return None if text == "auto" else text
+
+
+def _held(memory: Memory) -> Callable[[], int]:
+    """Tells the bytes of device memory that it has; holds on to nothing but it."""
+    return lambda: int(memory.stats()["device_bytes"])
+
+
+def _kind(value: Any) -> Any:
+    """What sets an input apart, for the way that a pass takes; its size and values do not."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.dim()
+    return value if value is None or isinstance(value, bool | str) else type(value)
+
+
+MemoryT = TypeVar("MemoryT", bound=Memory)
+
+
+class BaseAttachment(ABC, Generic[MemoryT]):
+    """A model whose blocks Penstock keeps within a budget.
+
+    Attributes:
+        model: The attached module.
+        budget: Bytes of device memory it may take.
+        weight_bytes: Bytes of its parameters and buffers.
+        passes: Forward passes so far.
+        store: Where its tensors are.
+        hooks: What declares uses.
+    """
+
+    hooks: Hooks
+    store: BlockStore
+    # Set by _place(): the unit of the budget, and what is wanted in flight beside the running use.
+    _grain: int
+    _look_ahead: int
+    # Whether the driver's free memory tells what the blocks hold.
+    _driver_tells = True
+    # Share of what PyTorch's allocator has reserved that it may grow by once things have settled.
+    _slack = 0.0
+
+    def __init__(
+        self,
+        model: nn.Module,
+        device: Device,
+        torch_device: torch.device,
+        *,
+        gpu_memory: int | str | None,
+        load: Loader | None,
+        host_memory: int | str | None,
+    ) -> None:
+        self.model = model
+        self.device = device
+        self.torch_device = torch_device
+        self.passes = 0
+        self._handles: list[Any] = []
+        self._largest_input = 0
+        self._settled = False
+        self._passing = False
+        self._reserved = 0
+        self._link: tuple[float, float] | None = None
+        self._pager: MemoryT | None = None
+        self._tables: dict[nn.Module, list[Table]] = {}
+        self._owner = os.getpid()
+        self._turn = Turn()
+        self._holding = Holding(device)
+        self._finalizer = weakref.finalize(self, self._holding.release)
+        self._finalizer.atexit = False  # tensors may be in use to the very end
+        try:
+            self._move_in(load, gpu_memory, host_memory)
+        except BaseException:
+            self._close()
+            raise
+
+    def _move_in(
+        self, load: Loader | None, gpu_memory: int | str | None, host_memory: int | str | None
+    ) -> None:
+        """Move the model in; on failure it is as it was, and the caller closes the rest."""
+        blocks = collect_blocks(self.model)
+        if not blocks:
+            raise UsageError("the model has no parameters or buffers to page")
+        self.weight_bytes = sum(block.nbytes for block in blocks)
+        free, total = self.device.memory()
+        self.budget = int(free * 0.9) if gpu_memory is None else parse_size(gpu_memory, total=total)
+        if self._tables_may_stay() and self.weight_bytes > FITS_SHARE * self.budget:
+            leave_tables_on_host(blocks)
+        self._check_budget(free)
+        self._check_host(blocks, host_memory)
+        self._room = Room(self.device, self.torch_device, self.budget, slack=self._slack)
+        self._holding.room = self._room
+        self._pager, self.store = self._place(blocks)
+        self._holding.pager = self._pager
+        self._holding.storages = self.store.storages
+        self._room.held = _held(self._pager)
+        try:
+            self.store.move_in(load)
+            self.hooks = self._make_hooks(blocks)
+            self._start_small()
+        except BaseException:
+            self.store.move_out(undo=True)
+            raise
+        self._slots: dict[nn.Module, list[tuple[Block, Slot]]] = {}
+        for block, slot in self.store.slots():
+            self._slots.setdefault(slot.module, []).append((block, slot))
+        self._hook()
+        _live.add(self)
+
+    @abstractmethod
+    def _place(self, blocks: list[Block]) -> tuple[MemoryT, BlockStore]:
+        """What pages the blocks, and the store that will move the model into it."""
+
+    @abstractmethod
+    def _make_hooks(self, blocks: list[Block]) -> Hooks:
+        """The hooks, once the blocks have been placed."""
+
+    @abstractmethod
+    def _whole(self, stats: dict[str, Any]) -> int:
+        """The bytes of device memory that everything would take."""
+
+    def _tables_may_stay(self) -> bool:
+        """Whether embedding tables may stay on the host."""
+        return True
+
+    @property
+    def pager(self) -> MemoryT:
+        """The pager; refuses after detach(), and in a child process."""
+        self._check_process()
+        if self._pager is None:
+            raise UsageError("the model has been detached")
+        return self._pager
+
+    # ---- Sizes -----------------------------------------------------------------------------
+
+    def _check_budget(self, free: int) -> None:
+        if self.budget > free:
+            raise OutOfMemory(
+                f"a budget of {format_bytes(self.budget)} exceeds the {format_bytes(free)} that "
+                "are free on the device",
+                remedy=f'gpu_memory="{free // MIB}MiB" or less',
+                budget_bytes=self.budget,
+            )
+
+    def _check_host(self, blocks: list[Block], host: int | str | None) -> None:
+        on_host = sum(b.nbytes for b in blocks if b.slots[0].tensor.device.type == "cpu")
+        sizes = memory_sizes()
+        limit = None if host is None else parse_size(host, total=sizes[0] if sizes else None)
+        check_host_memory(self.weight_bytes, movable=on_host, limit=limit)
+
+    def _start_small(self) -> None:
+        """Before the first pass nobody knows what activations take: give them the most."""
+        smallest = max(self.pager.smallest(), self._grain)
+        if smallest > self.budget:
+            raise OutOfMemory(
+                f"a budget of {format_bytes(self.budget)} is below the smallest that works, "
+                f"{format_bytes(smallest)} for the largest layer",
+                remedy=f'gpu_memory="{-(-smallest // MIB)}MiB"',
+                needed_bytes=smallest,
+                budget_bytes=self.budget,
+            )
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """The blocks stand back to the least they can run in."""
+        if self._room.cuda:
+            held, smallest = self._room.reserved(), self.pager.smallest()
+            if held + smallest > self.budget:
+                raise OutOfMemory(
+                    f"PyTorch holds {format_bytes(held)} already and the largest layer needs "
+                    f"{format_bytes(smallest)}, more than the budget of "
+                    f"{format_bytes(self.budget)}",
+                    remedy="free what is not needed (del, gc.collect()), or "
+                    f'gpu_memory="{-(-(held + smallest) // MIB)}MiB"',
+                    needed_bytes=held + smallest,
+                    budget_bytes=self.budget,
+                )
+            torch.cuda.synchronize(self.torch_device)
+            self._arm()
+            blocks = min(self.budget, self.pager.smallest() + self._look_ahead)
+            self.pager.resize(blocks)
+            self._limit_torch(blocks)
+
+    def _limit_torch(self, blocks: int) -> None:
+        held = self.pager.stats()["device_bytes"]
+        self._room.limit_torch(blocks, held, by_driver=self._driver_tells)
+
+    def _settle(self) -> None:
+        """After a pass: give the blocks what everything else left of the budget."""
+        if not self._room.cuda:
+            self._settled = True
+            return
+        torch.cuda.synchronize(self.torch_device)
+        stats = self.pager.stats()
+        room = self._room.for_blocks(stats["device_bytes"], by_driver=self._driver_tells)
+        wanted = min(room, self._whole(stats))
+        smallest = self.pager.smallest()
+        if wanted < smallest:
+            others = self.budget - room
+            raise OutOfMemory(
+                f"activations and workspace take {format_bytes(others)} of the budget of "
+                f"{format_bytes(self.budget)}; the largest layer needs {format_bytes(smallest)}",
+                remedy=f'gpu_memory="{-(-(others + smallest) // MIB)}MiB", or a smaller batch',
+                needed_bytes=others + smallest,
+                budget_bytes=self.budget,
+            )
+        self._arm()
+        if abs(wanted - stats["budget"]) >= self._grain or wanted < stats["budget"]:
+            self.pager.resize(wanted)
+        self._limit_torch(self.pager.stats()["budget"])
+        self._settled = True
+        self._reserved = self._room.reserved()
+
+    def _stand_down(self) -> None:
+        """Where everything stays, no use need be declared: the model runs as an ordinary one."""
+        stats = self.pager.stats()
+        if stats["kept_pages"] == stats["pages"] and self._settled and not self.hooks.watching:
+            self.store.fetch()
+            self.hooks.disarm()
+
+    def _arm(self) -> None:
+        """Declare uses again."""
+        self.hooks.arm()
+
+    # ---- A pass ----------------------------------------------------------------------------
+
+    def _stream(self) -> int:
+        if self.torch_device.type != "cuda":
+            return 0
+        return torch._C._cuda_getCurrentRawStream(self.torch_device.index)
+
+    def _hook(self) -> None:
+        model = self.model
+        self._tables = install(model, None)
+        self._conversion = ConversionGuard(self._tables, self._slots)
+        self._handles.append(model.register_forward_pre_hook(self._begins, with_kwargs=True))
+        self._arm()
+        self.hooks.start_watch()
+        self._handles.append(model.register_forward_hook(self._ends, always_call=True))
+        for module in self._slots:
+            # The registry sets an attribute on the hook, which a bound method refuses.
+            self._handles += [
+                module.register_state_dict_pre_hook(lambda *_: self._before_state_dict()),
+                module.register_state_dict_post_hook(lambda *state: self._state_dict(*state)),
+            ]
+        self._handles.append(model.register_load_state_dict_pre_hook(self._before_load))
+
+    def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        self._turn.take(id(sys._getframe(1)))
+        leaves = tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if torch.is_grad_enabled():
+            self._refuse_grad(tensors)
+        size = sum(tensor.numel() for tensor in tensors)
+        if size > self._largest_input:
+            self._largest_input = size
+            if self._settled:
+                # Larger than ever: activations may grow.
+                self._settled = False
+                self._make_room()
+        self.pager.iteration()
+        self._passing = True
+        self._inputs((model.training, *kwargs, *map(_kind, leaves)))
+        self.hooks.pass_begins()
+
+    def _inputs(self, signature: Hashable) -> None:
+        """A pass begins; equal signatures mean the same mode, and inputs of the same kinds."""
+
+    def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
+        try:
+            if not self._passing:  # it was refused before it began
+                return
+            self._passing = False
+            self.hooks.pass_ends()
+            self.passes += 1
+            settling = not self._settled or self.passes <= SETTLING_PASSES
+            if settling or self._room.reserved() != self._reserved:
+                self.pager.iteration()
+                self._settle()
+                self._stand_down()
+        finally:
+            self._turn.release()
+
+    def _refuse_grad(self, tensors: list[torch.Tensor]) -> None:
+        own = (slot.tensor for slots in self._slots.values() for _, slot in slots)
+        if any(tensor.requires_grad for tensor in (*own, *tensors)):
+            raise UsageError(
+                "an attached model does inference only: backward would read blocks that have "
+                "left the device",
+                remedy="run it under torch.no_grad(), or train it with penstock.attach_training()",
+            )
+
+    # ---- The rest of an ordinary module's life ---------------------------------------------
+
+    def _before_state_dict(self) -> None:
+        """A module's state_dict() begins."""
+
+    def _state_dict(self, module: nn.Module, state: Any, prefix: str, metadata: Any) -> None:
+        """state_dict() of a module: tensors on the host, with the current content."""
+        own = self._slots[module]
+        self._save({block: None for block, _ in own})
+        for block, slot in own:
+            name = prefix + slot.key
+            if name in state and self.store.is_in_place(block, slot):
+                state[name] = self.store.host_view(block, slot).clone()
+
+    def _save(self, blocks: Iterable[Block]) -> None:
+        """Make the host copies current."""
+        self.store.flush(blocks)
+
+    def _before_load(self, *_: Any) -> None:
+        raise UsageError(
+            "an attached model cannot load a state_dict", remedy="detach(), load, attach() again"
+        )
+
+    # ---- In a child process ----------------------------------------------------------------
+
+    def _check_process(self, *_: Any) -> None:
+        if os.getpid() != self._owner:
+            self._refuse_child()
+
+    def _refuse_child(self, *_: Any) -> NoReturn:
+        raise UsageError(
+            f"the model is attached in process {self._owner}, and this is its child {os.getpid()}",
+            remedy="attach() in the child alone, or start it with multiprocessing's 'spawn'",
+        )
+
+    def _in_child(self) -> None:
+        """Memory and threads behind the model are the parent's: refuse every call."""
+        self._finalizer.detach()
+        self._holding.abandon()
+        for module in self.model.modules():
+            module.register_forward_pre_hook(self._refuse_child, prepend=True)
+
+    # ---- The rest --------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes of the pager, and what they amount to; see summary.summarize."""
+        return summarize(self)
+
+    def explain(self) -> str:
+        """One line: why the last passes were as fast or slow as they were."""
+        return explain(self.stats())
+
+    def link(self) -> tuple[float, float]:
+        """Page-locked copy speed in and out, decimal GB/s, measured once in this process."""
+        if self._link is None:
+            size = min(64 * MIB, max(self.device.memory()[0] // 2, 2 * MIB))
+            self._link = self.device.measure_link(size, 5)
+        return self._link
+
+    def detach(self, *, keep: bool = True) -> nn.Module:
+        """Give an ordinary model back, on the CPU, with the current content; free all the rest.
+
+        Args:
+            keep: Whether the content is wanted. Without it the model's tensors are left empty,
+                and no second copy of them is ever made.
+        """
+        self._check_process()
+        if self._pager is not None:
+            self._turn.take(id(sys._getframe()))
+            for handle in self._handles:
+                handle.remove()
+            self.hooks.remove()
+            if self._room.cuda:  # hooks that stood down have declared no use of what still runs
+                torch.cuda.synchronize(self.torch_device)
+            if keep:
+                self._save(self.store.blocks)
+                self.store.move_out()
+            else:
+                self.store.drop()
+            self._conversion.remove()
+            uninstall(self._tables)
+            self._close()
+            self._turn.release()
+        return self.model
+
+    def _close(self) -> None:
+        self._pager = None
+        self._finalizer()
+        _live.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()

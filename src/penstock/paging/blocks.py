@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model keeps in memory, storage by storage, and where each goes.
+
+A block is one storage: parameters and buffers that share it (tied weights, views) share the
+block. Blocks lie in the order in which the modules own them, which is close to the order of use,
+in arenas of at most ARENA_BYTES, so that moving a model in never holds a second copy of more than
+one arena. Blocks are packed without rounding: a page at a border belongs to both neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+import torch
+from torch import nn
+
+from penstock.errors import UsageError
+from penstock.units import GIB, KIB, MIB
+
+ALIGNMENT = 512  # what PyTorch's own allocator gives, so that the same kernels are chosen
+ARENA_BYTES = 1 * GIB
+# Norms and biases are used everywhere and weigh nothing: in a model of some size they stay.
+SMALL_BLOCK = 256 * KIB
+SMALL_SHARE = 0.002
+SMALL_MODEL = 256 * MIB
+
+
+@dataclass(slots=True)
+class Slot:
+    """One place in a module that holds a tensor: module._parameters[key] or _buffers[key]."""
+
+    module: nn.Module
+    key: str
+    name: str
+    is_parameter: bool
+    tensor: torch.Tensor
+
+    @property
+    def table(self) -> dict[str, torch.Tensor | None]:
+        """The module's dict that the tensor is looked up in."""
+        tables: dict[str, dict[str, torch.Tensor | None]] = self.module.__dict__
+        return tables["_parameters" if self.is_parameter else "_buffers"]
+
+
+class Home(Enum):
+    """Where a block lives."""
+
+    PAGED = "paged"  # comes and goes
+    PINNED = "pinned"  # always in device memory
+    HOST = "host"  # never: the device reads it over the link
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """One storage, and all the slots whose tensors lie in it.
+
+    Attributes:
+        nbytes: Bytes of the storage.
+        slots: Where its tensors are held.
+        home: Where it lives.
+        address: Of its device bytes, once it has been placed.
+        device_bytes: All of it, flat, at that address.
+        host_bytes: All of it, flat: the page-locked copy.
+        written: A use may change it; buffers are written, parameters once it has been seen.
+    """
+
+    nbytes: int
+    slots: list[Slot] = field(default_factory=list)
+    home: Home = Home.PAGED
+    address: int = 0
+    device_bytes: torch.Tensor | None = None
+    host_bytes: torch.Tensor | None = None
+    written: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of its first tensor."""
+        return self.slots[0].name
+
+
+def _slots(model: nn.Module) -> Iterator[Slot]:
+    for prefix, module in model.named_modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                name = f"{prefix}.{key}" if prefix else key
+                yield Slot(module, key, name, True, parameter)
+        for key, buffer in module._buffers.items():
+            if buffer is not None:
+                name = f"{prefix}.{key}" if prefix else key
+                yield Slot(module, key, name, False, buffer)
+
+
+def check_model(model: object) -> None:
+    """Refuse what cannot be paged, before anything has been touched.
+
+    Raises:
+        UsageError: If it is no module, is compiled by TorchScript, or has tensors whose bytes do
+            not lie in one ordinary storage.
+    """
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"a torch.nn.Module can be attached, and this is of type {type(model).__name__}",
+            remedy="a module that it holds, such as pipeline.unet",
+        )
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UsageError(
+                f"{name or 'the model'} is compiled by TorchScript, whose weights cannot be moved",
+                remedy="attach the module that it was scripted or traced from",
+            )
+    for slot in _slots(model):
+        reason = _why_not(slot.tensor)
+        if reason is not None:
+            raise UsageError(f"{slot.name} cannot be paged: it {reason}")
+
+
+def _why_not(tensor: torch.Tensor) -> str | None:
+    """What keeps a tensor from being moved as the plain bytes of its storage."""
+    if nn.parameter.is_lazy(tensor):
+        return "has no shape before the first forward (run one, then attach)"
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return f"is a {type(tensor).__name__}, a tensor subclass with a storage of its own kind"
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return f"is stored as {tensor.layout}"
+    if tensor.is_quantized:
+        return f"is quantized ({tensor.dtype})"
+    if tensor.is_conj() or tensor.is_neg():
+        return "is a conjugated or negated view"
+    return None
+
+
+def collect_blocks(model: nn.Module) -> list[Block]:
+    """The blocks of a model in the order of its modules; empty tensors have none."""
+    blocks: dict[int, Block] = {}
+    for slot in _slots(model):
+        storage = slot.tensor.untyped_storage()
+        if storage.nbytes() == 0:
+            continue
+        block = blocks.setdefault(storage._cdata, Block(storage.nbytes()))
+        block.slots.append(slot)
+        # Tensors made under inference_mode do not tell when they are changed.
+        block.written |= not slot.is_parameter or slot.tensor.is_inference()
+    result = list(blocks.values())
+    total = sum(block.nbytes for block in result)
+    if total >= SMALL_MODEL:
+        _pin_small(result, total)
+    return result
+
+
+def _pin_small(blocks: list[Block], total: int) -> None:
+    left = int(total * SMALL_SHARE)
+    for block in sorted(blocks, key=lambda block: block.nbytes):
+        size = align(block.nbytes)
+        if block.nbytes > SMALL_BLOCK or size > left:
+            return
+        block.home = Home.PINNED
+        left -= size
+
+
+def leave_tables_on_host(blocks: list[Block]) -> None:
+    """Embedding tables stay on the host: a pass reads a few of their rows, not the table.
+
+    For a model that does not fit. GPT-3 6.7B's token table is 412 MB; the rows of 1,024 tokens are
+    8 MB, 0.16 ms over the link, where keeping the table costs 7.4 ms a pass of other weights'
+    copies. Not for tables that another module uses as a matrix (tied heads), nor with max_norm,
+    which writes.
+    """
+    for block in blocks:
+        if block.nbytes > SMALL_BLOCK and all(
+            isinstance(slot.module, nn.Embedding) and slot.module.max_norm is None
+            for slot in block.slots
+        ):
+            block.home = Home.HOST
+
+
+def align(size: int) -> int:
+    """Round a size up to ALIGNMENT."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def arenas(blocks: list[Block]) -> Iterator[list[Block]]:
+    """Cut paged blocks into arenas; a block larger than ARENA_BYTES has one of its own."""
+    arena: list[Block] = []
+    size = 0
+    for block in blocks:
+        if arena and size + align(block.nbytes) > ARENA_BYTES:
+            yield arena
+            arena, size = [], 0
+        arena.append(block)
+        size += align(block.nbytes)
+    if arena:
+        yield arena

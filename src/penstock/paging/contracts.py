@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an attached model asks of the parts that page its blocks."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Memory(Protocol):
+    """What pages the blocks: native.Pager, or what has the same figures."""
+
+    def iteration(self) -> None:
+        """The uses since the last call were one iteration."""
+
+    def smallest(self) -> int:
+        """The smallest budget, in bytes, that the declared uses can run in."""
+
+    def resize(self, budget: int) -> None:
+        """Change the budget (bytes)."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes, under the names of Pager.stats()."""
+
+    def close(self) -> None:
+        """Wait for its work and free all it holds."""
+
+    def abandon(self) -> None:
+        """In a child process: it is the parent's, and is not touched again."""
+
+
+class Hooks(Protocol):
+    """What tells it which blocks are about to be used."""
+
+    @property
+    def armed(self) -> bool:
+        """Whether uses are being declared."""
+
+    @property
+    def watching(self) -> bool:
+        """Whether every operator is being checked."""
+
+    def arm(self) -> None:
+        """Declare uses from now on."""
+
+    def disarm(self) -> None:
+        """Declare none any more."""
+
+    def start_watch(self) -> None:
+        """Check what every operator touches, from the next pass on."""
+
+    def pass_begins(self) -> None:
+        """The root's forward starts."""
+
+    def pass_ends(self) -> None:
+        """The root's forward is over, with or without an error."""
+
+    def remove(self) -> None:
+        """Take every hook off."""
+
+    def name_of(self, use: int) -> str:
+        """The module path behind a use number."""

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Refuses to move or cast an attached model: half(), to(), share_memory() and their like.
+
+They all go through ``nn.Module._apply``, which gives each tensor other data without a word to
+anybody. Those that change nothing, such as ``model.to("cuda")`` of a model that is there, are let
+through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock.errors import UsageError
+
+from .blocks import Block, Slot
+
+_NAME = "_apply"
+
+
+class ConversionGuard:
+    """Stands before `_apply` of every module of one attached model.
+
+    Args:
+        modules: The modules.
+        slots: Their tensors.
+    """
+
+    def __init__(
+        self, modules: dict[nn.Module, Any], slots: dict[nn.Module, list[tuple[Block, Slot]]]
+    ) -> None:
+        self._modules = modules
+        self._slots = slots
+        for module in modules:
+            module.__dict__[_NAME] = partial(self._apply, module)
+
+    def remove(self) -> None:
+        """The modules can be converted again."""
+        for module in self._modules:
+            module.__dict__.pop(_NAME, None)
+
+    def _apply(
+        self, module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+    ) -> nn.Module:
+        parts = list(module.modules()) if recurse else [module]
+        for part in parts:
+            for _, slot in self._slots.get(part, ()):
+                _check(slot, fn)
+        for part in parts:
+            if part not in self._modules:  # the user has added it
+                part._apply(fn, recurse=False)
+        return module
+
+
+def _check(slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    tensor = slot.tensor
+    probe = torch.zeros((2,) * tensor.dim(), dtype=tensor.dtype, device=tensor.device)
+    applied = fn(probe)
+    if applied is not probe or (probe.device.type == "cpu" and probe.is_shared()):
+        raise UsageError(
+            f"an attached model cannot be moved, cast or shared: {slot.name} stays "
+            f"{tensor.dtype} on {tensor.device}",
+            remedy="detach(), convert the model, attach() again",
+        )

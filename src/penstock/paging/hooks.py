@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the pager what is about to be used: module hooks, and reads of parameters beside them.
+
+A module that owns paged blocks is a use: begin before its forward, end after it, also when it
+raises. A parameter that is read while no use of it is running (a functional call on
+``other.weight``, as nn.MultiheadAttention does with its output projection, or experts applied with
+F.linear) begins a use of its own, which lasts until the module that runs is over, or until others
+need the room; then it is given at its host copy. So is one that is read outside every pass.
+
+What is used without having been read from its module (a list of weights, a closure) is looked for
+by a dispatch mode (see discovery.py): in a pass whose inputs, mode or way through the modules are
+new, and in all passes once such a use has been found.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Hashable, Iterable
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._pytree import tree_leaves
+
+from penstock.errors import OutOfMemory, UsageError
+from penstock.native import Pager
+from penstock.units import format_bytes
+
+from .blocks import Block, Home
+from .on_host import OnHost
+from .store import BlockStore
+from .tables import TABLES, Table
+from .turns import Turn
+from .use import NO_USE, Use
+from .watch import AccessWatch, block_of, leave_over
+
+MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
+READS_AT_ONCE = 4  # times the bytes of one read, where no module's own use is larger
+
+
+def _ancestors(name: str) -> list[str]:
+    """The paths of the modules that the one of this path is within."""
+    parts = name.split(".") if name else []
+    return [".".join(parts[:count]) for count in range(len(parts))]
+
+
+class UseHooks:
+    """Declares the uses of one attached model.
+
+    Attributes:
+        signature: Of the inputs of the pass that begins; one that is new is watched.
+        on_host: The blocks that are given at their host copies.
+
+    Args:
+        model: The root.
+        store: Its blocks, placed.
+        pager: Where uses are declared.
+        chunk: Bytes of a page.
+        stream: Gives the raw handle of the stream that kernels go to now.
+        turn: The right to run the model.
+        always_watch: Check every operator in every pass.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        store: BlockStore,
+        pager: Pager,
+        chunk: int,
+        stream: Callable[[], int],
+        *,
+        turn: Turn,
+        always_watch: bool,
+    ) -> None:
+        self._store = store
+        self._chunk = chunk
+        self._pager = pager
+        self._stream = stream
+        self._turn = turn
+        self._always_watch = always_watch
+        self._names = {module: name for name, module in model.named_modules()}
+        paged = [block for block in store.blocks if block.home is Home.PAGED]
+        self._by_tensor = {id(t): block for block in paged for t in store.tensors(block)}
+        self._by_pointer = {block.address: block for block in paged}
+        self._by_number: dict[int, Use] = {}
+        self.on_host = OnHost(store, chunk)
+        self._own = self._make_uses(paged)
+        self._scopes = [m for m in self._names if m not in self._own and any(m.children())]
+        self._reads: dict[Block, Use] = {}
+        # Parameters, and the sum of their versions after the last pass; -1 where that is not known.
+        self._unwritten = self._make_unwritten()
+        self._version = NO_USE
+        self._largest = max((use.nbytes for use in self._own.values()), default=0)
+        self._tables: list[Table] = []
+        self._handles: list[Any] = []
+        self._armed = False
+        self._running: list[tuple[Use, int]] = []  # and its version when it began
+        self._reading = 0  # how many of them are reads
+        self._slots = 0  # pages that there is room for; 0 until somebody asks
+        self._in_pass = False
+        self._scoped = self._reads_seen = False
+        self._watch: AccessWatch | None = None
+        self.signature: Hashable = None
+        self._signatures: set[Hashable] = set()
+        self._steps: set[tuple[int, int]] = set()  # pairs of uses that followed one another
+        self._last = NO_USE
+        self._searches = 0
+        self._written: set[Block] = set()  # seen by the watch within the running uses
+        self._child = False
+
+    def _make_uses(self, paged: list[Block]) -> dict[nn.Module, Use]:
+        own: dict[nn.Module, dict[Block, None]] = {}
+        for block in paged:
+            for slot in block.slots:
+                # What is never called (nn.ParameterList) is read tensor by tensor.
+                if type(slot.module).forward is not nn.Module.forward:
+                    own.setdefault(slot.module, {})[block] = None
+        by_name = {self._names[module]: blocks for module, blocks in own.items()}
+        for name, blocks in by_name.items():
+            # Uses that nest run together: the smallest budget has to hold them.
+            outer = [by_name.get(each, {}) for each in _ancestors(name)]
+            if any(outer):
+                self._define("", {**blocks, **{block: None for each in outer for block in each}})
+        return {module: self._define(self._names[module], blocks) for module, blocks in own.items()}
+
+    def _define(self, name: str, blocks: Iterable[Block], *, is_read: bool = False) -> Use:
+        use = Use(name, frozenset(blocks), is_read=is_read)
+        use.pages = frozenset(
+            page for block in use.blocks for page in self._store.pages(block, self._chunk)
+        )
+        self._declare(use)
+        return use
+
+    def _declare(self, use: Use) -> None:
+        use.number = self._pager.define_use(
+            [(block.address, block.nbytes, block.written) for block in use.blocks]
+        )
+        for tensor in use.tensors:
+            self.on_host.refer(self._by_tensor[id(tensor)], -1)
+        use.tensors = tuple(
+            tensor
+            for block in use.blocks
+            if not block.written
+            for tensor in self._store.tensors(block)
+        )
+        for tensor in use.tensors:
+            self.on_host.refer(self._by_tensor[id(tensor)], 1)
+        self._by_number[use.number] = use
+
+    # ---- What is asked of hooks ------------------------------------------------------------
+
+    @property
+    def armed(self) -> bool:
+        """Whether uses are being declared."""
+        return self._armed
+
+    @property
+    def watching(self) -> bool:
+        """Whether operators will be checked in the next pass, whatever it is."""
+        return self._always_watch
+
+    def name_of(self, use: int) -> str:
+        """The module path behind a use number, for reports."""
+        return self._by_number[use].name if use in self._by_number else ""
+
+    def watch_tables(self, tables: Iterable[Table]) -> None:
+        """Have reads of these told, from now on and whenever the hooks are on."""
+        self._tables = list(tables)
+        self._tell(self)
+
+    def returned(self, output: Any) -> None:
+        """A pass gave this to its caller: weights, and views of them, lie at the host copy."""
+        if not self._armed:
+            return
+        for leaf in tree_leaves(output):
+            block = block_of(leaf, self._by_pointer)
+            if block is not None:
+                self.on_host.give(block, asked_for=True)
+                if id(leaf) not in self._by_tensor:
+                    leaf.data = self._store.at_host(block, leaf)
+
+    def arm(self) -> None:
+        """Put the hooks on every module that owns paged blocks."""
+        if self._armed:
+            return
+        self._armed = True
+        self._tell(self)
+        for module, use in self._own.items():
+            self._arm(module, use)
+        if self._scoped:
+            for module in self._scopes:
+                self._arm(module, Use(self._names[module], frozenset()))
+
+    def _arm(self, module: nn.Module, use: Use) -> None:
+        if use.blocks:
+            use.tables = [module.__dict__[name] for name in TABLES]
+        self._handles += [
+            module.register_forward_pre_hook(self._begin_hook(use)),
+            module.register_forward_hook(self._end_hook(use), always_call=True),
+        ]
+
+    def _tell(self, readers: UseHooks | None) -> None:
+        for table in self._tables:
+            table.readers = readers
+
+    def disarm(self) -> None:
+        """Take them off: nothing is declared, which is right only while everything stays."""
+        self._armed = False
+        self._tell(None)
+        self._version = NO_USE
+        self.on_host.take_all_back()
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def start_watch(self) -> None:
+        """Nothing: a pass that is like none before is watched anyway."""
+
+    def remove(self) -> None:
+        """Take every hook off, also in the middle of a pass that was interrupted."""
+        self._abandon()
+        if not self._child:
+            self.disarm()
+
+    def pass_begins(self) -> None:
+        """The root's forward starts."""
+        self._abandon()
+        leave_over()
+        if not self._armed:
+            return
+        self._check_versions()
+        self.on_host.take_all_back()
+        self._version = NO_USE
+        self._in_pass = True
+        if self._always_watch or self.signature not in self._signatures:
+            self._signatures.add(self.signature)
+            self._start_watching()
+
+    def pass_ends(self) -> None:
+        """The root's forward is over, with or without an error."""
+        self._abandon()
+        if not self._armed:
+            return  # everything is where it should be
+        if self._reads_seen and not self._scoped:
+            self._scoped = True
+            self.disarm()
+            self.arm()
+        self._version = self._versions()
+        self.on_host.give_held()
+
+    def _make_unwritten(self) -> list[weakref.ref[torch.Tensor]]:
+        paged = self._by_pointer.values()
+        tensors = [t for b in paged if not b.written for t in self._store.tensors(b)]
+        return [weakref.ref(tensor) for tensor in tensors]
+
+    def _versions(self) -> int:
+        return sum([tensor._version for get in self._unwritten if (tensor := get()) is not None])
+
+    def _check_versions(self) -> None:
+        """What was changed on the device, outside every use, may leave it and be lost."""
+        if self._version < 0 or self._versions() - self._version == self.on_host.changes():
+            return
+        raise UsageError(
+            "a weight was changed in place through a tensor that was kept from before attach(), "
+            "which nobody was told of: the change may be lost",
+            remedy="change it by way of its module, such as model.get_parameter(name)",
+        )
+
+    def after_fork(self) -> None:
+        """In a child process: nothing of the parent's is read."""
+        self._child = True
+        self._running.clear()
+        self._watch = None
+        self._tell(self)
+        for table in self._tables:
+            table.open = 0
+
+    def _abandon(self) -> None:
+        """End what still runs: after an error in a hook, or an interrupt, for which none runs."""
+        while self._running:
+            self._close(*self._running.pop())
+        self._stop_watching()
+        self._in_pass = False
+        self._last = NO_USE
+        self._slots = 0
+
+    # ---- Hooks -----------------------------------------------------------------------------
+
+    def _begin_hook(self, use: Use) -> Callable[..., None]:
+        turn, steps, on_host = self._turn, self._steps, self.on_host
+        running, tables = self._running, use.tables
+
+        def hook(module: nn.Module, args: Any) -> None:
+            if turn.owner != get_ident():
+                self._outermost(use)
+            if (self._last, use.number) not in steps:
+                self._new_step((self._last, use.number))
+            self._last = use.number
+            if on_host:
+                on_host.take_back(use.blocks)
+            if use.number >= 0:
+                self._begin(use)
+            running.append((use, use.version()))
+            for table in tables:
+                table.open += 1
+
+        return hook
+
+    def _end_hook(self, use: Use) -> Callable[..., None]:
+        turn, running = self._turn, self._running
+
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            # Whatever was read inside this module ends with it.
+            if turn.owner != get_ident():
+                return  # it was refused
+            if any(entry[0] is use for entry in running):
+                while running:
+                    ended = running.pop()
+                    self._close(*ended)
+                    if ended[0] is use:
+                        break
+            if not running and not self._in_pass:
+                self._stop_watching()
+                self.on_host.give_held()
+                self._turn.release()
+
+        return hook
+
+    def _outermost(self, use: Use) -> None:
+        """A module is called that is not within a pass of this thread's."""
+        self._turn.take_or_refuse(f"{use.name} is called", id(sys._getframe(2)))
+        self._abandon()
+        if self.on_host:
+            self._version = NO_USE
+        self.on_host.take_all_back()
+
+    def _begin(self, use: Use) -> None:
+        if self._reading:
+            self._release_reads(lambda: not self._fits(use))
+        self._pager.begin(use.number, self._stream())
+
+    def _close(self, use: Use, version: int) -> None:
+        """End a use; what it wrote is known to have been written."""
+        self._reading -= use.is_read
+        for table in () if use.is_read else use.tables:
+            table.open -= 1
+        if use.number < 0:
+            return
+        number = use.number
+        if use.version() != version or any(not b.written for b in self._written & use.blocks):
+            for block in use.blocks:
+                block.written = True
+            self._declare(use)
+            self._unwritten = self._make_unwritten()
+            self._version = NO_USE
+            self._pager.begin(use.number, self._stream())
+            self._pager.end(use.number, self._stream())
+        self._pager.end(number, self._stream())
+
+    # ---- Reads -----------------------------------------------------------------------------
+
+    def read(self, tensor: torch.Tensor) -> None:
+        """A tensor is asked for while no use of its module is running."""
+        block = self._by_tensor.get(id(tensor))
+        if block is None:
+            return
+        self._check_thread(block)
+        if self._covers(block):
+            return
+        if not self._in_pass and not self._running:
+            self.on_host.give(block, asked_for=True)
+        else:
+            self._reads_seen = True
+            self._read(block)
+
+    def listed(self, tensor: torch.Tensor) -> None:
+        """Somebody walks through the tensors: mostly for what they are, not what they hold."""
+        block = self._by_tensor.get(id(tensor))
+        if block is None:
+            return
+        self._check_thread(block)
+        if self._covers(block):
+            return
+        self.on_host.give(block, asked_for=not self._in_pass and not self._running)
+
+    def _check_thread(self, block: Block) -> None:
+        if self._child or self._turn.is_anothers():
+            raise UsageError(
+                f"{block.name} is read "
+                + ("in a child process" if self._child else "while another thread runs the model"),
+                remedy="a copy made before, such as of its state_dict()",
+            )
+
+    def _read(self, block: Block) -> None:
+        use = self._reads.get(block)
+        if use is None:
+            use = self._reads[block] = self._define(block.name, [block], is_read=True)
+        most = max(self._largest, READS_AT_ONCE * block.nbytes)
+        self._release_reads(lambda: self._bytes_read() + block.nbytes > most)
+        self._release_reads(lambda: not self._fits(use))
+        if not self._fits(use):
+            self.on_host.give(block, asked_for=False)
+            return
+        self.on_host.take_back([block])
+        self._pager.begin(use.number, self._stream())
+        self._running.append((use, use.version()))
+        self._reading += 1
+
+    def _bytes_read(self) -> int:
+        return sum(use.nbytes for use, _ in self._running if use.is_read)
+
+    def _fits(self, use: Use) -> bool:
+        """Whether there is room for it beside what is running."""
+        if not self._slots:
+            self._slots = int(self._pager.stats()["slots"])
+        return len(use.pages.union(*(other.pages for other, _ in self._running))) <= self._slots
+
+    def _release_reads(self, too_many: Callable[[], bool]) -> None:
+        """End the oldest reads for as long; their tensors are given at the host copy."""
+        for entry in [entry for entry in self._running if entry[0].is_read]:
+            if not too_many():
+                return
+            self._running.remove(entry)
+            self._close(*entry)
+            for block in entry[0].blocks:
+                if not self._covers(block):
+                    self.on_host.give(block, asked_for=False)
+
+    def _covers(self, block: Block) -> bool:
+        return any(block in use.blocks for use, _ in self._running)
+
+    # ---- Discovery -------------------------------------------------------------------------
+
+    def _new_step(self, step: tuple[int, int]) -> None:
+        """The way through the modules is another: from here on it is watched."""
+        self._steps.add(step)
+        if self._watch is not None or self._searches >= MOST_SEARCHES:
+            return
+        # A mode that the program has entered would be left before ours.
+        if _get_current_dispatch_mode() is None:
+            self._searches += 1
+            self._start_watching()
+
+    def _start_watching(self) -> None:
+        if self._watch is None:
+            self._watch = AccessWatch(
+                self._by_pointer, self._covers, self._missed, self._written.add
+            )
+            self._watch.__enter__()
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.leave()
+            self._watch = None
+        self._written.clear()
+
+    def _missed(self, block: Block, tensor: torch.Tensor) -> None:
+        """An operator touches a block that nobody has read from its module."""
+        self._always_watch = True
+        self._read(block)
+        if block in self.on_host and id(tensor) not in self._by_tensor:
+            raise OutOfMemory(
+                f"a view of {block.name} is used together with more than the budget holds, "
+                f"{format_bytes(block.nbytes)} besides what runs",
+                remedy="a larger gpu_memory, or read the weight from its module",
+                needed_bytes=block.nbytes,
+            )

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks whose tensors lie at the host copy for a while, where every access to them is right.
+
+Outside every use a weight that somebody asks for is given at its page-locked host copy, which the
+device reaches over the link: no device memory is taken, whatever is read, in whatever order and for
+however long. What was written there goes to the device before the next use. A tensor that is still
+held by then is given at the host copy again when the use is over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from .blocks import Block, Home
+from .store import BlockStore
+
+_ASKED_FOR = -1  # it may have been written in ways that leave no trace
+
+
+class OnHost:
+    """Which blocks of one model are given at their host copies.
+
+    Args:
+        store: The blocks, placed.
+        chunk: Bytes of a page.
+    """
+
+    def __init__(self, store: BlockStore, chunk: int) -> None:
+        self._store = store
+        self._chunk = chunk
+        self._given: dict[Block, int] = {}  # and the version that is known on the device
+        self._versions: dict[Block, int] = {}  # when they were given
+        self._held: dict[Block, None] = {}  # given again after each use
+        self._aliases: dict[Block, int] = {}  # tensors over the host copy, without any of others
+        self._references = {
+            block: self._count(block) for block in store.blocks if block.home is Home.PAGED
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._given)
+
+    def __contains__(self, block: Block) -> bool:
+        return block in self._given
+
+    def give(self, block: Block, *, asked_for: bool) -> None:
+        """Let the block's tensors lie at the host copy.
+
+        Args:
+            block: A paged block.
+            asked_for: Somebody outside every use has it, and may write it.
+        """
+        if block not in self._given:
+            if block.written:
+                self._store.flush([block])
+            self._given[block] = self._versions[block] = self._store.version(block)
+            self._store.to_host(block)
+            if block not in self._aliases:
+                self._aliases[block] = self._store.host_aliases(block)
+        if asked_for:
+            self._given[block] = _ASKED_FOR
+
+    def take_back(self, blocks: Iterable[Block]) -> None:
+        """The device's address is theirs again, with what was written meanwhile."""
+        for block in blocks:
+            known = self._given.pop(block, None)
+            if known is None:
+                continue
+            self._store.to_device(block)
+            if known != self._store.version(block):
+                self._store.refresh(block, self._chunk)
+                if known == _ASKED_FOR and self._is_held(block):
+                    self._held[block] = None
+
+    def changes(self) -> int:
+        """By how much the versions of what is given, and never written in forward, have grown."""
+        given = (block for block in self._given if not block.written)
+        return sum(self._store.version(block) - self._versions[block] for block in given)
+
+    def refer(self, block: Block, more: int) -> None:
+        """So many more references to the block's tensors are our own."""
+        self._references[block] += more
+
+    def take_all_back(self) -> None:
+        """As take_back(), of all."""
+        self.take_back(list(self._given))
+
+    def unread(self, before: set[Block]) -> None:
+        """What was given since, and not to anybody who kept it, is as if it had not been."""
+        for block in self._given.keys() - before:
+            del self._given[block]
+            self._store.to_device(block)
+
+    def blocks(self) -> set[Block]:
+        """Those that are given now."""
+        return set(self._given)
+
+    def give_held(self) -> None:
+        """After the uses: what somebody still holds is given at the host copy again."""
+        for block in list(self._held):
+            del self._held[block]
+            if self._is_held(block):
+                self.give(block, asked_for=True)
+
+    def _is_held(self, block: Block) -> bool:
+        return (
+            self._count(block) > self._references[block]
+            or self._store.host_aliases(block) > self._aliases[block]
+        )
+
+    def _count(self, block: Block) -> int:
+        return sum(sys.getrefcount(tensor) for tensor in self._store.tensors(block))

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves a model's tensors into blocks, and out again.
+
+Invariant: a Parameter keeps its identity (unless it was on "meta", which has none worth keeping),
+ties and shared storages stay as they were, and at no time is more than one arena held twice.
+
+A tensor is in one of two places: at its device address, which is valid while a use is running that
+covers its block, or at the page-locked host copy, which is always valid and which the device
+reaches over the link. Which of them is moved by `to_host` and `to_device`; whoever holds the tensor
+goes along, whoever holds a view of it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from penstock.errors import UsageError
+from penstock.native import ON_HOST, PINNED, Pager
+
+from .blocks import Block, Home, Slot, align, arenas
+from .dlpack import bytes_at, view_as
+
+Loader = Callable[[str, torch.Tensor], None]
+_CPU = torch.device("cpu")
+_FLAGS = {Home.PAGED: 0, Home.PINNED: PINNED, Home.HOST: ON_HOST}
+_MARKS = (0xA5, 0x5A)  # what a destination begins with before it is loaded
+
+
+def like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+    """A view of the flat bytes where `tensor` lies in its own storage."""
+    return view_as(flat, tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+
+
+@dataclass(slots=True)
+class _Moved:
+    """A tensor of the model, and the views that are its data in turn."""
+
+    tensor: torch.Tensor
+    before: torch.Tensor  # what the model had: the same object, unless it was on "meta"
+    device: torch.Tensor
+    host: torch.Tensor | None = None
+
+
+def _copied(moved: _Moved, flat: torch.Tensor) -> torch.Tensor:
+    return like(moved.device, flat)
+
+
+class BlockStore:
+    """The blocks of one model, in the ranges of one pager.
+
+    Attributes:
+        blocks: All of them.
+        storages: Everything that tensors over memory of the pager's can share, for as long as
+            somebody does.
+    """
+
+    def __init__(self, blocks: list[Block], pager: Pager | None, device: torch.device) -> None:
+        self.blocks = blocks
+        self.device = device
+        self.storages: list[StorageWeakRef] = []
+        self._pager = pager
+        self._ranges: list[tuple[int, int]] = []
+        self._moved: dict[Block, list[_Moved]] = {}
+
+    # ---- In and out ------------------------------------------------------------------------
+
+    def move_in(self, load: Loader | None) -> None:
+        """Place every block; on failure what was placed can be moved out again."""
+        for home in (Home.PINNED, Home.HOST, Home.PAGED):
+            for arena in arenas([block for block in self.blocks if block.home is home]):
+                self._place(arena, load, home)
+
+    def fetch(self) -> None:
+        """Bring everything in and wait for it; there must be room."""
+        assert self._pager is not None
+        for address, size in self._ranges:
+            self._pager.fetch(address, size)
+
+    def flush(self, blocks: Iterable[Block] | None = None) -> None:
+        """Make the host copies of these blocks current, or of all."""
+        assert self._pager is not None
+        for block in self.blocks if blocks is None else blocks:
+            self._pager.flush(block.address, block.nbytes)
+
+    def save_all(self) -> None:
+        """Copy every block to the host, where everything is resident and no use was declared."""
+        for block in self.blocks:
+            if block.home is Home.PAGED:
+                assert block.host_bytes is not None
+                assert block.device_bytes is not None
+                block.host_bytes.copy_(block.device_bytes)
+
+    def host_tensors(self) -> dict[str, torch.Tensor]:
+        """Every tensor by name, as views of the page-locked host copies."""
+        return {slot.name: self.host_view(block, slot) for block, slot in self.slots()}
+
+    def slots(self) -> Iterable[tuple[Block, Slot]]:
+        """Every slot with its block."""
+        return ((block, slot) for block in self.blocks for slot in block.slots)
+
+    def addresses(self) -> set[int]:
+        """Where the blocks begin, on the device and on the host."""
+        hosts = {
+            block.host_bytes.data_ptr() for block in self.blocks if block.host_bytes is not None
+        }
+        return hosts | {block.address for block in self.blocks}
+
+    def host_view(self, block: Block, slot: Slot) -> torch.Tensor:
+        """The slot's tensor as a view of the page-locked host copy, on the CPU."""
+        assert block.host_bytes is not None
+        moved = next(moved for moved in self._moved[block] if moved.tensor is slot.tensor)
+        return like(moved.device, block.host_bytes)
+
+    def move_out(self, *, undo: bool = False) -> None:
+        """Give the model ordinary tensors on the CPU, with the content of the host copies.
+
+        Blocks that were never filled are left alone, and so is what the user has replaced.
+
+        Args:
+            undo: The model gets back on "meta" what was there before.
+        """
+        for block in self.blocks:
+            if block in self._moved and block.host_bytes is not None:
+                made = all(moved.before is not moved.tensor for moved in self._moved[block])
+                if undo and made:
+                    self._put_back(block)
+                else:
+                    self._point(block, partial(_copied, flat=block.host_bytes.clone()))
+            self._forget(block)
+
+    def drop(self) -> None:
+        """Leave the model's tensors empty: what they lay in is about to go."""
+        for block in self.blocks:
+            if block in self._moved:
+                self._point(block, lambda moved: torch.empty(0, dtype=moved.device.dtype))
+            self._forget(block)
+
+    def _forget(self, block: Block) -> None:
+        block.host_bytes = block.device_bytes = None
+        self._moved.pop(block, None)
+
+    def _put_back(self, block: Block) -> None:
+        before = {id(moved.tensor): moved.before for moved in self._moved[block]}
+        for slot in block.slots:
+            if dict.get(slot.table, slot.key) is slot.tensor:
+                slot.table[slot.key] = before[id(slot.tensor)]
+            slot.tensor = before[id(slot.tensor)]
+
+    # ---- Where a tensor is -----------------------------------------------------------------
+
+    def to_host(self, block: Block) -> None:
+        """Let the block's tensors lie in the host copy, which must be current."""
+        moved = self._moved[block]
+        if moved[0].host is None:
+            with torch.inference_mode(False):
+                assert block.host_bytes is not None
+                flat = block.host_bytes
+                if self.device != _CPU:
+                    flat = self._bytes(flat.data_ptr(), block.nbytes, self.device)
+                for each in moved:
+                    each.host = like(each.device, flat)
+        self._point(block, lambda moved: moved.host)
+
+    def at_host(self, block: Block, view: torch.Tensor) -> torch.Tensor:
+        """The same view of the block, of the host copy, where its tensors lie now."""
+        host = self._moved[block][0].host
+        assert host is not None
+        with torch.inference_mode(False):
+            flat = torch.empty(0, dtype=torch.uint8, device=self.device)
+            return like(view, flat.set_(host.untyped_storage()))
+
+    def to_device(self, block: Block) -> None:
+        """Let the block's tensors lie at their device address.
+
+        What was given other data meanwhile (``weight.data = x``) takes it along, where it has the
+        same shape and dtype and shares the block with no other; else it is the user's from now on.
+        """
+        moved = self._moved[block]
+        if len(moved) == 1 and not self._is_ours(block, moved[0].tensor):
+            given, host = moved[0].tensor.data, moved[0].host
+            if host is not None and (given.dtype, given.shape) == (host.dtype, host.shape):
+                host.copy_(given)
+                moved[0].tensor.data = host
+        self._point(block, lambda moved: moved.device)
+
+    def refresh(self, block: Block, chunk: int) -> None:
+        """Copy the host copy to the device, page by page: the rest of the block may be evicted."""
+        assert self._pager is not None
+        assert block.host_bytes is not None
+        assert block.device_bytes is not None
+        for page in self.pages(block, chunk):
+            start = max(page - block.address, 0)
+            end = min(page + chunk - block.address, block.nbytes)
+            self._pager.fetch(block.address + start, end - start)
+            block.device_bytes[start:end].copy_(block.host_bytes[start:end])
+        if self.device != _CPU:
+            torch.cuda.synchronize(self.device)
+
+    def pages(self, block: Block, chunk: int) -> range:
+        """The addresses of the pages, of `chunk` bytes, that a paged block lies in."""
+        base = next(start for start, size in self._ranges if start <= block.address < start + size)
+        first = block.address - (block.address - base) % chunk
+        return range(first, block.address + block.nbytes, chunk)
+
+    def host_aliases(self, block: Block) -> int:
+        """How many tensors lie over the block's host copy, as the device sees it."""
+        host = self._moved[block][0].host
+        if host is None:
+            return 0
+        return int(torch._C._storage_Use_Count(host.untyped_storage()._cdata))
+
+    def version(self, block: Block) -> int:
+        """A number that grows when a tensor of the block is changed in place, but by ``.data``."""
+        return sum(
+            moved.tensor._version for moved in self._moved[block] if not moved.tensor.is_inference()
+        )
+
+    def tensors(self, block: Block) -> list[torch.Tensor]:
+        """The block's tensors, each once."""
+        return [moved.tensor for moved in self._moved[block]]
+
+    def is_in_place(self, block: Block, slot: Slot) -> bool:
+        """Whether the module still has the tensor that was attached, with the data it got."""
+        known = dict.get(slot.table, slot.key)  # a table's own get() would tell of it
+        return known is slot.tensor and self._is_ours(block, slot.tensor)
+
+    def _is_ours(self, block: Block, tensor: torch.Tensor) -> bool:
+        assert block.host_bytes is not None
+        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return False
+        at = tensor.untyped_storage().data_ptr()
+        return at in (block.address, block.host_bytes.data_ptr())
+
+    def _point(self, block: Block, data: Callable[[_Moved], torch.Tensor | None]) -> None:
+        for moved in self._moved[block]:
+            if self._is_ours(block, moved.tensor):
+                target = data(moved)
+                assert target is not None
+                moved.tensor.data = target
+
+    # ---- Moving in -------------------------------------------------------------------------
+
+    def _place(self, blocks: list[Block], load: Loader | None, home: Home) -> None:
+        assert self._pager is not None
+        size = sum(align(block.nbytes) for block in blocks)
+        made = self._pager.create_range(size, _FLAGS[home])
+        if home is Home.PAGED:
+            self._ranges.append((made.address, size))
+        self._lay(blocks, load, address=made.address, host=made.host or 0)
+        if home is Home.PINNED:
+            self._pager.fetch(made.address, size)
+
+    def _lay(self, blocks: list[Block], load: Loader | None, *, address: int, host: int) -> None:
+        """Fill blocks one behind the other, from host address `host`; `address` is the device's."""
+        for block in blocks:
+            block.address = address
+            block.host_bytes = self._bytes(host, block.nbytes, _CPU)
+            self._fill(block, load)
+            block.device_bytes = self._bytes(address, block.nbytes, self.device)
+            self._enter(block)
+            address += align(block.nbytes)
+            host += align(block.nbytes)
+
+    def _bytes(self, address: int, size: int, device: torch.device) -> torch.Tensor:
+        flat = bytes_at(address, size, device)
+        self.storages.append(StorageWeakRef(flat.untyped_storage()))
+        return flat
+
+    @staticmethod
+    def _fill(block: Block, load: Loader | None) -> None:
+        first = block.slots[0]
+        assert block.host_bytes is not None
+        if first.tensor.device.type != "meta":
+            source = torch.empty(0, dtype=torch.uint8, device=first.tensor.device)
+            source.set_(first.tensor.untyped_storage())
+            block.host_bytes.copy_(source)
+            return
+        if load is None:
+            raise UsageError(
+                f"{first.name} is on the meta device and has no content",
+                remedy="attach(model, load=...) with a function that fills it",
+            )
+        seen: set[int] = set()
+        for slot in block.slots:
+            if id(slot.tensor) not in seen:
+                seen.add(id(slot.tensor))
+                _load(slot, block.host_bytes, load)
+
+    def _enter(self, block: Block) -> None:
+        """Let every tensor of the block lie at its device address."""
+        assert block.device_bytes is not None
+        entries: dict[int, _Moved] = {}
+        for slot in block.slots:
+            before = slot.tensor
+            if id(before) not in entries:
+                data = like(before, block.device_bytes)
+                entries[id(before)] = _Moved(_with_data(slot, data), before, data)
+            slot.table[slot.key] = slot.tensor = entries[id(before)].tensor
+        self._moved[block] = list(entries.values())
+
+
+def _load(slot: Slot, flat: torch.Tensor, load: Loader) -> None:
+    """Have one tensor filled; a loader that leaves its first element as it was has not.
+
+    Whatever the mark, some checkpoint has it there: only one that is left twice, with another mark
+    the second time, was left.
+    """
+    size = slot.tensor.element_size()
+    start = int(slot.tensor.storage_offset()) * size
+    first = flat[start : start + size]
+    for mark in _MARKS:
+        first.fill_(mark)
+        load(slot.name, like(slot.tensor, flat))
+        if slot.tensor.numel() == 0 or not bool((first == mark).all()):
+            return
+    raise UsageError(
+        f"load() left {slot.name} as it was", remedy="fill the destination: destination.copy_(...)"
+    )
+
+
+def _with_data(slot: Slot, data: torch.Tensor) -> torch.Tensor:
+    """The slot's tensor with new data: the same object, or a new one in place of a meta one."""
+    if slot.tensor.device.type != "meta":
+        slot.tensor.data = data
+        return slot.tensor
+    if slot.is_parameter:
+        return nn.Parameter(data, requires_grad=slot.tensor.requires_grad)
+    return data

@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock.attach_training: train a model whose weights and optimizer state exceed the budget.
+
+Weights and optimizer state move into blocks, as with attach(); in the first steps gradients do.
+Once the loop is known to use none of them, a parameter is updated in backward, as soon as its
+gradient is whole: its weights are there, its state comes in for it, and the gradient is freed at
+once, so gradients never exist all together. The results are those of the same updates with
+everything resident, bit for bit.
+
+Thread rule: one thread at a time runs the model; autograd's own threads are fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn import ModuleList
+from torch.utils._pytree import tree_leaves
+
+from penstock import config
+from penstock.errors import OutOfMemory, UsageError
+from penstock.host import check_host_memory, memory_sizes
+from penstock.native import Device, Pager
+from penstock.units import KIB, format_bytes, parse_size
+
+from ..attach import Attachment, chunk_size_for
+from ..attachment import open_device, refuse_attached, unless_auto
+from ..blocks import Block, Home
+from ..store import BlockStore, Loader
+from .gradients import HeldGradients
+from .hooks import TrainingUses, in_backward
+from .loop import Loop
+from .optimizer_step import OtherOptimizers, PagedStep
+from .state import StateStore
+from .state_dict import StateDicts
+from .stats import summarize_training
+from .stepping import Stepper
+from .units import Unit, assign_parameters, make_units
+from .update import Update
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+SETTLING_STEPS = 4  # the first steps may still load kernels and grow workspaces
+# Of what PyTorch's allocator has reserved: the same step, fragmented otherwise, may need more.
+SLACK = 0.02
+STATE = 2  # AdamW's state, in weights: what sizes are guessed from before the state is there
+LAYERS_AHEAD = 1.25  # of state on its way beyond the running use
+MOST_AHEAD = 1 / 6  # of the budget
+
+
+def attach_training(
+    model: nn.Module,
+    optimizer: Optimizer,
+    *,
+    gpu_memory: int | str | None = None,
+    device: str | torch.device | None = None,
+    load: Loader | None = None,
+    chunk_size: int | str | None = None,
+    look_ahead: int | str | None = None,
+    safety: str | None = None,
+    host_memory: int | str | None = None,
+    emulated: dict[str, int] | None = None,
+    clip_norm: float | None = None,
+    step_in_backward: bool | None = None,
+) -> TrainingAttachment:
+    """Page a model's parameters and its optimizer's state, to train it in less device memory.
+
+    The training loop stays as it is, whatever it does with gradients. What is left out is decided
+    by PENSTOCK_* variables, then by penstock.toml, then by the default.
+
+    Args:
+        model: Any module; on the CPU, on the device, or on "meta" (then `load` fills it).
+        optimizer: A torch optimizer over its parameters whose update of one needs that one alone
+            (AdamW, SGD, Adafactor, ...); its state, if it has any, moves too.
+        gpu_memory: The budget of device memory for everything, activations included: bytes,
+            "9GiB" or "80%" of the device; default 90 % of what is free.
+        device: "auto" (CUDA where there is one), "cuda", "cuda:N" or "emulated".
+        load: Called as load(name, destination) once for each tensor of a model on "meta", with a
+            CPU tensor of its shape and dtype to fill.
+        chunk_size: The unit of paging; default from the model's size, 2 to 32 MiB.
+        look_ahead: Bytes wanted in flight beyond the running module's own; default from the
+            model's size, about the state of one layer.
+        safety: "normal": what was not seen to be used is right, or fails. "strict": every operator
+            is checked as well. "fast": the GPU may find other data there, and less is waited for.
+        host_memory: Most host memory to use; default what is available.
+        emulated: Options of the emulated GPU: capacity, granularity, seed, max_delay_us, ...
+        clip_norm: Scale all gradients down so that their common 2-norm is at most this, as
+            torch.nn.utils.clip_grad_norm_ does. Gradients are then held, in blocks, until
+            optimizer.step().
+        step_in_backward: Whether parameters are updated in backward, so that gradients never exist
+            together. By default once eight steps have shown that the loop goes straight from
+            backward to optimizer.step(); True: from the first step on, without looking; False:
+            never.
+
+    Returns:
+        The attachment; its detach() gives an ordinary model and optimizer back.
+
+    Raises:
+        OutOfMemory: If the budget or the host cannot hold what must be held.
+        UsageError: If an argument makes no sense, the optimizer needs all gradients at once, or
+            the model is attached already.
+        EnvironmentProblem: If the device is not there.
+    """
+    refuse_attached(model)
+    arguments = {
+        "gpu_memory": gpu_memory,
+        "device": device,
+        "chunk_size": chunk_size,
+        "look_ahead": look_ahead,
+        "safety": safety,
+        "host_memory": host_memory,
+    }
+    settings = config.load(arguments=arguments)
+    update = Update(optimizer)
+    if clip_norm is not None and not clip_norm > 0:
+        raise UsageError(f"a clip_norm of {clip_norm} leaves nothing", remedy="a number above 0")
+    options = config.emulated_options(settings) if emulated is None else emulated
+    opened, torch_device = open_device(settings.device, options)
+    return TrainingAttachment(
+        model,
+        update,
+        opened,
+        torch_device,
+        gpu_memory=unless_auto(settings.gpu_memory),
+        load=load,
+        chunk_size=unless_auto(settings.chunk_size),
+        look_ahead=unless_auto(settings.look_ahead),
+        safety=settings.safety,
+        host_memory=unless_auto(settings.host_memory),
+        clip_norm=clip_norm,
+        step_in_backward=step_in_backward,
+    )
+
+
+class TrainingAttachment(Attachment):
+    """A model in training whose blocks Penstock pages. Made by attach_training().
+
+    Attributes:
+        optimizer: The attached optimizer.
+        steps: Optimizer steps so far.
+    """
+
+    hooks: TrainingUses
+    _slack = SLACK
+
+    def __init__(
+        self,
+        model: nn.Module,
+        update: Update,
+        device: Device,
+        torch_device: torch.device,
+        *,
+        clip_norm: float | None,
+        step_in_backward: bool | None,
+        **more: Any,
+    ) -> None:
+        self._update = update
+        self.optimizer = update.optimizer
+        self.steps = 0
+        self._clip_norm = clip_norm
+        self._loop = Loop(False if clip_norm is not None else step_in_backward)
+        self._host_limit: int | None = None
+        self._followed: set[int] = set()
+        self._settling_until = SETTLING_STEPS
+        self._units: list[Unit] = []
+        super().__init__(model, device, torch_device, **more)
+
+    # ---- Making ----------------------------------------------------------------------------
+
+    def _chunk_size(self) -> int:
+        return chunk_size_for(self._trained_bytes() * STATE + self.weight_bytes)
+
+    def _default_look_ahead(self) -> int:
+        """The state of a layer: while one layer computes, that of the next goes in and out."""
+        lists = [len(module) for module in self.model.modules() if isinstance(module, ModuleList)]
+        layer = STATE * self._trained_bytes() / max([1, *lists])
+        ahead = min(LAYERS_AHEAD * layer, MOST_AHEAD * self.budget)
+        return max(super()._default_look_ahead(), int(ahead))
+
+    def _trained_bytes(self) -> int:
+        trained = set(self._update.trained())
+        return sum(
+            p.nbytes
+            for p in {id(p): p for p in self._update.parameters()}.values()
+            if id(p) in trained
+        )
+
+    def _start_small(self) -> None:
+        self._room.forget_peak()  # a model that lay on the device has left it to the cache
+        super()._start_small()
+
+    def _tables_may_stay(self) -> bool:
+        return False  # the update writes all of a table, and the host's memory is slow to write
+
+    def _place(self, blocks: list[Block]) -> tuple[Pager, BlockStore]:
+        self._before = [(slot, slot.tensor) for block in blocks for slot in block.slots]
+        # Trained blocks apart: a page that a small adapter shares with frozen weights would be
+        # written back whole, every step.
+        trained = set(self._update.trained())
+        blocks.sort(key=lambda block: any(id(slot.tensor) in trained for slot in block.slots))
+        return super()._place(blocks)
+
+    def _make_hooks(self, blocks: list[Block]) -> TrainingUses:
+        made = {
+            id(before): slot.tensor
+            for slot, before in self._before
+            if slot.tensor is not before and isinstance(slot.tensor, nn.Parameter)
+        }
+        if made:  # parameters on "meta" have been made anew
+            self._update.replace(made)
+        del self._before
+        trained = set(self._update.trained())
+        self._units = make_units(self.model, blocks)
+        assign_parameters(self._units, blocks, trained)
+        self._trained = self._update.trained()
+        if not any(unit.parameters for unit in self._units):
+            raise UsageError("the optimizer updates no parameter of this model")
+        self._addresses = [
+            (slot, slot.tensor.data_ptr())
+            for block in blocks
+            for slot in block.slots
+            if slot.is_parameter
+        ]
+        uses = TrainingUses(
+            self.model,
+            self._units,
+            blocks,
+            self.pager,
+            self._stream,
+            grow=self._grow,
+            backward_ends=lambda: self._stepper.backward_ends(),
+            always_watch=self._safety == "strict",
+        )
+        where = (uses, self.pager, self.torch_device, self._state_fits)
+        self._state = StateStore(self._update, self._units, *where)
+        self._held = HeldGradients(
+            *where, self._loop.gradient_touched, norms=self._clip_norm is not None
+        )
+        self._stepper = Stepper(
+            self._units,
+            self._update,
+            uses,
+            self._state,
+            self._held,
+            self._loop,
+            clip_norm=self._clip_norm,
+        )
+        return uses
+
+    def _state_fits(self, nbytes: int) -> None:
+        check_host_memory(nbytes, limit=self._host_limit)
+
+    def _check_host(self, blocks: list[Block], host: int | str | None) -> None:
+        super()._check_host(blocks, host)
+        if host is not None:
+            sizes = memory_sizes()
+            limit = parse_size(host, total=sizes[0] if sizes else None)
+            self._host_limit = max(0, limit - self.weight_bytes)
+
+    def _hook(self) -> None:
+        super()._hook()
+        self._follow_parameters()
+        optimizer = self.optimizer
+        self._handles += [
+            *StateDicts(self._update, self._state, self._take_state).register(),
+            PagedStep(optimizer, self._step, self._after_step),
+            OtherOptimizers(optimizer, self._touching),
+        ]
+        if any(parameter in optimizer.state for parameter in self._update.parameters()):
+            self._take_state()
+
+    def _follow_parameters(self) -> None:
+        """A hook on each parameter that is updated and has none."""
+        for unit in self._units:
+            for parameter in unit.parameters:
+                if id(parameter) not in self._followed and parameter.requires_grad:
+                    self._followed.add(id(parameter))
+                    self._handles.append(
+                        parameter.register_post_accumulate_grad_hook(
+                            self._stepper.gradient_is_whole
+                        )
+                    )
+
+    def _look_for_changes(self) -> None:
+        """What the user has unfrozen, frozen or given to the optimizer since."""
+        for slot, address in self._addresses:
+            here = slot.module._parameters.get(slot.key)
+            if here is not slot.tensor or here.data_ptr() != address:
+                raise UsageError(
+                    f"{slot.name} was replaced, moved or converted after attach_training()",
+                    remedy="detach(), change the model, attach_training() again",
+                )
+        trained = self._update.trained()
+        if trained == self._trained:
+            return
+        self._trained = trained
+        self._update.regroup()
+        assign_parameters(self._units, self.store.blocks, set(trained))
+        self._stepper.assign()
+        self._follow_parameters()
+        self._take_state()
+
+    def _touching(self, tensors: list[torch.Tensor]) -> AbstractContextManager[None] | None:
+        paged = {
+            id(slot.tensor): block
+            for block in self.store.blocks
+            if block.home is Home.PAGED
+            for slot in block.slots
+        }
+        blocks = {paged[id(x)].address: paged[id(x)] for x in tensors if id(x) in paged}
+        return self.hooks.touching(list(blocks.values())) if blocks else None
+
+    # ---- Room ------------------------------------------------------------------------------
+
+    def _grow(self, error: Exception, together: list[tuple[int, int]]) -> None:
+        """Uses that nest need more room than was known; only in the first iterations."""
+        stats = self.pager.stats()
+        room = stats["budget"]
+        wanted = room + max(self._look_ahead, room // 4, self._grain)
+        others = 0
+        if self._room.cuda:
+            others = self._room.of_driver(stats["device_bytes"])
+            if wanted > self.budget - others - self._room.reserved():
+                torch.cuda.empty_cache()
+            others += self._room.reserved()
+        wanted = min(wanted, self.budget - others)
+        if wanted < room + self._grain:
+            raise self._too_small(together, others) from error
+        self.pager.resize(wanted)
+        self._limit_torch(wanted)
+
+    def _too_small(self, together: list[tuple[int, int]], others: int) -> OutOfMemory:
+        pages = {
+            page
+            for address, nbytes in together
+            for page in range(address // self._grain, -(-(address + nbytes) // self._grain))
+        }
+        needed = len(pages) * self._grain + self.pager.stats()["pinned_bytes"] + others
+        return OutOfMemory(
+            f"weights, gradients and optimizer state that are used together need at least "
+            f"{format_bytes(needed)}"
+            + (f", {format_bytes(others)} of it activations and PyTorch's own" if others else "")
+            + f", more than the budget of {format_bytes(self.budget)}",
+            remedy=f'gpu_memory="{-(-needed // KIB)}KiB" or more',
+            needed_bytes=needed,
+            budget_bytes=self.budget,
+        )
+
+    def _settle(self) -> None:
+        self._room.trim()
+        super()._settle()
+
+    def _stand_down(self) -> None:
+        """Never: what an undeclared update writes would not be known to have changed."""
+
+    # ---- Forward ---------------------------------------------------------------------------
+
+    def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        if in_backward():
+            return  # the root itself is being recomputed
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        size = sum(tensor.numel() for tensor in tensors)
+        if size > self._largest_input:
+            self._largest_input = size
+            if self._settled:
+                self._settled = False
+                self._make_room()
+        self._look_for_changes()
+        if torch.is_grad_enabled() and self._stepper.forward_begins():
+            # Updates will need what activations have not left again.
+            self._settling_until = self.steps + SETTLING_STEPS
+            self._settled = False
+            self._make_room()
+        self.hooks.pass_begins()
+        self._passing = True
+
+    def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
+        if not self._passing or in_backward():
+            return
+        self._passing = False
+        self.hooks.pass_ends()
+        self.passes += 1
+        if not torch.is_grad_enabled():
+            self.hooks.evaluation_ends()
+            self.pager.iteration()
+            return
+
+        def enter(gradients: Any) -> None:
+            self.hooks.enter_backward()
+
+        for value in tree_leaves(dict(output) if isinstance(output, Mapping) else output):
+            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+                value.grad_fn.register_prehook(enter)
+        if self._loop.watching and not self.hooks.watching:
+            self.hooks.between.start()
+
+    # ---- The step --------------------------------------------------------------------------
+
+    def _step(self, **more: Any) -> None:
+        self._look_for_changes()
+        self._stepper.step(**more)
+
+    def _after_step(self) -> None:
+        self.hooks.iteration_ends()
+        self.steps += 1
+        self.pager.iteration()
+        settling = not self._settled or self.steps <= self._settling_until
+        if settling or self._room.reserved() != self._reserved:
+            self._settle()
+
+    @contextmanager
+    def accumulate(self) -> Iterator[None]:
+        """Backward passes in here add to gradients and update nothing.
+
+        The next backward outside updates with the sums, as does optimizer.step().
+        """
+        with self._stepper.accumulate():
+            yield
+
+    def drop_gradients(self) -> None:
+        """Forget what was accumulated: what zero_grad() is to an ordinary model."""
+        self.optimizer.zero_grad()
+
+    def abandon_step(self) -> None:
+        """After a backward that failed: the next gradients are those of another step.
+
+        What it has updated by then stays updated.
+        """
+        self.leave_watch()
+        self._stepper.abandon()
+        self.drop_gradients()
+
+    def leave_watch(self) -> None:
+        """Within a step that failed: no mode of ours stays on top of the caller's."""
+        self.hooks.leave_watch()
+
+    @property
+    def grad_norm(self) -> torch.Tensor | None:
+        """With clip_norm: the 2-norm of all gradients before the last step; shape ()."""
+        return self._stepper.grad_norm
+
+    def _take_state(self) -> None:
+        """What state there is moves into blocks, a unit at a time."""
+        for unit in self._units:
+            self._state.take(unit)
+            if unit.own:
+                self._stepper.define_update(unit)
+
+    # ---- The rest --------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and sizes of the pager, and what they amount to; see summarize_training.
+
+        updates_in_backward says whether parameters are updated there by now.
+        """
+        stats = summarize_training(
+            self.pager.stats(),
+            weights=self.weight_bytes,
+            trained=self._trained_bytes(),
+            state=self._state.nbytes,
+            link=self.link(),
+        )
+        stats.update(gpu_memory_bytes=self.budget, passes=self.passes, steps=self.steps)
+        stats["updates_in_backward"] = self._loop.in_backward
+        stats["largest_stall_module"] = self.hooks.name_of(stats["largest_stall_use"])
+        return stats
+
+    def detach(self, *, keep: bool = True) -> nn.Module:
+        """Give an ordinary model and optimizer back, on the CPU, with the current content.
+
+        Args:
+            keep: Whether the content is wanted. Without it the model's tensors are left empty and
+                the optimizer's state is dropped.
+        """
+        if self._pager is None:
+            return self.model
+        self.hooks.abandon()
+        if self._room.cuda:
+            torch.cuda.synchronize(self.torch_device)
+        parameters = list(self.model.parameters())
+        gradients = self._held.take_out(parameters, keep=keep)
+        self._state.move_out(keep=keep)
+        model = super().detach(keep=keep)
+        for number, gradient in gradients.items():
+            parameters[number].grad = gradient
+        return model

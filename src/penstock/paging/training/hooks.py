@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks that tell the pager what forward, backward and update are about to touch.
+
+Forward: a use around each module that owns paged blocks, as in inference.
+
+Backward: the use of a module begins when autograd reaches the node that made its output, or when
+its forward is computed again (recomputation), whichever comes first. It ends when the module's
+parameters have their gradients and have been updated, or when autograd reaches the node that made
+its input: a device's nodes run by falling sequence number, so all of the module's are over then.
+Nodes are used, and not backward hooks of modules, because those wrap outputs in a node of their
+own and forbid changing them in place.
+
+In the first iteration every operator is watched, in backward too; where a module was seen to read
+what it does not own, in all iterations, since what it reads may depend on the input. What a
+module's forward was seen to touch beyond its own becomes part of its uses; what backward or code
+outside the modules was seen to touch uncovered stays from the beginning of forward to the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._pytree import tree_leaves
+
+from penstock.native import Pager
+
+from ..blocks import Block, Home
+from ..watch import AccessWatch
+from .between import Between
+from .units import NO_USE, Unit
+
+_graph_task: Callable[[], int] = torch._C._current_graph_task_id
+_NO_TASK = -1
+
+
+def _makers(value: Any) -> list[Any]:
+    """The nodes of which autograd will reach one before any other of the module's."""
+    if not isinstance(value, torch.Tensor) or value.grad_fn is None:
+        return []
+    base = value._base
+    if base is None or base.grad_fn is None:
+        return [value.grad_fn]
+    # When a view is changed in place, its own node is no longer part of the graph.
+    return [value.grad_fn, base.grad_fn]
+
+
+def _sources(args: Any, kwargs: Any) -> list[Any]:
+    """The nodes that made a module's input, which autograd reaches after all of the module's."""
+    if not torch.is_grad_enabled():
+        return []
+    values = [*args, *kwargs.values()]
+    # Walking through a tree takes ten times as long, and most modules are given tensors alone.
+    if not all(value is None or isinstance(value, torch.Tensor) for value in values):
+        values = tree_leaves(values)
+    return [x.grad_fn for x in values if isinstance(x, torch.Tensor) and x.grad_fn is not None]
+
+
+def in_backward() -> bool:
+    """Whether autograd is running on this thread."""
+    return _graph_task() != _NO_TASK
+
+
+class TrainingUses:
+    """Declares the uses of one model in training.
+
+    Args:
+        model: The root.
+        units: Its units.
+        blocks: Its blocks, placed.
+        pager: Where uses are declared.
+        stream: Gives the raw handle of the stream that kernels go to now.
+        grow: Called when uses that nest need more than there is, with their (address, bytes)
+            pieces; makes room, or raises.
+        backward_ends: Called when a backward pass is over.
+        always_watch: Check every operator in every iteration, not only in the first.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        units: list[Unit],
+        blocks: list[Block],
+        pager: Pager,
+        stream: Callable[[], int],
+        *,
+        grow: Callable[[Exception, list[tuple[int, int]]], None],
+        backward_ends: Callable[[], None],
+        always_watch: bool,
+    ) -> None:
+        self._model = model
+        self._units = units
+        self._pager = pager
+        self._stream = stream
+        self._grow = grow
+        self._backward_ends = backward_ends
+        self._always_watch = always_watch
+        self._by_module = {unit.module: unit for unit in units}
+        self._names: dict[int, str] = {}
+        self._covered: dict[int, frozenset[int]] = {}  # addresses of blocks, by use
+        self._pieces: dict[int, list[tuple[int, int]]] = {}  # by use
+        self._begun: list[int] = []
+        for unit in units:
+            if unit.blocks:
+                self._define(unit)
+        self._by_pointer = {block.address: block for block in blocks if block.home is Home.PAGED}
+        self._handles: list[Any] = []
+        self._watch_handles: list[Any] = []
+        # Uses of forward, innermost last, and whether the use is the unit's own.
+        self._running: list[tuple[Unit, int, bool]] = []
+        self._updating: list[int] = []
+        self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
+        self.between = Between(self._by_pointer, self._covers, self.touching)
+        self._open: list[Unit] = []  # units whose backward is under way
+        # Modules whose forward runs, innermost last, with the nodes that made their input.
+        self._stack: list[tuple[nn.Module, list[Any]]] = []
+        self._in_forward = False
+        self._task = _NO_TASK  # the outermost backward pass
+        self._watch: AccessWatch | None = None
+        self._watching_now = False
+        self._reads_vary = False  # a module reads what it does not own; which may be decided anew
+        self._throughout: list[Block] = []  # what stays from forward to the step
+        self._throughout_use = NO_USE
+        self._throughout_runs: list[int] = []
+
+    # ---- Uses ------------------------------------------------------------------------------
+
+    def _define(self, unit: Unit) -> None:
+        pieces = [
+            (block.address, block.nbytes, any(not slot.is_parameter for slot in block.slots))
+            for block in unit.blocks
+        ]
+        addresses = frozenset(block.address for block in unit.blocks)
+        unit.forward = self._define_use(pieces)
+        unit.backward = self._define_use(pieces)
+        for use, what in ((unit.forward, "forward"), (unit.backward, "backward")):
+            self._covered[use] = addresses
+            self._names[use] = f"{unit.name} ({what})"
+
+    def _define_use(self, pieces: list[tuple[int, int, bool]]) -> int:
+        use = self._pager.define_use(pieces)
+        self._pieces[use] = [(address, nbytes) for address, nbytes, _ in pieces]
+        return use
+
+    def define(self, name: str, pieces: list[tuple[int, int, bool]]) -> int:
+        """A use of (address, bytes, written) pieces that are no blocks of the model."""
+        use = self._define_use(pieces)
+        self._covered[use] = frozenset()
+        self._names[use] = name
+        return use
+
+    def define_update(self, unit: Unit, pieces: list[tuple[int, int]]) -> None:
+        """The unit's update touches its parameters' blocks and these (address, bytes) pieces."""
+        own = [(block.address, block.nbytes) for block in unit.own]
+        unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in own + pieces])
+        self._covered[unit.update] = frozenset(block.address for block in unit.own)
+
+    def begin(self, use: int) -> None:
+        """A use begins, making room if it needs more than ever before."""
+        while True:
+            try:
+                self._pager.begin(use, self._stream())
+                self._begun.append(use)
+                return
+            except MemoryError as error:
+                together = [piece for each in {*self._begun, use} for piece in self._pieces[each]]
+                self._grow(error, together)
+
+    def end(self, use: int) -> None:
+        """A use ends."""
+        if use in self._begun:
+            self._begun.remove(use)
+        self._pager.end(use, self._stream())
+
+    def open_backward(self, unit: Unit) -> None:
+        """The unit's backward begins, unless it has."""
+        if not unit.open and unit.backward != NO_USE:
+            self.begin(unit.backward)
+            unit.open = True
+            self._open.append(unit)
+
+    def close_backward(self, unit: Unit, *, surely: bool = False) -> None:
+        """The unit's backward is over; not believed of those that were seen to go on."""
+        if unit.open and (surely or not unit.stays):
+            unit.open = False
+            self._open.remove(unit)
+            self.end(unit.backward)
+
+    @contextmanager
+    def touching(self, blocks: list[Block]) -> Iterator[None]:
+        """Around work outside the modules that reads and writes these."""
+        key = tuple(block.address for block in blocks)
+        if key not in self._touching:
+            self._touching[key] = self._define_blocks(blocks)
+            self._names[self._touching[key]] = f"{blocks[0].name} (outside the model)"
+        with self._during(self._touching[key]):
+            yield
+
+    @contextmanager
+    def _during(self, use: int) -> Iterator[None]:
+        self.begin(use)
+        self._updating.append(use)
+        try:
+            yield
+        finally:
+            self._updating.remove(use)
+            self.end(use)
+
+    @contextmanager
+    def updating(self, unit: Unit) -> Iterator[None]:
+        """Around the unit's update."""
+        if unit.update == NO_USE:
+            self.define_update(unit, [])
+        use = unit.update
+        if not self._covered[use]:
+            yield
+            return
+        with self._during(use):
+            yield
+
+    def name_of(self, use: int) -> str:
+        """The module path behind a use number, for reports."""
+        return self._names.get(use, "")
+
+    @property
+    def stays(self) -> list[str]:
+        """Names of blocks that stay from forward to the step: what backward was seen to miss."""
+        return [block.name for block in self._throughout]
+
+    # ---- Life ------------------------------------------------------------------------------
+
+    @property
+    def armed(self) -> bool:
+        """Whether uses are being declared."""
+        return bool(self._handles)
+
+    @property
+    def watching(self) -> bool:
+        """Whether every operator is being checked."""
+        return self._watch is not None
+
+    def arm(self) -> None:
+        """Put the hooks on every module that owns paged blocks."""
+        if self._handles:
+            return
+        for unit in self._units:
+            if unit.blocks:
+                self._arm(unit)
+
+    def _arm(self, unit: Unit) -> None:
+        module = unit.module
+        self._handles += [
+            module.register_forward_pre_hook(self._before_forward(unit), with_kwargs=True),
+            module.register_forward_hook(self._after_forward(unit), always_call=True),
+        ]
+
+    def disarm(self) -> None:
+        """Take them off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def start_watch(self) -> None:
+        """From the next forward on, check what every operator touches."""
+        self._watch = AccessWatch(self._by_pointer, self._covers, self._missed)
+        for module in self._model.modules():
+            self._watch_handles += [
+                module.register_forward_pre_hook(self._enter, prepend=True, with_kwargs=True),
+                module.register_forward_hook(self._leave, always_call=True),
+            ]
+
+    def remove(self) -> None:
+        """Take every hook off, also in the middle of an iteration."""
+        self.abandon()
+        self.disarm()
+        self.between.end()
+        self._pause_watch()
+        self._end_watch()
+
+    def pass_begins(self) -> None:
+        """The root's forward starts, outside backward."""
+        self.between.stop()
+        self._end_uses()
+        self._in_forward = True
+        self._task = _NO_TASK
+        if self._watch is not None and not self._watching_now:
+            self._watch.__enter__()
+            self._watching_now = True
+        if self._throughout and not self._throughout_runs:
+            if self._throughout_use == NO_USE:
+                self._throughout_use = self._define_blocks(self._throughout)
+            self._stay(self._throughout_use)
+
+    def pass_ends(self) -> None:
+        """The root's forward is over, with or without an error."""
+        self._in_forward = False
+        while self._running:
+            self.end(self._running.pop()[1])
+        self._stack.clear()
+
+    def evaluation_ends(self) -> None:
+        """A forward pass that no backward will follow is over."""
+        self.abandon()
+        self._pause_watch()
+        self.between.start()
+
+    def iteration_ends(self) -> None:
+        """The optimizer has stepped."""
+        self.abandon()
+        for unit in self._units:
+            unit.calls = 0
+        always = self._always_watch or self._reads_vary
+        if self._watch is not None and self._pause_watch() and not always:
+            self._end_watch()
+        self.between.start()
+
+    def abandon(self) -> None:
+        """End every use that still runs, also after an error, for which no hook ran."""
+        self._end_uses()
+        while self._throughout_runs:
+            self.end(self._throughout_runs.pop())
+
+    def _end_uses(self) -> None:
+        while self._running:
+            self.end(self._running.pop()[1])
+        while self._open:
+            self.close_backward(self._open[-1], surely=True)
+        self._stack.clear()
+
+    def leave_watch(self) -> None:
+        """After a step that failed: the mode that watches operators is left, until the next one."""
+        self._pause_watch()
+
+    def _pause_watch(self) -> bool:
+        """Leave the watching mode; not possible while another was entered after it."""
+        if self._watch is not None and self._watching_now:
+            if _get_current_dispatch_mode() is not self._watch:
+                return False
+            self._watch.__exit__(None, None, None)
+            self._watching_now = False
+        return True
+
+    def _end_watch(self) -> None:
+        for handle in self._watch_handles:
+            handle.remove()
+        self._watch_handles.clear()
+        self._watch = None
+
+    # ---- Forward ---------------------------------------------------------------------------
+
+    def _before_forward(self, unit: Unit) -> Callable[..., None]:
+        running = self._running
+
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            if in_backward():  # recomputation: backward follows, so the blocks stay for it
+                self.enter_backward()
+                self.open_backward(unit)
+            else:
+                unit.calls += 1
+                self.begin(unit.forward)
+                running.append((unit, unit.forward, True))
+            self._close_at(unit, _sources(args, kwargs))
+
+        return hook
+
+    def _close_at(self, unit: Unit, nodes: list[Any]) -> None:
+        """The unit's backward is over when autograd reaches the nodes that made its input."""
+
+        def close(gradients: Any) -> None:
+            self.close_backward(unit)
+
+        for node in nodes:
+            node.register_prehook(close)
+
+    def _after_forward(self, unit: Unit) -> Callable[..., None]:
+        def open_(gradients: Any) -> None:
+            self.enter_backward()
+            self.open_backward(unit)
+
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            # Without it autocast keeps a copy of every weight until its context ends: 2.9 GiB for
+            # GPT-2 XL in bfloat16.
+            torch.clear_autocast_cache()
+            if not in_backward():
+                self._end_forward(unit)
+            if torch.is_grad_enabled():
+                for value in [output] if isinstance(output, torch.Tensor) else tree_leaves(output):
+                    for node in _makers(value):
+                        node.register_prehook(open_)
+
+        return hook
+
+    def _end_forward(self, unit: Unit) -> None:
+        """End the unit's use, and with it whatever was found missing inside the module."""
+        begun = [n for n, entry in enumerate(self._running) if entry[2] and entry[0] is unit]
+        while self._running and (begun or self._running[-1][0] is unit):
+            self.end(self._running.pop()[1])
+            if begun and len(self._running) == begun[-1]:
+                return
+
+    # ---- Backward --------------------------------------------------------------------------
+
+    def enter_backward(self) -> None:
+        """A hook runs in backward: if it is the first, see to it that the end is noticed."""
+        if self._task != _NO_TASK:
+            return
+        self._task = _graph_task()
+        engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+        engine.queue_callback(self._leave_backward)
+
+    def nested_backward(self) -> bool:
+        """Whether this is a backward pass within another (reentrant recomputation)."""
+        return _graph_task() != self._task
+
+    def _leave_backward(self) -> None:
+        self._task = _NO_TASK
+        self._backward_ends()
+        while self._open:
+            self.close_backward(self._open[-1], surely=True)
+
+    # ---- Discovery -------------------------------------------------------------------------
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._stack.append((module, _sources(args, kwargs)))
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._stack:
+            self._stack.pop()
+
+    def _covers(self, block: Block) -> bool:
+        uses = [entry[1] for entry in self._running] + [unit.backward for unit in self._open]
+        uses += self._throughout_runs + self._updating
+        return any(block.address in self._covered[use] for use in uses)
+
+    def _define_blocks(self, blocks: list[Block]) -> int:
+        use = self._define_use([(block.address, block.nbytes, True) for block in blocks])
+        self._covered[use] = frozenset(block.address for block in blocks)
+        return use
+
+    def _stay(self, use: int) -> None:
+        self.begin(use)
+        self._throughout_runs.append(use)
+
+    def _missed(self, block: Block, tensor: torch.Tensor) -> None:
+        if not self._in_forward or in_backward():
+            self._throughout.append(block)
+            self._throughout_use = NO_USE
+            self._stay(self._define_blocks([block]))
+            return
+        # The module reads it: it belongs to its uses, from this forward on.
+        module, nodes = self._stack[-1] if self._stack else (self._model, [])
+        unit = self._by_module.get(module)
+        if unit is None:
+            paths = {other: path for path, other in self._model.named_modules()}
+            unit = Unit(paths.get(module, ""), module)
+            self._by_module[unit.module] = unit
+            self._units.append(unit)
+        # torch's own (attention reads its projection's weight) read the same ones every time.
+        self._reads_vary |= not type(module).__module__.startswith("torch.nn.")
+        fresh = not unit.blocks
+        unit.blocks.append(block)
+        use = self._define_blocks([block])
+        self.begin(use)
+        self._running.append((unit, use, False))
+        self._define(unit)
+        if fresh:
+            # This very forward has begun without the unit's own hooks.
+            self._arm(unit)
+            self._close_at(unit, nodes)

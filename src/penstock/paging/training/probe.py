@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an optimizer's step for some parameters, and then for the others, is its step for all.
+
+Of torch's own this is known. Any other is tried on small parameters of the same kinds, with the
+settings that it has: an optimizer that takes a norm over all gradients, adapts one number to all
+parameters or counts its calls gives something else in pieces, and cannot be paged.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict, defaultdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock.errors import UsageError
+
+_WHOLE = ("LBFGS",)  # of torch's: looks at all gradients together, and runs the model itself
+_STEPS = 4
+_SIZE = 6
+_SCALES = (1e-3, 1.0, 30.0)  # of gradients: a common norm that is clipped must show
+_REMEDY = "an optimizer that updates each parameter by itself, such as AdamW"
+
+
+def check_steps_in_pieces(optimizer: torch.optim.Optimizer, step: Any) -> None:
+    """Refuse an optimizer whose update of one parameter needs the others.
+
+    Args:
+        optimizer: It.
+        step: Its class's step function, without hooks.
+
+    Raises:
+        UsageError: If it is one, or if that cannot be told.
+    """
+    name = type(optimizer).__name__
+    if getattr(step, "__module__", "").startswith("torch.optim."):
+        if name in _WHOLE:
+            raise UsageError(f"{name} needs all parameters and gradients at once", remedy=_REMEDY)
+        return
+    try:
+        whole, pieces = (_run(optimizer, step, apart=apart) for apart in (False, True))
+    except Exception as error:
+        raise UsageError(
+            f"whether {name} updates each parameter by itself cannot be told: tried on small "
+            f"parameters, its step fails with {type(error).__name__}: {error}",
+            remedy=_REMEDY,
+        ) from error
+    same = all(
+        torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
+        for a, b in zip(whole, pieces, strict=True)
+    )
+    if not same:
+        raise UsageError(
+            f"{name} needs all parameters and gradients at once: stepped in pieces, it gives other "
+            "weights",
+            remedy=_REMEDY,
+        )
+
+
+def _run(optimizer: torch.optim.Optimizer, step: Any, *, apart: bool) -> list[torch.Tensor]:
+    """The small parameters after some steps."""
+    random = torch.Generator().manual_seed(0)
+    groups = [_small(group, random) for group in optimizer.param_groups]
+    small = _like(optimizer, groups)
+    every = [list(group["params"]) for group in groups]
+    parameters = [p for some in every for p in some]
+    pieces = [[p] for p in parameters] if apart else [parameters]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        for _ in range(_STEPS):
+            for parameter in parameters:
+                scale = _SCALES[int(torch.randint(len(_SCALES), (), generator=random))]
+                grad = scale * torch.randn(parameter.shape, generator=random)
+                parameter.grad = grad.to(parameter)
+            torch.manual_seed(0)
+            for piece in pieces:
+                chosen = {id(p) for p in piece}
+                for group, some in zip(groups, every, strict=True):
+                    group["params"] = [p for p in some if id(p) in chosen]
+                step(small)
+    return [p.detach() for p in parameters]
+
+
+def _small(group: dict[str, Any], random: torch.Generator) -> dict[str, Any]:
+    """A group of the same settings: the kinds of its parameters, each twice."""
+    kinds = {
+        (p.dim(), p.dtype, p.device if p.device.type != "meta" else "cpu"): p
+        for p in group["params"]
+    }
+    made = [
+        nn.Parameter(
+            torch.randn([min(n, _SIZE) for n in p.shape], generator=random).to(device, dtype)
+        )
+        for (_, dtype, device), p in kinds.items()
+        for _ in range(2)
+    ]
+    return {**{k: copy.deepcopy(v) for k, v in group.items() if k != "params"}, "params": made}
+
+
+def _like(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """The optimizer over other parameters, without state and hooks."""
+    small: Any = object.__new__(type(optimizer))
+    own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+    for key, value in vars(optimizer).items():
+        if key in ("param_groups", "state") or key == "step":
+            continue
+        if isinstance(value, OrderedDict) and "hooks" in key:
+            setattr(small, key, OrderedDict())
+        else:
+            setattr(small, key, copy.deepcopy(value, dict(own)))
+    small.param_groups, small.state = groups, defaultdict(dict)
+    return small  # type: ignore[no-any-return]

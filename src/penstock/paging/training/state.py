@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizer's state, in blocks of the pager.
+
+Most optimizers make their state in the first step. That step runs unit by unit, and after each the
+new tensors move into blocks, so that only one unit's state is ever outside. Once one matrix has
+shown that its state has the shape of the parameter (as AdamW's has), the blocks of all the others
+are laid out in the order of the modules, packed as weights are; what turns out otherwise gets a
+range of its own. Tensors of one element (step counts) stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock.native import Pager
+
+from ..blocks import ARENA_BYTES, align
+from ..dlpack import bytes_at, view_as
+from .hooks import TrainingUses
+from .units import Unit
+from .update import Update
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """One tensor of a parameter's state, contiguous, in a block of its own."""
+
+    parameter: nn.Parameter
+    key: str
+    shape: torch.Size
+    dtype: torch.dtype
+    address: int
+    host: torch.Tensor
+    filled: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        return self.shape.numel() * self.dtype.itemsize
+
+    def on(self, device: torch.device) -> torch.Tensor:
+        """A new tensor of its shape over its device addresses."""
+        return _view(bytes_at(self.address, self.nbytes, device), self.dtype, self.shape)
+
+    def on_host(self) -> torch.Tensor:
+        """Its host copy, of its shape."""
+        return _view(self.host, self.dtype, self.shape)
+
+
+def _view(flat: torch.Tensor, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
+    strides = torch.empty(shape, device="meta").stride()
+    return view_as(flat, dtype, shape, strides, 0)
+
+
+class StateStore:
+    """The state of one optimizer.
+
+    Args:
+        update: The optimizer.
+        units: All units of the model.
+        uses: Declares uses of what is made here.
+        pager: Where ranges are made.
+        device: Of the parameters.
+        check_host: Called with the bytes of page-locked memory about to be asked for.
+    """
+
+    def __init__(
+        self,
+        update: Update,
+        units: list[Unit],
+        uses: TrainingUses,
+        pager: Pager,
+        device: torch.device,
+        check_host: Callable[[int], None],
+    ) -> None:
+        self._update = update
+        self._optimizer = update.optimizer
+        self._units = units
+        self._uses = uses
+        self._pager = pager
+        self._device = device
+        self._check_host = check_host
+        self._paged = {block.address for unit in units for block in unit.blocks}
+        self._pieces: dict[int, dict[str, Piece]] = {}
+        self._expected: set[int] = set()  # groups whose state has been laid out
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of state in blocks."""
+        return sum(piece.nbytes for piece in self._all())
+
+    def _all(self) -> list[Piece]:
+        return [piece for pieces in self._pieces.values() for piece in pieces.values()]
+
+    def pieces_of(self, unit: Unit) -> list[Piece]:
+        """The pieces of a unit that hold something."""
+        return [
+            piece
+            for parameter in unit.parameters
+            for piece in self._placed(parameter).values()
+            if piece.filled
+        ]
+
+    # ---- In --------------------------------------------------------------------------------
+
+    def outside(self, unit: Unit) -> list[tuple[nn.Parameter, str, torch.Tensor]]:
+        """State of a unit's paged parameters that lies in tensors of its own."""
+        found = []
+        for parameter in unit.parameters:
+            if not self.is_paged(parameter):
+                continue  # it stays on the device; so does its state, by being left alone
+            placed = self._placed(parameter)
+            for key, value in self._optimizer.state.get(parameter, {}).items():
+                if not isinstance(value, torch.Tensor) or value.numel() <= 1:
+                    continue
+                piece = placed.get(key)
+                if piece is None or value.data_ptr() != piece.address:
+                    found.append((parameter, key, value))
+        return found
+
+    def adopt(self, unit: Unit) -> bool:
+        """Move what lies outside into blocks; whether there was any."""
+        found = self.outside(unit)
+        if not found:
+            return False
+        self._expect(found)
+        moves = [(self._place(*each), each[2]) for each in found]
+        pieces = [(piece.address, piece.nbytes, True) for piece, _ in moves]
+        use = self._uses.define(f"{unit.name} (new state)", pieces)
+        self._uses.begin(use)
+        try:
+            for piece, value in moves:
+                inside = piece.on(self._device)
+                inside.copy_(value)
+                piece.filled = True
+                self._optimizer.state[piece.parameter][piece.key] = inside
+        finally:
+            self._uses.end(use)
+        return True
+
+    def take(self, unit: Unit) -> None:
+        """State that was there before, or has just been loaded: all of it where it belongs."""
+        for parameter in unit.parameters:
+            state = self._optimizer.state.get(parameter, {})
+            group = self._optimizer.param_groups[self._update.group_of(parameter)]
+            on_device = group.get("fused") or group.get("capturable")
+            inside = {key: piece.address for key, piece in self._placed(parameter).items()}
+            for key, value in state.items():
+                if not isinstance(value, torch.Tensor) or value.data_ptr() == inside.get(key):
+                    continue
+                if value.numel() > 1 and value.is_floating_point():
+                    state[key] = value.to(parameter.dtype)
+                if not self.is_paged(parameter) and (value.numel() > 1 or on_device):
+                    state[key] = state[key].to(self._device)
+                elif value.numel() <= 1 and on_device:
+                    state[key] = value.to(self._device)
+            for key, piece in self._placed(parameter).items():
+                piece.filled = piece.filled and key in state
+        self.adopt(unit)
+
+    def is_paged(self, parameter: nn.Parameter) -> bool:
+        """Whether the parameter itself comes and goes, and so its state."""
+        return parameter.untyped_storage().data_ptr() in self._paged
+
+    def _placed(self, parameter: nn.Parameter) -> dict[str, Piece]:
+        return self._pieces.get(id(parameter), {})
+
+    def _expect(self, found: list[tuple[nn.Parameter, str, torch.Tensor]]) -> None:
+        """Lay out the state of a group when one of its matrices has shown what that is."""
+        for parameter, _, _ in found:
+            group = self._update.group_of(parameter)
+            if group in self._expected or parameter.dim() < 2:
+                continue
+            values = {key: value for p, key, value in found if p is parameter}
+            self._expected.add(group)
+            if any(value.shape != parameter.shape for value in values.values()):
+                continue
+            keys = {key: value.dtype for key, value in values.items()}
+            self._lay_out(
+                [
+                    (p, key, p.shape, dtype)
+                    for unit in self._units
+                    for p in unit.parameters
+                    if p.requires_grad
+                    and self.is_paged(p)
+                    and self._update.group_of(p) == group
+                    and id(p) not in self._pieces
+                    and not self._update.optimizer.state.get(p, {}).keys() - {*keys, "step"}
+                    for key, dtype in keys.items()
+                ]
+            )
+
+    def _place(self, parameter: nn.Parameter, key: str, value: torch.Tensor) -> Piece:
+        piece = self._placed(parameter).get(key)
+        if piece is None or piece.shape != value.shape or piece.dtype != value.dtype:
+            self._lay_out([(parameter, key, value.shape, value.dtype)])
+            piece = self._pieces[id(parameter)][key]
+        return piece
+
+    def _lay_out(self, wanted: list[tuple[nn.Parameter, str, torch.Size, torch.dtype]]) -> None:
+        sizes = [align(shape.numel() * dtype.itemsize) for _, _, shape, dtype in wanted]
+        self._check_host(sum(sizes))
+        at = 0
+        while at < len(wanted):
+            end, size = at + 1, sizes[at]
+            while end < len(wanted) and size + sizes[end] <= ARENA_BYTES:
+                size += sizes[end]
+                end += 1
+            made = self._pager.create_range(size)
+            offset = 0
+            for (parameter, key, shape, dtype), length in zip(
+                wanted[at:end], sizes[at:end], strict=True
+            ):
+                nbytes = shape.numel() * dtype.itemsize
+                host = bytes_at((made.host or 0) + offset, nbytes, _CPU)
+                piece = Piece(parameter, key, shape, dtype, made.address + offset, host)
+                self._pieces.setdefault(id(parameter), {})[key] = piece
+                offset += length
+            at = end
+
+    # ---- Out -------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Make every host copy current."""
+        for piece in self._all():
+            if piece.filled:
+                self._pager.flush(piece.address, piece.nbytes)
+
+    def host_state(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
+        """Copies of a parameter's paged state on the host, by key; flush() first."""
+        placed = self._placed(parameter)
+        return {key: piece.on_host().clone() for key, piece in placed.items() if piece.filled}
+
+    def move_out(self, *, keep: bool) -> None:
+        """Give the optimizer ordinary tensors on the CPU; without `keep`, no state at all."""
+        if keep:
+            self.flush()
+        for parameter in self._update.parameters():
+            state: dict[str, Any] = self._optimizer.state.get(parameter, {})
+            if not keep:
+                self._optimizer.state.pop(parameter, None)
+                continue
+            state.update(self.host_state(parameter))
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    state[key] = value.cpu()
+        self._pieces.clear()

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a parameter is updated, and with what gradient.
+
+In backward, as soon as the gradients of its unit are whole, where the loop is known to permit it;
+small parameters that always stay on the device wait for the next unit, so that one fused call does
+both. Otherwise gradients move into blocks at that point, and the update is optimizer.step()'s.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock.errors import UsageError
+
+from .gradients import HeldGradients
+from .hooks import TrainingUses
+from .kept import KeptGradient
+from .loop import Loop
+from .state import StateStore
+from .units import Unit
+from .update import Update
+
+
+class Stepper:
+    """Updates the parameters of one model.
+
+    Args:
+        units: All of them.
+        update: The optimizer.
+        uses: Declares uses.
+        state: The optimizer's state.
+        held: Gradients for later.
+        loop: What the loop permits.
+        clip_norm: Most 2-norm of all gradients; None for any.
+
+    Attributes:
+        grad_norm: With clip_norm, the norm before the last step clipped it; shape ().
+    """
+
+    def __init__(
+        self,
+        units: list[Unit],
+        update: Update,
+        uses: TrainingUses,
+        state: StateStore,
+        held: HeldGradients,
+        loop: Loop,
+        *,
+        clip_norm: float | None,
+    ) -> None:
+        self.grad_norm: torch.Tensor | None = None
+        self._units = units
+        self._update = update
+        self._uses = uses
+        self._state = state
+        self._held = held
+        self._loop = loop
+        self._clip_norm = clip_norm
+        self._unit_of: dict[int, Unit] = {}
+        self._arrived: dict[Unit, set[int]] = {}  # gradients that this backward has made
+        self._ready: list[nn.Parameter] = []  # of units without paged blocks
+        self._updated: set[int] = set()
+        self.assign()
+
+    def assign(self) -> None:
+        """Units have other parameters now."""
+        self._unit_of = {id(p): unit for unit in self._units for p in unit.parameters}
+
+    # ---- In backward -----------------------------------------------------------------------
+
+    def gradient_is_whole(self, parameter: torch.Tensor) -> None:
+        """This backward pass has added all it has to the parameter's gradient."""
+        self._uses.enter_backward()
+        unit = self._unit_of.get(id(parameter))
+        if unit is None:
+            return  # it was taken out of the optimizer
+        if isinstance(parameter.grad, KeptGradient) and parameter.grad.place is None:
+            with parameter.grad.opened() as content:  # added to what zero_grad() had set to 0
+                parameter.grad = content
+        nested = self._uses.nested_backward() and unit.calls > 1
+        if id(parameter) in self._updated and not nested:
+            raise UsageError(
+                f"another backward before optimizer.step(): the one before has updated "
+                f"{unit.name_of(parameter)} already, as steps had gone straight from backward to "
+                "optimizer.step()",
+                remedy="attach_training(..., step_in_backward=False), or with "
+                "attachment.accumulate(): around all but the last backward",
+            )
+        arrived = self._arrived.setdefault(unit, set())
+        arrived.add(id(parameter))
+        if nested:
+            return  # recomputation by a backward pass within this one: there may be more to add
+        if len(arrived) == len(unit.parameters):
+            self._gradients_are_whole(unit)
+
+    def _gradients_are_whole(self, unit: Unit) -> None:
+        arrived = self._arrived.pop(unit)
+        some = [p for p in unit.parameters if id(p) in arrived and p.grad is not None]
+        if self._loop.keeps:
+            if unit.own:
+                self._held.hold(unit)
+                self._uses.close_backward(unit)
+        elif unit.own:
+            self._step_in_backward(unit, some)
+        else:
+            self._ready += some
+
+    def backward_ends(self) -> None:
+        """What waited for the end, and units of which only a part was used."""
+        for unit in list(self._arrived):
+            self._gradients_are_whole(unit)
+        if not self._loop.keeps and self._ready:
+            ready, self._ready = self._ready, []
+            with torch.no_grad():
+                self._update(ready)
+            self._spend(ready)
+        self._loop.backward_ended()
+
+    @contextmanager
+    def accumulate(self) -> Iterator[None]:
+        """Backward passes in here update nothing."""
+        before, self._loop.accumulating = self._loop.accumulating, True
+        try:
+            yield
+        finally:
+            self._loop.accumulating = before
+
+    def abandon(self) -> None:
+        """A backward broke off: the next gradients are those of another step."""
+        self._arrived.clear()
+        self._ready = []
+        self._updated.clear()
+        self._loop.failed()
+
+    # ---- Between steps ---------------------------------------------------------------------
+
+    def forward_begins(self) -> bool:
+        """A training pass begins; whether updates are in backward from this one on."""
+        self._held.forget()
+        paged = [p for unit in self._units if unit.own for p in unit.parameters]
+        if not self._loop.may_turn() or any(_waits(p) and not _is_zero(p) for p in paged):
+            return False
+        self._loop.in_backward = True
+        return True
+
+    def step(self, **more: Any) -> None:
+        """What optimizer.step() is to do, for all parameters that have gradients."""
+        with torch.no_grad():
+            scale = self._scale()
+            for unit in self._units:
+                some = [p for p in unit.parameters if _waits(p)]
+                if unit.own and some:
+                    self._step(unit, some, scale, **more)
+            paged = {id(p) for unit in self._units if unit.own for p in unit.parameters}
+            rest = [p for p in self._update.parameters() if id(p) not in paged and _waits(p)]
+            _multiply(rest, scale)
+            with self._held.given_back(rest):
+                if rest:
+                    self._update(rest, **more)
+        self._ready = []
+        self._updated.clear()
+        self._loop.stepped()
+
+    def _scale(self) -> torch.Tensor | None:
+        """What gradients are multiplied with, by the formula of clip_grad_norm_."""
+        waiting = [p for p in self._update.parameters() if _waits(p)]
+        if self._clip_norm is None or not waiting:
+            return None
+        norms = torch.stack([self._held.norm_of(p) for p in waiting])
+        self.grad_norm = torch.linalg.vector_norm(norms)
+        return torch.clamp(self._clip_norm / (self.grad_norm + 1e-6), max=1.0)
+
+    # ---- Updates ---------------------------------------------------------------------------
+
+    def _step_in_backward(self, unit: Unit, some: list[nn.Parameter]) -> None:
+        """Update these of the unit's parameters, and those that are ready."""
+        if not self._loop.checked:
+            _refuse_scaler()
+            self._loop.checked = True
+        some, self._ready = some + self._ready, []
+        with torch.no_grad():
+            self._step(unit, some, None)
+        self._spend(some)
+        self._uses.close_backward(unit)
+
+    def _step(
+        self, unit: Unit, some: list[nn.Parameter], scale: torch.Tensor | None, **more: Any
+    ) -> None:
+        with self._held.given_back(some):
+            _multiply(some, scale)
+            with self._uses.updating(unit):
+                self._update(some, **more)
+                moved = self._state.adopt(unit)
+            if moved:
+                self.define_update(unit)
+
+    def define_update(self, unit: Unit) -> None:
+        """The unit's update touches the state that it has by now."""
+        pieces = [(piece.address, piece.nbytes) for piece in self._state.pieces_of(unit)]
+        self._uses.define_update(unit, pieces)
+
+    def _spend(self, parameters: list[nn.Parameter]) -> None:
+        for parameter in parameters:
+            self._held.spend(self._unit_of[id(parameter)], parameter)
+            self._updated.add(id(parameter))
+
+
+def _waits(parameter: nn.Parameter) -> bool:
+    """Whether it has a gradient that optimizer.step() is to use."""
+    grad = parameter.grad
+    return not grad.gone if isinstance(grad, KeptGradient) else grad is not None
+
+
+def _is_zero(parameter: nn.Parameter) -> bool:
+    """Whether zero_grad() is known to have set it to zero."""
+    return isinstance(parameter.grad, KeptGradient) and parameter.grad.zeroed
+
+
+def _refuse_scaler() -> None:
+    """Before the first update in backward: whether gradients are scaled does not show in them."""
+    for value in gc.get_objects():
+        if issubclass(type(value), torch.amp.GradScaler) and value._scale is not None:
+            raise UsageError(
+                "gradients scaled by a GradScaler cannot be updated in backward",
+                remedy="attach_training() without step_in_backward=True, or autocast to bfloat16",
+            )
+
+
+def _multiply(parameters: list[nn.Parameter], scale: torch.Tensor | None) -> None:
+    for parameter in parameters:
+        if scale is not None and parameter.grad is not None:
+            parameter.grad.mul_(scale)

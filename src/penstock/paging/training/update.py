@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizer's step for some of its parameters, by the optimizer itself.
+
+Its param_groups are narrowed for the call, so that any torch optimizer does it, with the
+hyper-parameters that the groups have at that moment: schedulers work. What is asked of the
+optimizer is that the update of a parameter needs that parameter, its gradient and its state alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from penstock.errors import UsageError
+
+from .probe import check_steps_in_pieces
+
+
+class Update:
+    """Steps an optimizer for the parameters named.
+
+    Args:
+        optimizer: Any torch optimizer but those whose update looks at all parameters at once.
+
+    Raises:
+        UsageError: If it is one of those, or not an optimizer.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise UsageError(
+                f"{type(optimizer).__name__} is not a torch.optim.Optimizer",
+                remedy="hand over the optimizer itself, not a wrapper around it",
+            )
+        self.optimizer = optimizer
+        step: Any = type(optimizer).step
+        # Without the hooks and the profiler's range that the public method has around it.
+        self._step = getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
+        check_steps_in_pieces(optimizer, self._step)
+        self._group_of: dict[int, int] = {}
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All that the optimizer updates, in its order."""
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def trained(self) -> tuple[int, ...]:
+        """The identities (id()) of those that are updated now: not frozen, or with a gradient."""
+        return tuple(id(p) for p in self.parameters() if p.requires_grad or p.grad is not None)
+
+    def regroup(self) -> None:
+        """The groups are not those of before."""
+        groups = self.optimizer.param_groups
+        self._group_of = {id(p): n for n, group in enumerate(groups) for p in group["params"]}
+
+    def group_of(self, parameter: nn.Parameter) -> int:
+        """The number of its param_group."""
+        if id(parameter) not in self._group_of:
+            self.regroup()
+        return self._group_of[id(parameter)]
+
+    def __call__(self, parameters: Iterable[nn.Parameter], **more: Any) -> None:
+        """One step for these, which have gradients.
+
+        Args:
+            parameters: Them.
+            more: Further keyword arguments of the optimizer's step().
+        """
+        groups = self.optimizer.param_groups
+        chosen: list[list[nn.Parameter]] = [[] for _ in groups]
+        for parameter in parameters:
+            chosen[self.group_of(parameter)].append(parameter)
+        whole = [group["params"] for group in groups]
+        try:
+            for group, some in zip(groups, chosen, strict=True):
+                group["params"] = some
+            self._step(self.optimizer, **more)
+        finally:
+            for group, every in zip(groups, whole, strict=True):
+                group["params"] = every
+
+    def replace(self, before: dict[int, nn.Parameter]) -> None:
+        """Parameters that have been made anew take the places of the old ones.
+
+        Args:
+            before: By the identity of what they replace.
+        """
+        for group in self.optimizer.param_groups:
+            group["params"] = [before.get(id(p), p) for p in group["params"]]
+        self.regroup()

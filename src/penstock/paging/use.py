@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A use of blocks: what one module touches while its forward runs, or one read of a parameter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from .blocks import Block
+from .tables import Table
+
+NO_USE = -1
+
+
+@dataclass(slots=True, eq=False)
+class Use:
+    """What one module touches, or one read.
+
+    Attributes:
+        name: The module's path, or the tensor's.
+        blocks: The paged blocks.
+        number: The pager's; NO_USE of a module that owns none, within which reads last.
+        tables: Those of the module, whose reads the use covers.
+        tensors: Those of the blocks whose uses are not taken to write them.
+        is_read: It is a read.
+        pages: The addresses of its pages.
+    """
+
+    name: str
+    blocks: frozenset[Block]
+    number: int = NO_USE
+    tables: list[Table] = field(default_factory=list)
+    tensors: tuple[torch.Tensor, ...] = ()
+    is_read: bool = False
+    pages: frozenset[int] = frozenset()
+
+    def version(self) -> int:
+        """A number that grows when a tensor is changed in place."""
+        return sum([tensor._version for tensor in self.tensors])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its blocks."""
+        return sum(block.nbytes for block in self.blocks)

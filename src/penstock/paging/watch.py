@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds accesses that neither module ownership nor reads of parameters tell.
+
+A program may keep tensors of a model in a list or a closure and use them where no module is asked
+for them. While the mode is entered, every operator's tensors are compared with the blocks; an
+access to a block that no running use covers is told before the operator runs, and so is a write.
+A dispatch mode costs 2 to 6 us an operator, which is why it is for passes that are new only, unless
+safety is "strict".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._pytree import tree_leaves
+
+from .blocks import Block
+
+
+def block_of(value: Any, blocks: dict[int, Block]) -> Block | None:
+    """The block that a tensor lies in; None of anything else.
+
+    Args:
+        value: Anything.
+        blocks: By the address of their device bytes.
+    """
+    if not isinstance(value, torch.Tensor) or value.device.type == "meta":
+        return None
+    if type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return None  # of a kind that has no storage of its own
+    if value.layout is not torch.strided:
+        return None
+    return blocks.get(value.untyped_storage().data_ptr())
+
+
+def leave_over() -> None:
+    """Leave those modes that are over and on top of this thread's."""
+    mode = _get_current_dispatch_mode()
+    while isinstance(mode, AccessWatch) and mode.is_over():
+        mode.__exit__(None, None, None)
+        mode = _get_current_dispatch_mode()
+
+
+class AccessWatch(TorchDispatchMode):
+    """Calls `missed(block, tensor)` before an operator that touches a block not covered.
+
+    Args:
+        blocks: Paged blocks by the address of their device bytes.
+        covered: Whether a running use covers the block.
+        missed: Brings it in; called before the operator runs.
+        writes: Called with a block that the operator changes in place.
+    """
+
+    def __init__(
+        self,
+        blocks: dict[int, Block],
+        covered: Callable[[Block], bool],
+        missed: Callable[[Block, torch.Tensor], None],
+        writes: Callable[[Block], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._blocks = blocks
+        self._covered = covered
+        self._missed = missed
+        self._writes = writes
+
+    def leave(self) -> None:
+        """Watch no more, and leave the mode; a thread's modes are left by itself alone, in turn.
+
+        One that cannot be left now is left by `leave_over`.
+        """
+        self._blocks = {}
+        leave_over()
+
+    def is_over(self) -> bool:
+        """Whether it watches no more."""
+        return not self._blocks
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        for leaf in tree_leaves((args, kwargs)):
+            block = block_of(leaf, self._blocks)
+            if block is not None and not self._covered(block):
+                self._missed(block, leaf)
+        if self._writes is not None and func._schema.is_mutable:
+            for argument, value in zip(func._schema.arguments, args, strict=False):
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    for leaf in tree_leaves(value):
+                        written = block_of(leaf, self._blocks)
+                        if written is not None:
+                            self._writes(written)
+        return func(*args, **kwargs)

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work that reaches what nobody named, under the default safety and with the host ahead of the
+// device: it finds the data that belongs there, or it faults.  Forked, since a fault is the end.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include "doctest/doctest.h"
+#include "program_bench.hpp"
+
+namespace penstock::testing {
+namespace {
+
+constexpr Bytes kGranule = kProgramGranule;
+
+#if !defined(__SANITIZE_THREAD__)  // a forked child has none of its threads
+
+enum Outcome { kRight = 0, kOther = 7, kFault = 8 };
+
+// A kernel that names what it reads and writes, and reads another tensor besides.
+void work_hidden(Bench& bench, const std::vector<const Tensor*>& reads,
+                 const std::vector<Tensor*>& writes, const Tensor& hidden, bool opaque,
+                 std::shared_ptr<std::atomic<std::int64_t>> wrong) {
+  const driver::Stream stream = bench.stream(0);
+  std::vector<engine::TouchedAddress> touched;
+  for (const Tensor* tensor : reads) touched.push_back({tensor->address, 0, true});
+  for (const Tensor* tensor : writes) touched.push_back({tensor->address, 0, true});
+  PENSTOCK_REQUIRE_OK(bench.program().announce(stream, touched, opaque, 50));
+  std::vector<Tensor> out;
+  for (Tensor* tensor : writes) {
+    tensor->value = 3;
+    out.push_back(*tensor);
+  }
+  PENSTOCK_REQUIRE_OK(bench.device().launch(stream, [out, hidden, wrong] {
+    const auto* words = reinterpret_cast<const volatile std::uint64_t*>(hidden.address);
+    for (Bytes i = 0; i < hidden.bytes / 8; ++i) *wrong += words[i] != hidden.value;
+    for (const Tensor& tensor : out) {
+      auto* at = reinterpret_cast<std::uint64_t*>(tensor.address);
+      for (Bytes i = 0; i < tensor.bytes / 8; ++i) at[i] = 3;
+    }
+  }));
+  bench.program().given(stream);
+}
+
+void pause(Bench& bench, int ms) {
+  PENSTOCK_REQUIRE_OK(bench.device().launch(
+      bench.stream(0), [ms] { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }));
+}
+
+Outcome in_child(const std::function<std::int64_t()>& wrong) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    // Not the default action: sanitizers and doctest have handlers of their own.
+    std::signal(SIGSEGV, [](int) { _exit(kFault); });
+    _exit(wrong() == 0 ? kRight : kOther);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return static_cast<Outcome>(WEXITSTATUS(status));
+}
+
+TEST_CASE("program: hidden work behind work that takes its time finds no other data") {
+  for (const bool opaque : {false, true}) {
+    CAPTURE(opaque);
+    const Outcome outcome = in_child([opaque] {
+      auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+      Bench bench({});
+      std::vector<Tensor> tensors;
+      for (unsigned i = 0; i < 40; ++i) {
+        tensors.push_back(bench.make(kGranule, bench.stream(0), 100 + i));
+      }
+      PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+      bench.work(bench.stream(0), {&tensors[0]}, {}, 0);
+      pause(bench, 100);
+      bench.work(bench.stream(0), {&tensors[0]}, {}, 0);
+      for (std::size_t i = 1; i < 30; ++i) bench.work(bench.stream(0), {&tensors[i]}, {}, 0);
+      work_hidden(bench, {}, {}, tensors[0], opaque, wrong);
+      PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+      return *wrong + bench.wrong();
+    });
+    CHECK(outcome == kFault);
+  }
+}
+
+// What a kernel has read in pass after pass proves nothing of where it will find it.
+TEST_CASE("program: a weight that a kernel reads unseen for long is not taken for another") {
+  const Outcome outcome = in_child([] {
+    auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+    Bench bench({});
+    Network network(bench, 16, 2 * kGranule + 8192);
+    const auto forward = [&] {
+      Tensor hidden = bench.make(kGranule / 2, bench.stream(0), 1);
+      for (std::size_t i = 0; i < network.weights.size(); ++i) {
+        Tensor next = bench.make(kGranule / 2, bench.stream(0), 2);
+        if (i == 8) {
+          work_hidden(bench, {&hidden, &network.weights[i]}, {&next}, network.weights[15], false,
+                      wrong);
+        } else {
+          bench.work(bench.stream(0), {&hidden, &network.weights[i]}, {&next}, 3);
+        }
+        for (int k = 0; k < 6; ++k) bench.work(bench.stream(0), {&next}, {&next}, 4);
+        bench.drop(hidden);
+        hidden = next;
+      }
+      bench.drop(hidden);
+    };
+    for (int i = 0; i < 20; ++i) forward();
+    PENSTOCK_REQUIRE_OK(bench.program().pager().resize(14 * kGranule));
+    for (int i = 0; i < 3; ++i) forward();
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    return *wrong + bench.wrong();
+  });
+  CHECK(outcome != kOther);
+}
+
+TEST_CASE("program: what hidden work writes before a page leaves is there when it comes back") {
+  const Outcome outcome = in_child([] {
+    Bench bench({});
+    std::vector<Tensor> tensors;
+    for (unsigned i = 0; i < 40; ++i) {
+      tensors.push_back(bench.make(kGranule, bench.stream(0), 100 + i));
+    }
+    Tensor& read = tensors[39];
+    const driver::Stream stream = bench.stream(0);
+    const engine::TouchedAddress touched{read.address, 0, false};  // it says that it only reads
+    for (int round = 0; round < 3; ++round) {
+      PENSTOCK_REQUIRE_OK(bench.program().announce(stream, std::span(&touched, 1)));
+      read.value = 900 + static_cast<unsigned>(round);
+      PENSTOCK_REQUIRE_OK(bench.device().launch(stream, [was = read] {
+        auto* words = reinterpret_cast<std::uint64_t*>(was.address);
+        for (Bytes i = 0; i < was.bytes / 8; ++i) words[i] = was.value;
+      }));
+      bench.program().given(stream);
+      for (std::size_t i = 0; i < 30; ++i) bench.work(stream, {&tensors[i]}, {}, 0);
+      bench.work(stream, {&read}, {}, 0);
+    }
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
+    return bench.wrong();
+  });
+  CHECK(outcome == kRight);
+}
+#endif
+
+TEST_CASE("program: no chunk is behind two pages' addresses, whatever comes and goes") {
+  Bench bench({.seed = 4, .max_delay_us = 100});
+  Network network(bench, 16, 2 * kGranule + 8192);
+  for (int i = 0; i < 12; ++i) {
+    network.forward(bench, kGranule / 2);
+    const auto slots = static_cast<std::int64_t>(bench.program().pager().stats().slots);
+    CHECK(bench.device().live().mappings <= 2 * slots);  // its own, and one page's
+  }
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: a resize below what is pinned fails and changes nothing") {
+  for (const Evicted evicted : {Evicted::kMapped, Evicted::kUnmapped, Evicted::kOnHost}) {
+    CAPTURE(static_cast<int>(evicted));
+    Bench bench({.evicted = evicted});
+    Network network(bench, 16, 2 * kGranule + 8192);
+    for (int i = 0; i < 14; ++i) network.forward(bench, kGranule / 2);
+    std::vector<engine::Pin> pins;
+    for (std::size_t i = 0; i < 4; ++i) {
+      const Result<engine::Pin> pin = bench.program().pin(network.weights[i].address);
+      PENSTOCK_REQUIRE_OK(pin.status());
+      pins.push_back(pin.value());
+    }
+    const engine::PagerStats before = bench.program().pager().stats();
+    CHECK(bench.program().pager().resize(9 * kGranule).code() == Code::kOutOfMemory);
+    const engine::PagerStats after = bench.program().pager().stats();
+    CHECK(after.slots == before.slots);
+    CHECK(after.budget == before.budget);
+    CHECK(after.streamed_pages == before.streamed_pages);
+    CHECK(after.counters.plans == before.counters.plans);
+    for (const engine::Pin pin : pins) bench.program().unpin(pin);
+    for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
+    PENSTOCK_REQUIRE_OK(bench.program().pager().resize(9 * kGranule));
+    for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
+    CHECK(bench.program().pager().stats().device_bytes <= 9 * kGranule);
+    bench.close();
+    CHECK(bench.wrong() == 0);
+  }
+}
+
+}  // namespace
+}  // namespace penstock::testing

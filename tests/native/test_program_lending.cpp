@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program's budget while others use the device: given back when they need it, taken again when
+// they have done with it, and no more than there is where they were quicker.
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "policy/residency/lending.hpp"
+#include "program_bench.hpp"
+
+namespace penstock::testing {
+namespace {
+
+constexpr Bytes kGranule = kProgramGranule;
+constexpr Bytes kBudget = 20 * kGranule;
+
+// Another user of the same device.
+class Others {
+ public:
+  explicit Others(driver::Driver& device) : device_(device) {}
+  ~Others() { leave(); }
+  Others(const Others&) = delete;
+  Others& operator=(const Others&) = delete;
+
+  void take(Bytes bytes) {
+    auto chunk = device_.create_chunk(bytes, driver::Place::kDevice);
+    PENSTOCK_REQUIRE_OK(chunk.status());
+    chunks_.push_back(chunk.value());
+  }
+  void take_all() { take(device_.memory_info().value().free); }
+  void leave() {
+    for (const driver::Chunk chunk : chunks_) PENSTOCK_REQUIRE_OK(device_.release_chunk(chunk));
+    chunks_.clear();
+  }
+
+ private:
+  driver::Driver& device_;
+  std::vector<driver::Chunk> chunks_;
+};
+
+Bytes held(Bench& bench) { return bench.program().pager().stats().device_bytes; }
+
+void work_for_long(Bench& bench, Tensor& tensor) {
+  for (std::uint64_t i = 0; i <= policy::residency::kWorkBetweenLooks; ++i) {
+    bench.work(bench.stream(0), {&tensor}, {}, 0);
+  }
+}
+
+TEST_CASE("lending: a budget that was given back is the program's again when memory is free") {
+  Bench bench({.budget = kBudget});
+  Network network(bench, 12, 2 * kGranule);
+  network.forward(bench, kGranule / 2);
+  Others others(bench.device());
+  PENSTOCK_REQUIRE_OK(bench.program().give_back(6 * kGranule));
+  others.take_all();
+  CHECK(bench.program().budget() == kBudget - 6 * kGranule);
+  work_for_long(bench, network.weights[0]);
+  CHECK(bench.program().budget() == kBudget - 6 * kGranule);  // nothing is free
+  CHECK(held(bench) <= kBudget - 6 * kGranule);
+  others.leave();
+  CHECK(bench.program().budget() == kBudget - 6 * kGranule);
+  work_for_long(bench, network.weights[0]);
+  CHECK(bench.program().budget() == kBudget);
+  for (int i = 0; i < 2; ++i) network.forward(bench, kGranule / 2);
+  CHECK(held(bench) == kBudget);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("lending: half of what is free is left to others") {
+  CHECK(policy::residency::taken_again(8, 100, 2) == 8);
+  CHECK(policy::residency::taken_again(8, 9, 2) == 4);
+  CHECK(policy::residency::taken_again(8, 3, 2) == 0);
+  CHECK(policy::residency::taken_again(0, 100, 2) == 0);
+}
+
+TEST_CASE("lending: where others took the memory that a budget counts on, what there is will do") {
+  Bench bench({.budget = kBudget});
+  Network network(bench, 12, 2 * kGranule);
+  network.forward(bench, kGranule / 2);
+  PENSTOCK_REQUIRE_OK(bench.program().give_back(6 * kGranule));
+  work_for_long(bench, network.weights[0]);  // the budget is whole again, its chunks not made yet
+  REQUIRE(bench.program().budget() == kBudget);
+  REQUIRE(held(bench) < kBudget);
+  Others others(bench.device());
+  others.take_all();
+  for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
+  CHECK(bench.program().budget() < kBudget);
+  others.leave();
+  work_for_long(bench, network.weights[0]);
+  for (int i = 0; i < 2; ++i) network.forward(bench, kGranule / 2);
+  CHECK(held(bench) == kBudget);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+}  // namespace
+}  // namespace penstock::testing

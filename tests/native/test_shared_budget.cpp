@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// A budget that pagers share with memory of others, on the emulated GPU: every word is checked.
+#include <random>
+#include <thread>
+
+#include "allocator_bench.hpp"
+#include "conformance_bench.hpp"
+#include "doctest/doctest.h"
+#include "engine/paging/shared_budget.hpp"
+#include "paged_program.hpp"
+
+namespace penstock::testing {
+namespace {
+
+using engine::SharedBudget;
+
+constexpr Bytes kLimit = 20 * kGranule;
+
+ProgramOptions in_unmapped(std::uint64_t seed) {
+  return {.writes = true,
+          .evicted = seed % 2 == 0 ? engine::Evicted::kMapped : engine::Evicted::kUnmapped,
+          .seed = seed,
+          .max_delay_us = 100};
+}
+
+void check_right(PagedProgram& program) {
+  auto wrong = program.wrong_on_host();
+  PENSTOCK_REQUIRE_OK(wrong.status());
+  CHECK(wrong.value() == 0);
+  CHECK(program.wrong() == 0);
+}
+
+TEST_CASE("shared budget: pages leave for others, and come back") {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    SharedBudget shared(kLimit);
+    PagedProgram program(in_unmapped(seed));
+    PENSTOCK_REQUIRE_OK(program.open());
+    PENSTOCK_REQUIRE_OK(shared.join(program.pager()));
+    for (int round = 0; round < 3; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
+    for (int layer = 0; layer < 6; ++layer) PENSTOCK_REQUIRE_OK(program.layer(layer));
+    PENSTOCK_REQUIRE_OK(shared.take(9 * kGranule));  // in the middle of an iteration
+    CHECK(program.pager().stats().budget == 11 * kGranule);
+    CHECK(program.pager().stats().device_bytes <= 11 * kGranule);
+    for (int layer = 6; layer < 12; ++layer) PENSTOCK_REQUIRE_OK(program.layer(layer));
+    for (int round = 0; round < 2; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
+    CHECK(program.pager().resize(kLimit).code() == Code::kOutOfMemory);
+    PENSTOCK_REQUIRE_OK(shared.put_back(9 * kGranule));
+    PENSTOCK_REQUIRE_OK(program.pager().resize(kLimit));
+    for (int round = 0; round < 2; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
+    check_right(program);
+    shared.leave(program.pager());
+    CHECK(shared.use().pagers == 0);
+    CHECK(shared.put_back(1).code() == Code::kInvalidArgument);
+  }
+}
+
+TEST_CASE("shared budget: what is in use stays, and the error has the numbers") {
+  SharedBudget shared(kLimit);
+  PagedProgram program(in_unmapped(1));
+  PENSTOCK_REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(shared.join(program.pager()));
+  PENSTOCK_REQUIRE_OK(program.sweep());
+  PENSTOCK_REQUIRE_OK(program.pager().begin(program.use(0), program.stream()));
+  const Status refused = shared.take(18 * kGranule);  // a layer is 4 pages
+  CHECK(refused.code() == Code::kOutOfMemory);
+  CHECK(refused.message().find("1280 KiB") != std::string::npos);  // the budget
+  CHECK(shared.use().others == 0);
+  PENSTOCK_REQUIRE_OK(shared.take(16 * kGranule));
+  PENSTOCK_REQUIRE_OK(program.kernel(0));
+  PENSTOCK_REQUIRE_OK(program.pager().end(program.use(0), program.stream()));
+  PENSTOCK_REQUIRE_OK(program.layer(0));
+  // Others took what the next layers share with nobody; a use that begins gets what is free again.
+  PENSTOCK_REQUIRE_OK(shared.put_back(16 * kGranule));
+  PENSTOCK_REQUIRE_OK(program.sweep());
+  check_right(program);
+  shared.leave(program.pager());
+}
+
+TEST_CASE("shared budget: a use takes what is free where its pager has too little") {
+  SharedBudget shared(kLimit);
+  PagedProgram program(in_unmapped(3));
+  PENSTOCK_REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(shared.join(program.pager()));
+  PENSTOCK_REQUIRE_OK(shared.take(kLimit));
+  CHECK(program.pager().stats().budget == 0);
+  CHECK(program.layer(0).code() == Code::kOutOfMemory);
+  PENSTOCK_REQUIRE_OK(shared.put_back(5 * kGranule));
+  PENSTOCK_REQUIRE_OK(program.layer(0));
+  PENSTOCK_REQUIRE_OK(program.sweep());
+  const SharedBudget::Use use = shared.use();
+  CHECK(use.pagers + use.others <= use.limit);
+  check_right(program);
+  shared.leave(program.pager());
+}
+
+TEST_CASE("shared budget: who has rested longest gives first") {
+  SharedBudget shared(2 * kLimit);
+  PagedProgram first(in_unmapped(1)), second(in_unmapped(2));
+  for (PagedProgram* program : {&first, &second}) {
+    PENSTOCK_REQUIRE_OK(program->open());
+    PENSTOCK_REQUIRE_OK(shared.join(program->pager()));
+    PENSTOCK_REQUIRE_OK(program->sweep());
+  }
+  PENSTOCK_REQUIRE_OK(shared.make_room(8 * kGranule, &second.pager()));
+  CHECK(first.pager().stats().budget == 12 * kGranule);
+  PENSTOCK_REQUIRE_OK(second.pager().resize(28 * kGranule));
+  PENSTOCK_REQUIRE_OK(first.sweep());
+  PENSTOCK_REQUIRE_OK(shared.take(6 * kGranule));
+  CHECK(first.pager().stats().budget == 12 * kGranule);
+  CHECK(second.pager().stats().budget == 22 * kGranule);
+  for (PagedProgram* program : {&first, &second}) {
+    check_right(*program);
+    shared.leave(program->pager());
+  }
+}
+
+TEST_CASE("shared budget: an allocator's chunks count, and make pages leave") {
+  SharedBudget shared(kLimit);
+  PagedProgram program(in_unmapped(4));
+  PENSTOCK_REQUIRE_OK(program.open());
+  engine::BudgetedDriver counted(program.device());
+  {
+    auto made = engine::Allocator::create(counted, small_options());
+    PENSTOCK_REQUIRE_OK(made.status());
+    engine::Allocator& allocator = *made.value();
+    auto early = allocator.allocate(3 * kGranule, program.stream());
+    PENSTOCK_REQUIRE_OK(early.status());
+    CHECK(program.pager().resize(16 * kGranule).ok());
+    PENSTOCK_REQUIRE_OK(counted.count_in(&shared));
+    CHECK(shared.use().others >= 3 * kGranule);
+    shared.set_reclaim([&allocator] { (void)allocator.empty_cache(); });
+    PENSTOCK_REQUIRE_OK(shared.join(program.pager()));
+    PENSTOCK_REQUIRE_OK(program.sweep());
+    std::mt19937 random(7);
+    std::vector<Addr> live;
+    for (int step = 0; step < 300; ++step) {
+      if (live.size() < 3 && random() % 2 == 0) {
+        auto block = allocator.allocate((1 + random() % 5) * kGranule, program.stream());
+        PENSTOCK_REQUIRE_OK(block.status());
+        live.push_back(block.value());
+      } else if (!live.empty()) {
+        PENSTOCK_REQUIRE_OK(allocator.free(live.back()));
+        live.pop_back();
+      }
+      if (step % 3 == 0) PENSTOCK_REQUIRE_OK(program.layer(static_cast<int>(random() % 12)));
+      if (step % 20 == 0) PENSTOCK_REQUIRE_OK(allocator.empty_cache());
+      const SharedBudget::Use use = shared.use();
+      CHECK(use.pagers + use.others <= use.limit);
+      CHECK(program.device().live().chunks * static_cast<std::int64_t>(kGranule) <=
+            static_cast<std::int64_t>(kLimit));
+    }
+    // As much as there is but what one layer needs; then what nobody can give.
+    for (const Addr block : live) PENSTOCK_REQUIRE_OK(allocator.free(block));
+    PENSTOCK_REQUIRE_OK(allocator.empty_cache());
+    auto most = allocator.allocate(15 * kGranule, program.stream());
+    PENSTOCK_REQUIRE_OK(most.status());
+    CHECK(allocator.allocate(4 * kGranule, program.stream()).status().code() == Code::kOutOfMemory);
+    PENSTOCK_REQUIRE_OK(allocator.free(most.value()));
+    PENSTOCK_REQUIRE_OK(allocator.free(early.value()));
+    check_right(program);
+    shared.leave(program.pager());
+    PENSTOCK_REQUIRE_OK(program.device().synchronize(program.stream()));
+  }
+  CHECK(shared.use().others == 0);
+}
+
+TEST_CASE("shared budget: several threads, each with its pager") {
+  SharedBudget shared(3 * kLimit);
+  std::vector<std::unique_ptr<PagedProgram>> programs;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    programs.push_back(std::make_unique<PagedProgram>(in_unmapped(seed)));
+    PENSTOCK_REQUIRE_OK(programs.back()->open());
+    PENSTOCK_REQUIRE_OK(shared.join(programs.back()->pager()));
+  }
+  std::vector<std::thread> threads;
+  std::atomic<int> failed{0};
+  for (auto& program : programs) {
+    threads.emplace_back([&shared, &failed, &program = *program] {
+      std::mt19937 random(static_cast<unsigned>(program.range().bytes));
+      for (int round = 0; round < 12; ++round) {
+        const Bytes bytes = (random() % 10) * kGranule;
+        if (!shared.take(bytes).ok()) {
+          ++failed;
+          continue;
+        }
+        if (!program.sweep().ok()) ++failed;
+        if (!shared.put_back(bytes).ok()) ++failed;
+        (void)program.pager().resize(kLimit);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(failed == 0);
+  for (auto& program : programs) {
+    check_right(*program);
+    shared.leave(program->pager());
+  }
+  CHECK(shared.use().pagers == 0);
+}
+
+}  // namespace
+}  // namespace penstock::testing

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attach() refuses, and what an attached model does: one clear error, the model as before."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from attach_models import WIDTH, page, rows, same_passes, stack, with_reference  # noqa: E402
+from torch import nn  # noqa: E402
+
+from penstock.errors import OutOfMemory, UsageError  # noqa: E402
+from penstock.paging import attach, attachments  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _inference():
+    with torch.no_grad():
+        yield
+    assert attachments() == []
+
+
+def holding(name, tensor):
+    model = nn.Sequential(*stack(2))
+    model[1].register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+    return model
+
+
+def wrapped():
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    return holding("w", TwoTensor(torch.ones(4, 4), torch.ones(4, 4)))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: None, "NoneType"),
+        (lambda: type("Pipeline", (), {})(), "Pipeline"),
+        (lambda: torch.jit.script(stack(2)), "TorchScript"),
+        (lambda: nn.Sequential(torch.jit.trace(stack(2), rows())), "TorchScript"),
+        (wrapped, r"1\.w .*TwoTensor"),
+        (lambda: holding("w", torch.eye(4).to_sparse()), r"1\.w .*sparse"),
+        (lambda: nn.Sequential(*stack(1), nn.LazyLinear(3)), r"1\.weight .*no shape"),
+        (lambda: holding("w", torch.ones(4, dtype=torch.complex64).conj()), r"1\.w .*conj"),
+    ],
+)
+def test_models_that_cannot_be_paged(make, says):
+    model = make()
+    with pytest.raises(UsageError, match=says):
+        attach(model, device="emulated")
+    if isinstance(model, torch.jit.ScriptModule):
+        assert model(rows()).shape == (4, WIDTH)
+
+
+def test_an_option_that_the_emulated_gpu_does_not_have():
+    with pytest.raises(UsageError, match="bogus") as refused:
+        page(stack(), emulated={"bogus": 1})
+    assert "granularity" in refused.value.remedy
+
+
+def test_remedies_name_the_arguments_of_the_call():
+    with pytest.raises(OutOfMemory) as refused:
+        page(stack(), 4)
+    assert refused.value.remedy == 'gpu_memory="1MiB"'
+    with pytest.raises(OutOfMemory) as refused:
+        page(stack(), 1 << 20)
+    assert refused.value.remedy == 'gpu_memory="64MiB" or less'
+
+
+def test_attached_already_as_a_whole_in_part_or_by_a_weight():
+    model, reference = with_reference(stack())
+    other = stack()
+    other[2].weight = model[1].weight
+    viewing = nn.Linear(WIDTH, WIDTH, bias=False)
+    viewing.weight = nn.Parameter(model[1].weight)
+    with page(model):
+        for again in (model, model[2], model[:4], nn.Sequential(nn.ReLU(), model)):
+            with pytest.raises(UsageError, match="attached already"):
+                page(again)
+        with pytest.raises(UsageError, match=r"2\.weight is a weight of another model"):
+            page(other)
+        assert same_passes(model, reference)
+    page(other).detach()
+    page(viewing).detach()
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda model: model.half(),
+        lambda model: model.double(),
+        lambda model: model.to(torch.bfloat16),
+        lambda model: model.to("meta"),
+        lambda model: model.share_memory(),
+        lambda model: model.to_empty(device="cpu"),
+        lambda model: model[3].half(),
+        lambda model: nn.Sequential(nn.ReLU(), model).half(),
+    ],
+)
+@pytest.mark.parametrize("kib", [80, 1024])
+def test_conversions_are_refused(convert, kib):
+    model, reference = with_reference(stack())
+    with page(model, kib):
+        assert same_passes(model, reference, 2)
+        with pytest.raises(UsageError, match="cannot be moved, cast or shared"):
+            convert(model)
+        assert same_passes(model, reference, 2)
+    assert model.half()[0].weight.dtype is torch.float16
+
+
+def test_conversions_that_change_nothing_are_not():
+    model, reference = with_reference(stack())
+    with page(model):
+        assert model.to("cpu") is model
+        assert model.float() is model
+        model.append(nn.Linear(WIDTH, WIDTH).half())
+        reference.append(copy.deepcopy(model[8]).float())
+        model.float()
+        assert same_passes(model, reference)
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, pickle.dumps, lambda model: torch.save(model, io.BytesIO())],
+)
+def test_copies_are_refused(duplicate):
+    model, reference = with_reference(stack())
+    with page(model):
+        for each in (model, model[3]):
+            with pytest.raises(UsageError, match="copied or pickled"):
+                duplicate(each)
+        assert same_passes(model, reference)
+    duplicate(model)
+
+
+def test_a_loader_that_fails_or_fills_nothing_is_undone():
+    reference = stack()
+    content = reference.state_dict()
+    with torch.device("meta"):
+        model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(8)]).eval()
+    before = dict(model.named_parameters())
+
+    def broken(name, destination):
+        if name == "5.weight":
+            raise OSError("the disk has gone")
+        destination.copy_(content[name])
+
+    with pytest.raises(OSError, match="gone"):
+        page(model, load=broken)
+    with pytest.raises(UsageError, match=r"load\(\) left 5\.bias as it was"):
+        page(model, load=lambda n, d: d.copy_(content[n]) if n != "5.bias" else None)
+    assert all(model.get_parameter(name) is tensor for name, tensor in before.items())
+    loaded = []
+
+    def fill(name, destination):
+        loaded.append(name)
+        destination.copy_(content[name])
+
+    with page(model, load=fill):
+        assert loaded == list(content)
+        assert same_passes(model, reference)
+
+
+def test_what_looks_like_nothing_is_filled():
+    with torch.device("meta"):
+        model = nn.Linear(WIDTH, WIDTH).eval()
+        model.register_buffer("mark", torch.zeros(1, dtype=torch.uint8))
+
+    def fill(name, destination):
+        destination.fill_(0xA5 if name == "mark" else float("nan"))
+
+    with page(model, load=fill):
+        assert model.mark.item() == 0xA5
+        assert model(rows()).isnan().all()

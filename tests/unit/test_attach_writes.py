@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of an attached model that are changed in place, replaced, saved and loaded."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from attach_models import WIDTH, page, rows, same_passes, stack, with_reference  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from penstock.errors import UsageError  # noqa: E402
+from penstock.units import KIB  # noqa: E402
+
+BOTH = pytest.mark.parametrize("safety", ["normal", "strict"])
+ALL = pytest.mark.parametrize("kib", [80, 1024])  # streamed, and resident
+
+
+@pytest.fixture(autouse=True)
+def _inference():
+    with torch.no_grad():
+        yield
+
+
+def same_state(model, reference):
+    mine, theirs = model.state_dict(), reference.state_dict()
+    return list(mine) == list(theirs) and all(torch.equal(mine[k], theirs[k]) for k in theirs)
+
+
+@BOTH
+@ALL
+def test_a_parameter_that_forward_changes(safety, kib):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = stack()
+            self.count = nn.Parameter(torch.zeros(WIDTH, WIDTH))
+
+        def forward(self, x):
+            self.count.add_(1)
+            return self.layers(x) + self.count[0]
+
+    model, reference = with_reference(Counts())
+    with page(model, kib, safety=safety):
+        for _ in range(3):
+            assert same_passes(model, reference, 2)
+            assert same_state(model, reference)
+    assert same_state(model, reference)
+
+
+@BOTH
+@ALL
+@pytest.mark.parametrize("how", ["in place", "by data", "data", "held"])
+def test_weights_changed_between_passes(safety, kib, how):
+    model, reference = with_reference(stack())
+    with page(model, kib, safety=safety):
+        held = list(model.parameters())
+        for step in range(3):
+            assert same_passes(model, reference, 3)
+            for number, theirs in enumerate(reference.parameters()):
+                theirs.mul_(1.5).add_(step)
+                mine = held[number] if how == "held" else list(model.parameters())[number]
+                if how == "by data":
+                    mine.data.mul_(1.5).add_(step)
+                elif how == "data":
+                    mine.data = mine.data * 1.5 + step
+                else:
+                    mine.mul_(1.5).add_(step)
+        assert same_state(model, reference)
+        assert same_passes(model, reference, 2)
+    assert same_state(model, reference)
+
+
+def test_a_change_that_nobody_was_told_of_is_an_error():
+    model, reference = with_reference(stack())
+    kept = list(model.parameters())
+    with page(model) as attached:
+        assert same_passes(model, reference, 4)
+        block = next(b for b, slot in attached.store.slots() if slot.tensor is kept[0])
+        attached.pager.fetch(block.address, block.nbytes)
+        kept[0].add_(1)
+        with pytest.raises(UsageError, match="kept from before"):
+            model(rows())
+
+
+def test_an_embedding_that_renormalises():
+    torch.manual_seed(0)
+    table = nn.Embedding(200, WIDTH, max_norm=1.0)
+    model, reference = with_reference(nn.Sequential(table, *stack()))
+    with page(model):
+        for n in range(6):
+            ids = torch.randint(0, 200, (4,), generator=torch.Generator().manual_seed(n))
+            assert torch.equal(model(ids), reference(ids))
+        assert same_state(model, reference)
+
+
+@ALL
+def test_a_replaced_parameter_is_the_users(kib):
+    model, reference = with_reference(stack())
+    new = torch.randn(WIDTH, WIDTH)
+    with page(model, kib):
+        assert same_passes(model, reference, 3)
+        mine = model[3].weight = nn.Parameter(new.clone())
+        reference[3].weight = nn.Parameter(new.clone())
+        assert same_passes(model, reference, 3)
+        assert same_state(model, reference)
+    assert model[3].weight is mine
+    assert same_state(model, reference)
+
+
+@ALL
+def test_modules_added_and_removed(kib):
+    model, reference = with_reference(stack())
+    with page(model, kib):
+        assert same_passes(model, reference, 2)
+        model.append(nn.Linear(WIDTH, WIDTH))
+        reference.append(nn.Linear(WIDTH, WIDTH)).load_state_dict(
+            {**reference.state_dict(), **{f"8.{k}": v for k, v in model[8].state_dict().items()}}
+        )
+        assert same_passes(model, reference, 3)
+        del model[2], reference[2]
+        assert same_passes(model, reference, 3)
+        assert same_state(model, reference)
+    assert same_state(model, reference)
+
+
+@BOTH
+@ALL
+def test_state_dicts_of_parts(safety, kib):
+    model, reference = with_reference(nn.ModuleDict({"a": stack(4), "b": stack(4)}))
+    model, reference = nn.Sequential(model["a"], model["b"]), nn.Sequential(*reference.values())
+    with page(model, kib, safety=safety):
+        for _ in range(2):
+            assert same_passes(model, reference, 3)
+            assert same_state(model[0], reference[0])
+            assert same_state(model[1][3], reference[1][3])
+            assert same_state(nn.ModuleDict({"x": model}), nn.ModuleDict({"x": reference}))
+            kept = model.state_dict(keep_vars=True)
+            assert all(torch.equal(kept[k], v) for k, v in reference.state_dict().items())
+
+
+@BOTH
+@ALL
+def test_loading_the_whole_and_a_part(safety, kib):
+    model, reference = with_reference(stack())
+    other = {name: torch.randn_like(tensor) for name, tensor in model.state_dict().items()}
+    part = {"weight": torch.ones(WIDTH, WIDTH), "bias": torch.ones(WIDTH)}
+    with page(model, kib, safety=safety):
+        assert same_passes(model, reference, 3)
+        for each in (model, reference):
+            each.load_state_dict(other)
+            each[5].load_state_dict(part)
+        assert same_state(model, reference)
+        assert same_passes(model, reference, 3)
+    assert same_state(model, reference)
+
+
+def test_saving_a_state_dict_moves_nothing_in():
+    model, reference = with_reference(stack())
+    with page(model) as attached:
+        assert same_passes(model, reference, 4)
+        before = attached.pager.stats()["bytes_in"]
+        model.state_dict()
+        assert attached.pager.stats()["bytes_in"] == before
+        steady = attached.stats()["iteration_bytes_in"]
+        model(rows())
+        model(rows())
+        assert attached.stats()["iteration_bytes_in"] == steady
+
+
+def test_peft_merges_and_unmerges():
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=96, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    adapters = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    model = peft.get_peft_model(transformers.LlamaForCausalLM(config), adapters)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter)
+    model, reference = with_reference(model)
+    ids = torch.randint(1, 90, (2, 9), generator=torch.Generator().manual_seed(0))
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    with page(model, size // 2 // KIB):
+        for change in (None, "merge_adapter", None, "unmerge_adapter"):
+            for each in (model, reference):
+                if change is not None:
+                    getattr(each, change)()
+            for _ in range(2):
+                assert torch.equal(model(input_ids=ids).logits, reference(input_ids=ids).logits)
+    assert same_state(model, reference)
+
+
+def test_functional_call_with_other_weights():
+    model, reference = with_reference(stack())
+    call = torch.func.functional_call
+    with page(model):
+        assert same_passes(model, reference, 3)
+        own = dict(model.named_parameters())
+        assert torch.equal(call(model, own, (rows(),)), reference(rows()))
+        other = {name: 2 * tensor for name, tensor in reference.named_parameters()}
+        assert torch.equal(call(model, other, (rows(),)), call(reference, other, (rows(),)))
+        assert same_passes(model, reference, 2)
+        assert torch.equal(F.linear(rows(), model[0].weight), F.linear(rows(), reference[0].weight))
+
+
+def test_changes_of_what_no_module_uses_as_a_whole():
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = nn.ParameterList(layer.weight for layer in stack())
+            self.register_buffer("calls", torch.zeros(WIDTH))
+
+        def part(self, x):
+            self.calls.add_(1)
+            for weight in self.weights[:4]:
+                x = torch.tanh(F.linear(x, weight))
+            return x
+
+        def forward(self, x):
+            return F.linear(self.part(x), self.weights[7]) + self.calls
+
+    model, reference = with_reference(Parts())
+    with page(model):
+        for _ in range(3):
+            assert same_passes(model, reference, 2)
+            for each in (model, reference):
+                each.weights[2].mul_(2)
+                each.part(rows())
+        assert same_state(model, reference)

@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach_training() under loops of every kind: as with everything resident, or one clear error.
+
+A loop is a function of (model, optimizer, index of the step), run on a plain model and on a paged
+one; what it returns, the weights and the optimizer's state must be equal, bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from training_tower import (  # noqa: E402
+    GRANULE,
+    Tower,
+    adamw,
+    batches,
+    loss_of,
+    page,
+    pair,
+    same_state,
+    same_weights,
+)
+
+from penstock.errors import OutOfMemory, UsageError  # noqa: E402
+from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
+
+DATA = batches(16)
+make = functools.partial(Tower, layers=2)
+STEPS = PLAIN_STEPS + 4  # so that some would be updated in backward
+
+
+def backward(model, n, share=1):
+    loss = loss_of(model, DATA[n % len(DATA)]) / share
+    loss.backward()
+    return loss.item()
+
+
+def plain_step(model, optimizer, n):
+    loss = backward(model, n)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+
+def same(loop, optimizer=adamw, steps=STEPS, chunks=18, in_backward=False, **more):
+    """Run the loop both ways; whether updates ended up in backward must be as expected."""
+    plain, paged = pair(make)
+    first, second = optimizer(plain), optimizer(paged)
+    want = [loop(plain, first, n) for n in range(steps)]
+    with page(paged, second, chunks=chunks, **more) as attached:
+        got = [loop(paged, second, n) for n in range(steps)]
+        assert got == want
+        assert attached.stats()["updates_in_backward"] == in_backward
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
+
+
+def test_a_plain_loop_is_updated_in_backward_once_it_is_known():
+    same(plain_step, in_backward=True)
+
+
+def test_zero_grad_that_keeps_zeros():
+    def loop(model, optimizer, n):
+        loss = backward(model, n)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return loss
+
+    same(loop, in_backward=True)
+
+
+@pytest.mark.parametrize("foreach", [None, True])
+def test_clip_grad_norm(foreach):
+    def loop(model, optimizer, n):
+        loss = backward(model, n)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.05, foreach=foreach)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss, norm.item()
+
+    same(loop)
+
+
+def test_clip_grad_value_and_a_gradient_scaled_by_hand():
+    def loop(model, optimizer, n):
+        loss = backward(model, n)
+        nn.utils.clip_grad_value_(model.parameters(), 0.001)
+        model.layers[0].up.weight.grad *= 0.5
+        model.layers[1].up.weight.grad.data[0].mul_(3)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    same(loop)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_grad_scaler(fused):
+    scalers = {}
+
+    def loop(model, optimizer, n):
+        scaler = scalers.setdefault(id(model), torch.amp.GradScaler("cpu", init_scale=64.0))
+        loss = loss_of(model, DATA[n])
+        if n == 3:
+            loss = loss * float("inf")  # the step is skipped, and the scale halved
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        return str(norm.item()), scaler.get_scale()
+
+    same(loop, functools.partial(adamw, fused=fused))
+
+
+def test_grad_scaler_is_refused_before_an_update_where_gradients_are_not_kept():
+    model = make()
+    before = copy.deepcopy(model)
+    optimizer = adamw(model)
+    scaler = torch.amp.GradScaler("cpu")
+    with (
+        page(model, optimizer, step_in_backward=True),
+        pytest.raises(UsageError, match="GradScaler"),
+    ):
+        scaler.scale(loss_of(model, DATA[0])).backward()
+    assert same_weights(model, before)
+
+
+def test_gradients_read_before_and_after_the_step():
+    def loop(model, optimizer, n):
+        loss = backward(model, n)
+        norms = [p.grad.norm().item() for p in model.parameters()]
+        optimizer.step()
+        again = [p.grad.norm().item() for p in model.parameters()]
+        optimizer.zero_grad()
+        return loss, norms, again
+
+    same(loop)
+
+
+def test_a_gradient_that_outlives_zero_grad():
+    kept = {}
+
+    def loop(model, optimizer, n):
+        loss = backward(model, n)
+        last = kept.get(id(model))
+        kept[id(model)] = model.layers[0].up.weight.grad
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss, None if last is None else last.sum().item()
+
+    same(loop)
+
+
+def test_two_backwards_and_one_step():
+    def loop(model, optimizer, n):
+        losses = [backward(model, 2 * n, 2), backward(model, 2 * n + 1, 2)]
+        optimizer.step()
+        optimizer.zero_grad()
+        return losses
+
+    same(loop)
+
+
+def test_steps_that_are_skipped():
+    def loop(model, optimizer, n):
+        loss = backward(model, n)
+        if n != 2:
+            optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    same(loop)
+
+
+def test_a_closure():
+    def loop(model, optimizer, n):
+        def closure():
+            optimizer.zero_grad()
+            loss = loss_of(model, DATA[n])
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).item()
+
+    same(
+        loop,
+        lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+        in_backward=True,
+    )
+
+
+def test_hooks_of_the_optimizer_run_where_they_would():
+    def optimizer(model):
+        made = adamw(model)
+
+        def clip(*_):
+            nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+
+        made.register_step_pre_hook(clip)
+        return made
+
+    same(plain_step, optimizer)
+
+
+def test_hooks_of_parameters():
+    def optimizer(model):
+        model.layers[0].up.weight.register_hook(lambda grad: grad * 2)
+
+        def halve(parameter):
+            parameter.grad.mul_(0.5)
+
+        model.layers[1].up.weight.register_post_accumulate_grad_hook(halve)
+        return adamw(model)
+
+    same(plain_step, optimizer, in_backward=True)
+
+
+def test_what_is_no_longer_there_is_refused():
+    def late(do):
+        model = make()
+        optimizer = adamw(model)
+        with page(model, optimizer, chunks=18, step_in_backward=True):
+            plain_step(model, optimizer, 0)
+            backward(model, 1)
+            with pytest.raises(UsageError, match="backward") as refused:
+                do(model, optimizer)
+            assert "step_in_backward=False" in refused.value.remedy
+
+    late(lambda model, optimizer: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+    late(lambda model, optimizer: model.layers[0].up.weight.grad.norm())
+    late(lambda model, optimizer: backward(model, 2))
+    late(lambda model, optimizer: (optimizer.zero_grad(), backward(model, 2)))  # a skipped step
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_layers_unfrozen_and_frozen_later(group):
+    def optimizer(model):
+        model.layers[0].requires_grad_(False)
+        return torch.optim.AdamW(
+            [p for p in model.parameters() if p.requires_grad or not group], lr=3e-3
+        )
+
+    def loop(model, optimizer, n):
+        if n == 3:
+            model.layers[0].requires_grad_(True)
+            if group:
+                optimizer.add_param_group({"params": list(model.layers[0].parameters())})
+        if n == 5:
+            model.layers[1].requires_grad_(False)
+        return plain_step(model, optimizer, n)
+
+    same(loop, optimizer, in_backward=True)
+
+
+def test_a_parameter_that_was_replaced_is_refused():
+    model = make()
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=18):
+        plain_step(model, optimizer, 0)
+        kept = model.layers[0].up.bias
+        model.layers[0].up.bias = nn.Parameter(torch.zeros_like(kept))
+        with pytest.raises(UsageError, match=r"layers\.0\.up\.bias was replaced"):
+            plain_step(model, optimizer, 1)
+        model.layers[0].up.bias = kept
+        plain_step(model, optimizer, 2)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_two_optimizers_over_one_model(first):
+    plain, paged = pair(make)
+
+    def optimizers(model):
+        return (
+            torch.optim.AdamW(model.layers.parameters(), lr=3e-3),
+            torch.optim.SGD(model.table.parameters(), lr=0.1, momentum=0.9),
+        )
+
+    def run(model, one, other):
+        losses = []
+        for n in range(STEPS):
+            losses.append(backward(model, n))
+            for each in (other, one) if first else (one, other):
+                each.step()
+                each.zero_grad()
+        return losses
+
+    want = run(plain, *optimizers(plain))
+    one, other = optimizers(paged)
+    with page(paged, one, chunks=18):
+        assert run(paged, one, other) == want
+    assert same_weights(plain, paged)
+
+
+class GlobalNorm(torch.optim.Optimizer):
+    """Divides by the norm of all gradients."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        params = [p for g in self.param_groups for p in g["params"] if p.grad is not None]
+        if params:
+            norm = torch.stack([p.grad.norm() for p in params]).norm()
+            for p in params:
+                p.add_(p.grad / norm, alpha=-self.param_groups[0]["lr"])
+
+
+class Counting(torch.optim.Optimizer):
+    """Its steps are shorter with every call."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+        self.calls = 0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.calls += 1
+        for p in (p for g in self.param_groups for p in g["params"] if p.grad is not None):
+            p.add_(p.grad, alpha=-0.1 / self.calls)
+
+
+class Momentum(torch.optim.Optimizer):
+    """An optimizer that nobody here knows, which updates each parameter by itself."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    buffer = self.state[p].setdefault("buffer", torch.zeros_like(p))
+                    p.add_(buffer.mul_(0.9).add_(p.grad), alpha=-group["lr"])
+
+
+@pytest.mark.parametrize("kind", [GlobalNorm, Counting])
+@pytest.mark.parametrize("in_backward", [None, False])
+def test_optimizers_that_need_all_gradients_at_once_are_refused(kind, in_backward):
+    model = make()
+    with pytest.raises(UsageError, match=f"{kind.__name__} needs all parameters and gradients"):
+        page(model, kind(model.parameters()), step_in_backward=in_backward)
+
+
+def test_an_optimizer_of_the_users_own():
+    same(plain_step, lambda model: Momentum(model.parameters()), in_backward=True)
+
+
+def test_weights_read_and_changed_between_steps():
+    averages = {}
+
+    def loop(model, optimizer, n):
+        loss = plain_step(model, optimizer, n)
+        with torch.no_grad():
+            mine = averages.setdefault(id(model), [p.clone() for p in model.parameters()])
+            for average, p in zip(mine, model.parameters(), strict=True):
+                average.lerp_(p, 0.5)
+            torch._foreach_mul_(list(model.parameters()), 0.99)
+            model.layers[0].up.weight.data.clamp_(-0.05, 0.05)
+        return loss, [average.sum().item() for average in mine]
+
+    same(loop, in_backward=True)
+
+
+def test_an_average_of_the_weights_by_torch():
+    made = {}
+
+    def loop(model, optimizer, n):
+        loss = plain_step(model, optimizer, n)
+        if id(model) not in made:
+            made[id(model)] = torch.optim.swa_utils.AveragedModel(make(), use_buffers=False)
+        made[id(model)].update_parameters(model)
+        return loss, [p.sum().item() for p in made[id(model)].parameters()]
+
+    same(loop, in_backward=True)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_schedulers_made_before_and_after_attaching(before, recwarn):
+    plain, paged = pair(make)
+
+    def scheduler(optimizer):
+        return torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=6)
+
+    def run(model, optimizer, schedule):
+        losses = []
+        for n in range(STEPS):
+            losses.append(plain_step(model, optimizer, n))
+            schedule.step()
+        return losses
+
+    one, other = adamw(plain), adamw(paged)
+    want = run(plain, one, scheduler(one))
+    schedule = scheduler(other) if before else None
+    attached = page(paged, other, chunks=18)
+    schedule = schedule or scheduler(other)
+    assert run(paged, other, schedule) == want
+    attached.detach()
+    assert plain_step(plain, one, 0) == plain_step(paged, other, 0)
+    assert same_weights(plain, paged)
+    assert not [w for w in recwarn if "lr_scheduler" in str(w.message)]
+
+
+def test_a_budget_that_is_too_small_says_how_much_is_needed():
+    model = make()
+    optimizer = adamw(model)
+    with pytest.raises(OutOfMemory) as refused:
+        page(model, optimizer, chunks=1)
+    budget = refused.value.needed_bytes
+    for _ in range(10):
+        with page(model, optimizer, chunks=budget // GRANULE):
+            try:
+                plain_step(model, optimizer, 0)
+                return
+            except OutOfMemory as error:
+                assert error.needed_bytes > budget == error.budget_bytes
+                assert error.remedy == f'gpu_memory="{error.needed_bytes // 1024}KiB" or more'
+                budget = error.needed_bytes
+    pytest.fail("the numbers lead nowhere")
+
+
+class Wandering(Tower):
+    """Reads another layer's weight with each batch."""
+
+    def forward(self, ids):
+        weight = self.layers[int(ids.sum()) % 2].up.weight
+        return super().forward(ids) + 0.1 * weight.square().sum()
+
+
+def test_a_module_that_reads_another_weight_with_each_batch():
+    plain, paged = pair(functools.partial(Wandering, layers=2))
+    first, second = adamw(plain), adamw(paged)
+    want = [plain_step(plain, first, n) for n in range(STEPS)]
+    assert len({int(ids.sum()) % 2 for ids in DATA[:STEPS]}) == 2
+    with page(paged, second, chunks=18):
+        assert [plain_step(paged, second, n) for n in range(STEPS)] == want
+    assert same_weights(plain, paged)
