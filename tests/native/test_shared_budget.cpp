@@ -174,24 +174,22 @@ TEST_CASE("shared budget: several threads, each with its pager") {
     PENSTOCK_REQUIRE_OK(shared.join(programs.back()->pager()));
   }
   std::vector<std::thread> threads;
-  std::atomic<int> failed{0};
-  for (auto& program : programs) {
-    threads.emplace_back([&shared, &failed, &program = *program] {
-      std::mt19937 random(static_cast<unsigned>(program.range().bytes));
-      for (int round = 0; round < 12; ++round) {
+  std::vector<Status> first(programs.size());  // that failed
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    threads.emplace_back([&shared, &program = *programs[i], &status = first[i], i] {
+      std::mt19937 random(static_cast<unsigned>(i));
+      for (int round = 0; round < 12 && status.ok(); ++round) {
         const Bytes bytes = (random() % 10) * kGranule;
-        if (!shared.take(bytes).ok()) {
-          ++failed;
-          continue;
-        }
-        if (!program.sweep().ok()) ++failed;
-        if (!shared.put_back(bytes).ok()) ++failed;
+        status = shared.take(bytes);
+        if (!status.ok()) break;
+        status = program.sweep();
+        if (Status put = shared.put_back(bytes); status.ok()) status = std::move(put);
         (void)program.pager().resize(kLimit);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK(failed == 0);
+  for (const Status& status : first) PENSTOCK_CHECK_OK(status);
   for (auto& program : programs) {
     check_right(*program);
     shared.leave(program->pager());

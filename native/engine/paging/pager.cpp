@@ -62,7 +62,7 @@ void Pager::check_residency() {
   fail_unless(residents_.check());
   for (PageId id = 0; id < table_.pages(); ++id) {
     const Page& page = table_.page(id);
-    if (page.active > 0 && (page.slot == kNoSlot || page.move != nullptr)) {
+    if (page.active > 0 && waiting_ == 0 && (page.slot == kNoSlot || page.move != nullptr)) {
       fail_unless(
           {Code::kInternal, "residency: a page in use is not there, " + std::to_string(id)});
     }
@@ -260,10 +260,12 @@ Status Pager::begin(UseId id, driver::Stream stream) {
   // What others keep for later, and pages of other pagers; somebody may be quicker.
   for (bool more = true; more && status.code() == Code::kOutOfMemory && shared() != nullptr;) {
     const Bytes bytes = pages_of(id).size() * pool_.chunk_bytes();
+    ++waiting_;
     lock.unlock();
     shared()->reclaim();
     more = shared()->make_room(bytes, this).ok();
     lock.lock();
+    --waiting_;
     status = bring_all(id, stream);
   }
   if (!status.ok()) {
@@ -323,9 +325,9 @@ Status Pager::iteration() {
     if (!known && active_.empty()) {
       sequence_ = recorder_.sequence(uses_, table_);
       cursor_.adopt({}, order, sequence_);
-      PENSTOCK_TRY(make_plan());
+      PENSTOCK_TRY(plan_or_drop());
     } else if (disturbed_ && cursor_.planned()) {  // else the next iteration is planned
-      PENSTOCK_TRY(make_plan());
+      PENSTOCK_TRY(plan_or_drop());
     }
     disturbed_ = false;
     recorder_.clear();

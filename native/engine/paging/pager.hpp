@@ -106,9 +106,9 @@ class Pager {
   // The budget is part of a shared one from here on; null: of none.
   Status share(SharedBudget* shared);
   [[nodiscard]] SharedBudget* shared() const { return shared_.load(std::memory_order_acquire); }
-  // So much less of it, or as much as pages that are not in use allow; of a shared one it comes
-  // back when a use needs it.
-  Status yield(Bytes bytes);
+  // So much less of it, or as much as pages that are not in use allow: how much.  Of a shared one
+  // it comes back when a use needs it.
+  Result<Bytes> yield(Bytes bytes);
   // When the last use began, among all pagers of the process.
   [[nodiscard]] std::uint64_t last_begun() const { return begun_.load(std::memory_order_relaxed); }
   PagerStats stats();
@@ -227,6 +227,7 @@ class Pager {
   policy::Sequence sequence_;  // the planned one
   PlanCursor cursor_;
   std::vector<std::pair<UseId, driver::Stream>> active_;
+  int waiting_ = 0;             // uses that began and wait, without the lock, for room
   std::vector<Mark> arrivals_;  // of the use that begins; kept for its capacity
   bool held_up_ = false;        // the next load waits for a move of its page or slot
   bool disturbed_ = false;      // this iteration did not go as planned

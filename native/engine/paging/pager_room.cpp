@@ -195,7 +195,7 @@ Status Pager::share(SharedBudget* shared) {
   return {};
 }
 
-Status Pager::yield(Bytes bytes) {
+Result<Bytes> Pager::yield(Bytes bytes) {
   std::unique_lock lock(mutex_);
   wait_for_others(lock);
   residents_.settle_all();
@@ -217,8 +217,10 @@ Status Pager::yield(Bytes bytes) {
     const Bytes left = of_slots - static_cast<Bytes>(wanted) * chunk;
     status = change_slots(residents_.slots() - wanted, std::min(before, left));
   }
-  if (shared() != nullptr) shared()->give_back(before - pool_.budget());
-  return status;
+  const Bytes yielded = before - pool_.budget();
+  if (shared() != nullptr) shared()->give_back(yielded);
+  if (!status.ok()) return status;
+  return yielded;
 }
 
 // Of what is free of a shared budget; kNoSlot where nothing is.

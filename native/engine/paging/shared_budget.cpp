@@ -83,15 +83,20 @@ Status SharedBudget::make_room(Bytes bytes, const Pager* but) {
   std::stable_sort(order.begin(), order.end(), [](const Pager* a, const Pager* b) {
     return a->last_begun() < b->last_begun();
   });
-  for (Pager* pager : order) {
-    if (pager == but) continue;
-    Bytes lack = 0;
-    {
-      const std::lock_guard numbers(numbers_);
-      lack = lacking(bytes);
+  // What leaves may be claimed by somebody else at once, so nobody gives up while pages leave.
+  for (Bytes left = 1; left > 0;) {
+    left = 0;
+    for (Pager* pager : order) {
+      Bytes lack = 0;
+      {
+        const std::lock_guard numbers(numbers_);
+        lack = lacking(bytes);
+      }
+      if (lack == 0) return {};
+      if (pager == but) continue;
+      PENSTOCK_ASSIGN(const Bytes yielded, pager->yield(lack));
+      left += yielded;
     }
-    if (lack == 0) return {};
-    PENSTOCK_TRY(pager->yield(lack));
   }
   const std::lock_guard numbers(numbers_);
   if (lacking(bytes) == 0) return {};
