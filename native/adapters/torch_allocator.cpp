@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "adapters/torch_errors.hpp"
+#include "adapters/torch_segments.hpp"
 #include "api/handles.hpp"
 #include "api/interposed.hpp"
 #include "engine/paging/shared_budget.hpp"
@@ -226,12 +227,22 @@ penstock_status penstock_torch_count_in(int32_t device, penstock_budget* budget)
     const auto at = static_cast<std::size_t>(device);
     engine::SharedBudget* const shared = budget == nullptr ? nullptr : &budget->budget;
     if (state.budgeted[at] != nullptr) PENSTOCK_TRY(state.budgeted[at]->count_in(shared));
-    if (shared != nullptr) {
-      shared->set_reclaim([device] {
-        if (penstock_allocator* const there = allocator_of(device)) penstock_empty_cache(there);
-      });
-    }
     state.budgets[at] = shared;
+    return count_segments_in(device, shared);
+  });
+}
+
+int32_t penstock_torch_watch_segments(void) {
+  return !api::interposed() && watch_segments() ? 1 : 0;
+}
+
+penstock_status penstock_torch_segments(int32_t device, int32_t new_peak, uint64_t* held,
+                                        uint64_t* peak) {
+  return api::guard([&]() -> Status {
+    if (held == nullptr || peak == nullptr) return {Code::kInvalidArgument, "a result is null"};
+    const SegmentBytes bytes = segment_bytes(device, new_peak != 0);
+    *held = bytes.held;
+    *peak = bytes.peak;
     return {};
   });
 }

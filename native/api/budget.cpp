@@ -67,6 +67,18 @@ penstock_status penstock_budget_make_room(penstock_budget* budget, uint64_t byte
   });
 }
 
+penstock_status penstock_budget_set_reclaim(penstock_budget* budget, void (*reclaim)(void*),
+                                            void* user) {
+  return with(budget, [&](engine::SharedBudget& shared) -> Status {
+    if (reclaim == nullptr) {
+      shared.set_reclaim(nullptr);
+    } else {
+      shared.set_reclaim([reclaim, user] { reclaim(user); });
+    }
+    return {};
+  });
+}
+
 penstock_status penstock_budget_get_use(penstock_budget* budget, penstock_budget_use* use) {
   return with(budget, [&](engine::SharedBudget& shared) {
     const engine::SharedBudget::Use now = shared.use();

@@ -89,8 +89,8 @@ penstock_status penstock_use_end(penstock_pager* pager, int32_t use, uint64_t st
   return with(pager, [&](auto& it) { return it.end(use, to_stream(stream)); });
 }
 
-penstock_status penstock_iteration(penstock_pager* pager) {
-  return with(pager, [&](auto& it) { return it.iteration(); });
+penstock_status penstock_iteration(penstock_pager* pager, int64_t kind) {
+  return with(pager, [&](auto& it) { return it.iteration(kind); });
 }
 
 penstock_status penstock_fetch(penstock_pager* pager, uint64_t address, uint64_t bytes) {

@@ -3,6 +3,7 @@
 #include <random>
 #include <thread>
 
+#include "adapters/torch_segments.hpp"
 #include "allocator_bench.hpp"
 #include "conformance_bench.hpp"
 #include "doctest/doctest.h"
@@ -195,6 +196,88 @@ TEST_CASE("shared budget: several threads, each with its pager") {
     shared.leave(program->pager());
   }
   CHECK(shared.use().pagers == 0);
+}
+
+// The table of the driver's functions that PyTorch's allocator calls, and a device of 12 granules.
+struct TorchTable {
+  static inline Bytes left = 12 * kGranule;
+  static inline std::uint64_t last = 0;
+  static int create(std::uint64_t* handle, std::size_t size, const void*, unsigned long long) {
+    if (size > left) return 2;
+    left -= size;
+    *handle = ++last;
+    return 0;
+  }
+  static int release(std::uint64_t) { return 0; }
+};
+
+TEST_CASE("shared budget: segments of PyTorch's allocator are counted, and pages leave for them") {
+  using Create = int (*)(std::uint64_t*, std::size_t, const void*, unsigned long long);
+  using Release = int (*)(std::uint64_t);
+  void* const create = reinterpret_cast<void*>(&TorchTable::create);
+  void* const release = reinterpret_cast<void*>(&TorchTable::release);
+  void* table[4] = {nullptr, release, create, nullptr};
+  CHECK_FALSE(adapters::watch_table(table, 2, create, release));  // no such value within
+  CHECK(table[1] == release);
+  REQUIRE(adapters::watch_table(table, 4, create, release));
+  const auto creating = reinterpret_cast<Create>(table[2]);
+  const auto releasing = reinterpret_cast<Release>(table[1]);
+  // type, handle types, then where: on a device, the fourth.
+  struct {
+    int type = 1, handle_types = 0, place = 1, device = 3;
+    void* metadata = nullptr;
+    std::uint64_t flags = 0;
+  } prop;
+  std::uint64_t early = 0;
+  CHECK(creating(&early, 2 * kGranule, &prop, 0) == 0);
+  SharedBudget shared(kLimit);
+  PagedProgram program(in_unmapped(1));
+  PENSTOCK_REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(shared.join(program.pager()));
+  for (int round = 0; round < 3; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
+  PENSTOCK_REQUIRE_OK(adapters::count_segments_in(3, &shared));
+  CHECK(shared.use().others == 2 * kGranule);
+  std::uint64_t handle = 0;
+  CHECK(creating(&handle, 8 * kGranule, &prop, 0) == 0);
+  CHECK(program.pager().stats().budget <= 10 * kGranule);
+  PENSTOCK_REQUIRE_OK(program.sweep());
+  std::uint64_t none = 0;
+  CHECK(creating(&none, 3 * kGranule, &prop, 0) == 2);   // the device has no more
+  CHECK(creating(&none, 30 * kGranule, &prop, 0) == 2);  // nor has the budget
+  prop.place = 2;
+  CHECK(creating(&none, kGranule, &prop, 0) == 0);  // on the host: not ours to count
+  CHECK(adapters::segment_bytes(3, true).held == 10 * kGranule);
+  CHECK(releasing(handle) == 0);
+  CHECK(adapters::segment_bytes(3, false).held == 2 * kGranule);
+  CHECK(adapters::segment_bytes(3, false).peak == 10 * kGranule);
+  CHECK(shared.use().others == 2 * kGranule);
+  PENSTOCK_REQUIRE_OK(program.sweep());
+  check_right(program);
+  PENSTOCK_REQUIRE_OK(adapters::count_segments_in(3, nullptr));
+  CHECK(shared.use().others == 0);
+  shared.leave(program.pager());
+}
+
+TEST_CASE("kinds of iterations: the order of each is known when it comes again") {
+  PagedProgram program({.budget = 14 * kGranule, .evicted = engine::Evicted::kUnmapped});
+  PENSTOCK_REQUIRE_OK(program.open());
+  const std::vector<int> orders[] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {11, 3, 7}};
+  const auto pass = [&](std::int64_t kind) -> std::uint64_t {
+    const std::uint64_t before = program.pager().stats().counters.mismatches;
+    PENSTOCK_REQUIRE_OK(program.pager().iteration(kind));
+    for (const int layer : orders[kind]) PENSTOCK_REQUIRE_OK(program.layer(layer));
+    return program.pager().stats().counters.mismatches - before;
+  };
+  for (int round = 0; round < 2; ++round) {
+    pass(0);
+    pass(1);
+  }
+  for (int round = 0; round < 3; ++round) {
+    CHECK(pass(0) == 0);
+    CHECK(pass(1) == 0);
+    CHECK(pass(1) == 0);
+  }
+  check_right(program);
 }
 
 }  // namespace

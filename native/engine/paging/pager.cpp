@@ -99,6 +99,8 @@ Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
   // Page numbers and the room for slots have changed: what was planned no longer holds.
   cursor_.drop();
   recorder_.clear();
+  order_.clear();
+  kinds_.clear();
   return index;
 }
 
@@ -311,26 +313,49 @@ Status Pager::end(UseId id, driver::Stream stream) {
   return issue_loads();
 }
 
-Status Pager::iteration() {
+void Pager::put_by() {
+  if (!order_.empty()) kinds_[planned_kind_] = {std::move(order_), std::move(sequence_)};
+  order_.clear();
+  sequence_ = {};
+}
+
+Status Pager::iteration(std::int64_t kind) {
   const std::lock_guard lock(mutex_);
+  bool replan = false;
   if (!recorder_.empty()) {
     ++counters_.iterations;
     before_ = at_boundary_;
     at_boundary_ = counters_;
     PENSTOCK_TRY(stalls_.next_iteration(counters_.iterations));
-    const std::vector<UseId> order = recorder_.order();
+    std::vector<UseId> order = recorder_.order();
     // A prefix of the plan is an iteration that was broken off, not a new one.
     const bool known = cursor_.planned() && order.size() <= cursor_.order().size() &&
                        std::equal(order.begin(), order.end(), cursor_.order().begin());
     if (!known && active_.empty()) {
+      put_by();
       sequence_ = recorder_.sequence(uses_, table_);
-      cursor_.adopt({}, order, sequence_);
-      PENSTOCK_TRY(plan_or_drop());
-    } else if (disturbed_ && cursor_.planned()) {  // else the next iteration is planned
-      PENSTOCK_TRY(plan_or_drop());
+      order_ = std::move(order);
+      planned_kind_ = kind_;
+      replan = true;
+    } else {  // a new order is planned once nothing of it is running any more
+      replan = disturbed_ && cursor_.planned();
     }
     disturbed_ = false;
     recorder_.clear();
+  }
+  kind_ = kind;
+  if (const auto found = kinds_.find(kind); kind != planned_kind_ && found != kinds_.end()) {
+    KnownKind next = std::move(found->second);
+    kinds_.erase(found);
+    put_by();
+    order_ = std::move(next.order);
+    sequence_ = std::move(next.sequence);
+    planned_kind_ = kind;
+    replan = true;
+  }
+  if (replan) {
+    cursor_.adopt({}, order_, sequence_);
+    PENSTOCK_TRY(plan_or_drop());
   }
   cursor_.start_iteration();
   return issue_loads();

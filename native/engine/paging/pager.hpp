@@ -96,7 +96,8 @@ class Pager {
   Result<UseId> define_use(const std::vector<Piece>& pieces);
   Status begin(UseId use, driver::Stream stream);
   Status end(UseId use, driver::Stream stream);
-  Status iteration();
+  // The uses since the last call were one; what begins is of this kind, whose order may be known.
+  Status iteration(std::int64_t kind = 0);
   Status fetch(Addr address, Bytes bytes);
   Status flush(Addr address, Bytes bytes);
   // What lies there is not needed until a use writes it.
@@ -146,6 +147,11 @@ class Pager {
     std::uint64_t died_at = 0;  // that was the last when a page's death was marked
     int under_way = 0;          // announced and not given to the stream yet: no mark can cover it
   };
+  // What an iteration of some kind was like, while that of another is planned.
+  struct KnownKind {
+    std::vector<UseId> order;
+    policy::Sequence sequence;
+  };
   Pager(driver::Driver& driver, const PagerOptions& options);
   Status check_use(UseId use) const;
   Timeline& timeline(driver::Stream stream);
@@ -173,6 +179,7 @@ class Pager {
   [[nodiscard]] policy::residency::Held held(SlotId slot) const;
   Status issue_loads();
   [[nodiscard]] bool in_the_way(const PlanCursor::Next& load);
+  void put_by();                             // the planned order, for when its kind comes again
   Status make_plan(std::int64_t begun = 0);  // of its first iteration, steps that are over
   [[nodiscard]] Result<policy::Plan> draw_plan(SlotId slots) const;
   void adopt(policy::Plan plan, std::int64_t begun);
@@ -225,6 +232,9 @@ class Pager {
   std::vector<Use> uses_;
   Recorder recorder_;
   policy::Sequence sequence_;  // the planned one
+  std::vector<UseId> order_;   // its, declared
+  std::map<std::int64_t, KnownKind> kinds_;
+  std::int64_t kind_ = 0, planned_kind_ = 0;
   PlanCursor cursor_;
   std::vector<std::pair<UseId, driver::Stream>> active_;
   int waiting_ = 0;             // uses that began and wait, without the lock, for room

@@ -36,7 +36,6 @@ void Pager::forget_uses() {
 
 void Pager::drop_plan() {
   cursor_.drop();
-  recorder_.clear();
   straying_.reset();
   stolen_ = missed_ = 0;
   reserve_ = 0;

@@ -13,6 +13,10 @@ namespace penstock::engine {
 
 using driver::size_text;
 
+namespace {
+constexpr SlotId kYields = 64;  // most times that all slots can be taken for others
+}  // namespace
+
 SlotId Pager::slots_for(Bytes budget) const {
   const Bytes pinned = table_.pinned_bytes();
   const Bytes room = budget > pinned ? (budget - pinned) / pool_.chunk_bytes() : 0;
@@ -212,8 +216,10 @@ Result<Bytes> Pager::yield(Bytes bytes) {
       const PageId page = residents_.slot(id).page;
       idle += page == kNoPage || table_.page(page).active == 0;
     }
-    const auto wanted = static_cast<SlotId>(
-        std::min<Bytes>(divide_up(bytes - beyond, chunk), static_cast<Bytes>(idle)));
+    // A share of them at a time: each time there is a new plan.
+    const Bytes most = std::max(divide_up(bytes - beyond, chunk),
+                                static_cast<Bytes>(residents_.slots() / kYields));
+    const auto wanted = static_cast<SlotId>(std::min<Bytes>(most, static_cast<Bytes>(idle)));
     const Bytes left = of_slots - static_cast<Bytes>(wanted) * chunk;
     status = change_slots(residents_.slots() - wanted, std::min(before, left));
   }

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_void_p, sizeof
+from collections.abc import Callable
+from ctypes import byref, c_uint64, c_void_p, sizeof
 from dataclasses import dataclass
 
 from penstock.errors import UsageError
 
-from .library import check, library
+from .library import RECLAIM, check, library
 from .pager import Pager
 from .structs import BudgetUse
 
@@ -26,6 +27,18 @@ class Shares:
     limit: int
     pagers: int
     others: int
+
+
+def watch_segments() -> bool:
+    """See what PyTorch's own allocator maps into expandable segments from here on, if it can be."""
+    return bool(library().penstock_torch_watch_segments())
+
+
+def segment_bytes(device: int, *, new_peak: bool = False) -> tuple[int, int]:
+    """Bytes that the segments of a device have, and had at most since the last new_peak."""
+    held, peak = c_uint64(), c_uint64()
+    check(library().penstock_torch_segments(device, new_peak, byref(held), byref(peak)))
+    return held.value, peak.value
 
 
 class Budget:
@@ -89,8 +102,16 @@ class Budget:
         return Shares(use.limit, use.pagers, use.others)
 
     def count_torch(self, device: int) -> None:
-        """What Penstock's allocator for torch holds on this device counts here from here on."""
+        """What torch's allocator holds on this device counts here from here on.
+
+        Of PyTorch's own those segments that watch_segments() sees.
+        """
         check(self._lib.penstock_torch_count_in(device, self.handle))
+
+    def set_reclaim(self, reclaim: Callable[[], None]) -> None:
+        """Have this called where a use finds no room, with no lock of the library's held."""
+        self._reclaim = RECLAIM(lambda _: reclaim())
+        check(self._lib.penstock_budget_set_reclaim(self.handle, self._reclaim, None))
 
     def close(self) -> None:
         """Free it, once all that joined it have left and nothing is counted."""

@@ -7,6 +7,7 @@ import ctypes
 import os
 from collections.abc import Mapping
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     c_char_p,
     c_double,
@@ -36,6 +37,7 @@ from .structs import (
     Range,
 )
 
+RECLAIM = CFUNCTYPE(None, c_void_p)
 _DEVICE_MEMORY = 2
 _ERRORS: dict[int, type[PenstockError]] = {
     1: UsageError,
@@ -67,7 +69,7 @@ _SIGNATURES: Signatures = {
     "penstock_use_define": (c_int32, [c_void_p, POINTER(Piece), c_int32, POINTER(c_int32)]),
     "penstock_use_begin": (c_int32, [c_void_p, c_int32, c_uint64]),
     "penstock_use_end": (c_int32, [c_void_p, c_int32, c_uint64]),
-    "penstock_iteration": (c_int32, [c_void_p]),
+    "penstock_iteration": (c_int32, [c_void_p, c_int64]),
     "penstock_fetch": (c_int32, [c_void_p, c_uint64, c_uint64]),
     "penstock_flush": (c_int32, [c_void_p, c_uint64, c_uint64]),
     "penstock_forget": (c_int32, [c_void_p, c_uint64, c_uint64]),
@@ -83,7 +85,13 @@ _SIGNATURES: Signatures = {
     "penstock_budget_put_back": (c_int32, [c_void_p, c_uint64]),
     "penstock_budget_make_room": (c_int32, [c_void_p, c_uint64, c_void_p]),
     "penstock_budget_get_use": (c_int32, [c_void_p, POINTER(BudgetUse)]),
+    "penstock_budget_set_reclaim": (c_int32, [c_void_p, RECLAIM, c_void_p]),
     "penstock_torch_count_in": (c_int32, [c_int32, c_void_p]),
+    "penstock_torch_watch_segments": (c_int32, []),
+    "penstock_torch_segments": (
+        c_int32,
+        [c_int32, c_int32, POINTER(c_uint64), POINTER(c_uint64)],
+    ),
     "penstock_managed_create": (
         c_int32,
         [c_void_p, POINTER(ManagedOptions), POINTER(ManagedGroup), c_int32, POINTER(c_void_p)],

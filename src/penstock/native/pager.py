@@ -93,9 +93,9 @@ class Pager:
         """The use ends: `stream` has been given all that touches its pages."""
         check(self._lib.penstock_use_end(self.handle, use, stream))
 
-    def iteration(self) -> None:
-        """The uses since the last call were one iteration."""
-        check(self._lib.penstock_iteration(self.handle))
+    def iteration(self, kind: int = 0) -> None:
+        """The uses since the last call were one iteration; one of this kind begins."""
+        check(self._lib.penstock_iteration(self.handle, kind))
 
     def fetch(self, address: int, size: int) -> None:
         """Bring a piece in and wait for it."""

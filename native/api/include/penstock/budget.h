@@ -43,8 +43,20 @@ typedef struct {
 PENSTOCK_API penstock_status penstock_budget_get_use(penstock_budget* budget,
                                                      penstock_budget_use* use);
 
-/* What torch's allocator holds on a device counts there from here on; NULL: nowhere. */
+/* Called, with no lock held, when a use finds no room, and after it memory that `user` caches for
+ * later counts no more.  NULL ends it. */
+PENSTOCK_API penstock_status penstock_budget_set_reclaim(penstock_budget* budget,
+                                                         void (*reclaim)(void* user), void* user);
+
+/* What torch's allocator holds on a device counts there from here on; NULL: nowhere.  That is
+ * Penstock's allocator, and of PyTorch's own the expandable segments made since
+ * penstock_torch_watch_segments(). */
 PENSTOCK_API penstock_status penstock_torch_count_in(int32_t device, penstock_budget* budget);
+/* 1 where the segments of PyTorch's own allocator are seen from here on, 0 where they cannot be. */
+PENSTOCK_API int32_t penstock_torch_watch_segments(void);
+/* Bytes that the segments of a device have, and had at most since the last call with new_peak. */
+PENSTOCK_API penstock_status penstock_torch_segments(int32_t device, int32_t new_peak,
+                                                     uint64_t* held, uint64_t* peak);
 
 #ifdef __cplusplus
 }

@@ -155,8 +155,9 @@ PENSTOCK_API penstock_status penstock_use_define(penstock_pager* pager,
 PENSTOCK_API penstock_status penstock_use_begin(penstock_pager* pager, int32_t use,
                                                 uint64_t stream);
 PENSTOCK_API penstock_status penstock_use_end(penstock_pager* pager, int32_t use, uint64_t stream);
-/* The uses since the last call were one iteration: learn it, plan the next. */
-PENSTOCK_API penstock_status penstock_iteration(penstock_pager* pager);
+/* The uses since the last call were one iteration: learn it, plan the next, which is of this kind.
+ * An order is kept for each kind that the caller tells apart, such as encoding and decoding. */
+PENSTOCK_API penstock_status penstock_iteration(penstock_pager* pager, int64_t kind);
 
 /* Bring pieces in and wait for them; copy written pages back to the host and wait. */
 PENSTOCK_API penstock_status penstock_fetch(penstock_pager* pager, uint64_t address,
