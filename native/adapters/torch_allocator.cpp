@@ -236,17 +236,6 @@ int32_t penstock_torch_watch_segments(void) {
   return !api::interposed() && watch_segments() ? 1 : 0;
 }
 
-penstock_status penstock_torch_segments(int32_t device, int32_t new_peak, uint64_t* held,
-                                        uint64_t* peak) {
-  return api::guard([&]() -> Status {
-    if (held == nullptr || peak == nullptr) return {Code::kInvalidArgument, "a result is null"};
-    const SegmentBytes bytes = segment_bytes(device, new_peak != 0);
-    *held = bytes.held;
-    *peak = bytes.peak;
-    return {};
-  });
-}
-
 int32_t penstock_torch_error_kind(void) { return static_cast<int32_t>(error_kind()); }
 
 void penstock_torch_observe_out_of_memory(penstock_torch_observer observer) {

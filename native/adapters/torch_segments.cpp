@@ -32,7 +32,7 @@ struct Segment {
 
 struct OfDevice {
   engine::SharedBudget* budget = nullptr;
-  SegmentBytes bytes;
+  Bytes held = 0;
 };
 
 // Never destroyed, since torch frees tensors until the very end of a process.
@@ -47,11 +47,6 @@ struct Watch {
 Watch& watch() {
   static auto* const made = new Watch;
   return *made;
-}
-
-void count(OfDevice& of, Bytes bytes) {
-  of.bytes.held += bytes;
-  of.bytes.peak = std::max(of.bytes.peak, of.bytes.held);
 }
 
 int create_segment(AllocationHandle* handle, std::size_t size, const AllocationProperties* prop,
@@ -72,7 +67,7 @@ int create_segment(AllocationHandle* handle, std::size_t size, const AllocationP
       return result;
     }
     all.segments.insert(*handle, {prop->location.id, size});
-    count(of, size);
+    of.held += size;
     return result;
   } catch (...) {  // no host memory: as if the device had none
     return driver::cuda::kOutOfMemory;
@@ -86,7 +81,7 @@ int release_segment(AllocationHandle handle) {
   const std::lock_guard lock(all.mutex);
   if (const Segment* segment = all.segments.find(handle)) {
     OfDevice& of = all.devices[segment->device];
-    of.bytes.held -= segment->bytes;
+    of.held -= segment->bytes;
     if (of.budget != nullptr) (void)of.budget->put_back(segment->bytes);
     all.segments.erase(handle);
   }
@@ -140,18 +135,10 @@ Status count_segments_in(int device, engine::SharedBudget* budget) {
   const std::lock_guard lock(watch().mutex);
   OfDevice& of = watch().devices[device];
   if (of.budget == budget) return {};
-  if (budget != nullptr) PENSTOCK_TRY(budget->take(of.bytes.held));
-  if (of.budget != nullptr) (void)of.budget->put_back(of.bytes.held);
+  if (budget != nullptr) PENSTOCK_TRY(budget->take(of.held));
+  if (of.budget != nullptr) (void)of.budget->put_back(of.held);
   of.budget = budget;
   return {};
-}
-
-SegmentBytes segment_bytes(int device, bool new_peak) {
-  const std::lock_guard lock(watch().mutex);
-  OfDevice& of = watch().devices[device];
-  const SegmentBytes now = of.bytes;
-  if (new_peak) of.bytes.peak = of.bytes.held;
-  return now;
 }
 
 }  // namespace penstock::adapters

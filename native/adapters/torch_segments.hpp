@@ -14,7 +14,6 @@
 #include <cstddef>
 
 #include "base/status.hpp"
-#include "base/units.hpp"
 
 namespace penstock::engine {
 class SharedBudget;
@@ -22,17 +21,11 @@ class SharedBudget;
 
 namespace penstock::adapters {
 
-struct SegmentBytes {
-  Bytes held = 0;
-  Bytes peak = 0;  // since the last look that began a new one
-};
-
 // Whether a table has been found in this process, now or earlier.
 bool watch_segments();
 // The same for a table at hand; `create` and `release` are the values to look for.
 bool watch_table(void** table, std::size_t words, const void* create, const void* release);
 // What a device's segments have, and take from here on, counts there; null: nowhere.
 Status count_segments_in(int device, engine::SharedBudget* budget);
-SegmentBytes segment_bytes(int device, bool new_peak);
 
 }  // namespace penstock::adapters

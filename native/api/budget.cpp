@@ -52,6 +52,14 @@ penstock_status penstock_budget_leave(penstock_budget* budget, penstock_pager* p
   });
 }
 
+penstock_status penstock_budget_hold(penstock_pager* pager, int32_t held) {
+  return guard([&]() -> Status {
+    if (pager == nullptr) return {Code::kInvalidArgument, "the pager is null"};
+    pager->pager->hold(held != 0);
+    return {};
+  });
+}
+
 penstock_status penstock_budget_take(penstock_budget* budget, uint64_t bytes) {
   return with(budget, [&](engine::SharedBudget& shared) { return shared.take(bytes); });
 }
@@ -82,7 +90,15 @@ penstock_status penstock_budget_set_reclaim(penstock_budget* budget, void (*recl
 penstock_status penstock_budget_get_use(penstock_budget* budget, penstock_budget_use* use) {
   return with(budget, [&](engine::SharedBudget& shared) {
     const engine::SharedBudget::Use now = shared.use();
-    return write_struct(penstock_budget_use{0, now.limit, now.pagers, now.others}, use);
+    return write_struct(penstock_budget_use{0, now.limit, now.pagers, now.others, now.others_peak},
+                        use);
+  });
+}
+
+penstock_status penstock_budget_new_peak(penstock_budget* budget) {
+  return with(budget, [&](engine::SharedBudget& shared) -> Status {
+    shared.new_peak();
+    return {};
   });
 }
 

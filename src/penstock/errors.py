@@ -53,8 +53,10 @@ class EnvironmentProblem(PenstockError):
     exit_code = 3
 
 
-class OutOfMemory(PenstockError, MemoryError):
+class OutOfMemory(PenstockError, MemoryError, RuntimeError):
     """The budget or the host cannot hold what has to be held at one time.
+
+    A RuntimeError, as PyTorch's own is, so that code that looks for a smaller batch sees it.
 
     Args:
         what: What did not fit, with numbers.

@@ -246,15 +246,30 @@ TEST_CASE("shared budget: segments of PyTorch's allocator are counted, and pages
   CHECK(creating(&none, 30 * kGranule, &prop, 0) == 2);  // nor has the budget
   prop.place = 2;
   CHECK(creating(&none, kGranule, &prop, 0) == 0);  // on the host: not ours to count
-  CHECK(adapters::segment_bytes(3, true).held == 10 * kGranule);
+  shared.new_peak();
   CHECK(releasing(handle) == 0);
-  CHECK(adapters::segment_bytes(3, false).held == 2 * kGranule);
-  CHECK(adapters::segment_bytes(3, false).peak == 10 * kGranule);
+  CHECK(shared.use().others_peak == 10 * kGranule);
   CHECK(shared.use().others == 2 * kGranule);
   PENSTOCK_REQUIRE_OK(program.sweep());
   check_right(program);
   PENSTOCK_REQUIRE_OK(adapters::count_segments_in(3, nullptr));
   CHECK(shared.use().others == 0);
+  shared.leave(program.pager());
+}
+
+TEST_CASE("shared budget: a pager that holds what it has gives nothing up") {
+  SharedBudget shared(50 * kGranule);
+  PagedProgram program({.budget = 40 * kGranule, .evicted = engine::Evicted::kUnmapped});
+  PENSTOCK_REQUIRE_OK(program.open());
+  PENSTOCK_REQUIRE_OK(shared.join(program.pager()));
+  for (int round = 0; round < 2; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
+  program.pager().hold(true);
+  CHECK(shared.take(11 * kGranule).code() == Code::kOutOfMemory);
+  for (int layer = 0; layer < 12; ++layer) PENSTOCK_REQUIRE_OK(program.kernel(layer));
+  PENSTOCK_REQUIRE_OK(program.device().synchronize(program.stream()));
+  program.pager().hold(false);
+  PENSTOCK_REQUIRE_OK(shared.take(11 * kGranule));
+  check_right(program);
   shared.leave(program.pager());
 }
 

@@ -351,13 +351,16 @@ def test_the_driver_confirms_the_budget():
         assert attached.stats()["streamed_pages"] > 0
 
 
-@pytest.mark.parametrize("step", ["_place", "_make_hooks"])
-def test_torchs_allocator_is_let_go_wherever_attaching_fails(monkeypatch, step):
+@pytest.mark.parametrize("step", ["_place", "_make_hooks", "_enter_budget"])
+def test_the_budget_is_let_go_wherever_attaching_fails(monkeypatch, step):
     from penstock.paging.attach import Attachment
-    from penstock.paging.room import Room
+    from penstock.paging.manager import Manager
 
-    freed = []
-    monkeypatch.setattr(Room, "free_torch", lambda room: freed.append(room))
+    left = []
+    leave = Manager.leave
+    monkeypatch.setattr(
+        Manager, "leave", lambda *args: (left.append(args[0]), leave(*args)) and None
+    )
 
     def fail(*_):
         raise UsageError("not now")
@@ -365,7 +368,8 @@ def test_torchs_allocator_is_let_go_wherever_attaching_fails(monkeypatch, step):
     monkeypatch.setattr(Attachment, step, fail)
     with pytest.raises(UsageError, match="not now"):
         page(Stack(layers=4, width=128).eval(), "emulated", chunks=4)
-    assert len(freed) == 1
+    assert len(left) == 1
+    assert left[0].budget.shares().limit == 0
     assert attachments() == []
 
 

@@ -287,5 +287,5 @@ def test_a_failing_driver_call_is_clean(monkeypatch):
         except PenstockError as error:
             failed += 1
             assert str(error)
-    assert failed > 30
+    assert failed > 25  # a resize that fails is done without
     assert all(not any(counts.values()) for counts in left)

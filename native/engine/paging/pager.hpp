@@ -110,6 +110,8 @@ class Pager {
   // So much less of it, or as much as pages that are not in use allow: how much.  Of a shared one
   // it comes back when a use needs it.
   Result<Bytes> yield(Bytes bytes);
+  // Nothing is given up from here on, so that work on resident pages need not be declared.
+  void hold(bool held);
   // When the last use began, among all pagers of the process.
   [[nodiscard]] std::uint64_t last_begun() const { return begun_.load(std::memory_order_relaxed); }
   PagerStats stats();
@@ -237,6 +239,7 @@ class Pager {
   std::int64_t kind_ = 0, planned_kind_ = 0;
   PlanCursor cursor_;
   std::vector<std::pair<UseId, driver::Stream>> active_;
+  bool held_ = false;           // nothing is given up
   int waiting_ = 0;             // uses that began and wait, without the lock, for room
   std::vector<Mark> arrivals_;  // of the use that begins; kept for its capacity
   bool held_up_ = false;        // the next load waits for a move of its page or slot

@@ -18,7 +18,12 @@ void SharedBudget::set_limit(Bytes limit) {
 
 SharedBudget::Use SharedBudget::use() {
   const std::lock_guard lock(numbers_);
-  return {limit_, of_pagers_, of_others_};
+  return {limit_, of_pagers_, of_others_, others_peak_};
+}
+
+void SharedBudget::new_peak() {
+  const std::lock_guard lock(numbers_);
+  others_peak_ = of_others_;
 }
 
 Bytes SharedBudget::lacking(Bytes bytes) const {
@@ -36,6 +41,7 @@ Status SharedBudget::take_free(Bytes bytes, Bytes& from) {
                      " of other memory that are in use exceed the budget of ", size_text(limit_))};
   }
   from += bytes;
+  others_peak_ = std::max(others_peak_, of_others_);
   return {};
 }
 

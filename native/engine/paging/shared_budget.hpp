@@ -45,8 +45,10 @@ class SharedBudget {
     Bytes limit = 0;
     Bytes pagers = 0;  // that they may hold
     Bytes others = 0;  // that they do
+    Bytes others_peak = 0;
   };
   Use use();
+  void new_peak();  // of others, from here on
 
  private:
   [[nodiscard]] Bytes lacking(Bytes bytes) const;  // numbers_ is held
@@ -56,6 +58,7 @@ class SharedBudget {
   Bytes limit_;
   Bytes of_pagers_ = 0;
   Bytes of_others_ = 0;
+  Bytes others_peak_ = 0;
   std::mutex members_;  // taken before any pager's lock, which comes before numbers_
   std::vector<Pager*> pagers_;
   std::function<void()> reclaim_;

@@ -8,7 +8,7 @@ for itself, so objects may be used from any thread.
 
 from __future__ import annotations
 
-from .budget import Budget, Shares
+from .budget import Budget, Shares, watch_segments
 from .device import CUDA, EMULATED, Device
 from .library import check, library, library_path
 from .managed import EVICTION, ManagedSet
@@ -31,4 +31,5 @@ __all__ = [
     "check",
     "library",
     "library_path",
+    "watch_segments",
 ]

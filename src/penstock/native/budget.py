@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import byref, c_uint64, c_void_p, sizeof
+from ctypes import byref, c_void_p, sizeof
 from dataclasses import dataclass
 
 from penstock.errors import UsageError
@@ -22,23 +22,23 @@ class Shares:
         limit: The budget.
         pagers: What pagers may hold.
         others: What others do.
+        others_peak: The most that they did since new_peak().
     """
 
     limit: int
     pagers: int
     others: int
+    others_peak: int
+
+    @property
+    def free(self) -> int:
+        """What nobody has."""
+        return max(0, self.limit - self.pagers - self.others)
 
 
 def watch_segments() -> bool:
     """See what PyTorch's own allocator maps into expandable segments from here on, if it can be."""
     return bool(library().penstock_torch_watch_segments())
-
-
-def segment_bytes(device: int, *, new_peak: bool = False) -> tuple[int, int]:
-    """Bytes that the segments of a device have, and had at most since the last new_peak."""
-    held, peak = c_uint64(), c_uint64()
-    check(library().penstock_torch_segments(device, new_peak, byref(held), byref(peak)))
-    return held.value, peak.value
 
 
 class Budget:
@@ -74,6 +74,10 @@ class Budget:
         """It is so no more."""
         check(self._lib.penstock_budget_leave(self.handle, pager.handle))
 
+    def hold(self, pager: Pager, held: bool) -> None:
+        """Whether the pager gives nothing up: work on what is resident need not be declared."""
+        check(self._lib.penstock_budget_hold(pager.handle, held))
+
     def take(self, size: int) -> None:
         """Count memory of others; pages that are not in use leave for it.
 
@@ -99,7 +103,7 @@ class Budget:
         """Who has what now."""
         use = BudgetUse(sizeof(BudgetUse))
         check(self._lib.penstock_budget_get_use(self.handle, byref(use)))
-        return Shares(use.limit, use.pagers, use.others)
+        return Shares(use.limit, use.pagers, use.others, use.others_peak)
 
     def count_torch(self, device: int) -> None:
         """What torch's allocator holds on this device counts here from here on.
@@ -107,6 +111,14 @@ class Budget:
         Of PyTorch's own those segments that watch_segments() sees.
         """
         check(self._lib.penstock_torch_count_in(device, self.handle))
+
+    def leave_torch(self, device: int) -> None:
+        """It counts here no more."""
+        check(self._lib.penstock_torch_count_in(device, None))
+
+    def new_peak(self) -> None:
+        """Have others_peak told from now on."""
+        check(self._lib.penstock_budget_new_peak(self.handle))
 
     def set_reclaim(self, reclaim: Callable[[], None]) -> None:
         """Have this called where a use finds no room, with no lock of the library's held."""

@@ -81,6 +81,7 @@ _SIGNATURES: Signatures = {
     "penstock_budget_set_limit": (c_int32, [c_void_p, c_uint64]),
     "penstock_budget_join": (c_int32, [c_void_p, c_void_p]),
     "penstock_budget_leave": (c_int32, [c_void_p, c_void_p]),
+    "penstock_budget_hold": (c_int32, [c_void_p, c_int32]),
     "penstock_budget_take": (c_int32, [c_void_p, c_uint64]),
     "penstock_budget_put_back": (c_int32, [c_void_p, c_uint64]),
     "penstock_budget_make_room": (c_int32, [c_void_p, c_uint64, c_void_p]),
@@ -88,10 +89,7 @@ _SIGNATURES: Signatures = {
     "penstock_budget_set_reclaim": (c_int32, [c_void_p, RECLAIM, c_void_p]),
     "penstock_torch_count_in": (c_int32, [c_int32, c_void_p]),
     "penstock_torch_watch_segments": (c_int32, []),
-    "penstock_torch_segments": (
-        c_int32,
-        [c_int32, c_int32, POINTER(c_uint64), POINTER(c_uint64)],
-    ),
+    "penstock_budget_new_peak": (c_int32, [c_void_p]),
     "penstock_managed_create": (
         c_int32,
         [c_void_p, POINTER(ManagedOptions), POINTER(ManagedGroup), c_int32, POINTER(c_void_p)],

@@ -92,8 +92,8 @@ class ManagedSet:
         """`stream` has been given all that reads the group."""
         check(self._lib.penstock_managed_end(self.handle, group, stream))
 
-    def iteration(self) -> None:
-        """The uses since the last call were one iteration."""
+    def iteration(self, kind: int = 0) -> None:
+        """The uses since the last call were one iteration, of whatever kind."""
         check(self._lib.penstock_managed_iteration(self.handle))
 
     def resize(self, budget: int) -> None:

@@ -158,7 +158,8 @@ class PagerStats(Structure):
 class BudgetUse(Structure):
     """penstock_budget_use."""
 
-    _fields_ = [(name, c_uint64) for name in ("struct_size", "limit", "pagers", "others")]
+    _names = ("struct_size", "limit", "pagers", "others", "others_peak")
+    _fields_ = [(name, c_uint64) for name in _names]
 
 
 class ManagedOptions(Structure):

@@ -170,6 +170,7 @@ class Attachment(BaseAttachment[Pager]):
             self._grain,
             self._stream,
             turn=self._turn,
+            passes=self,
             always_watch=self._safety == "strict",
         )
 

@@ -15,6 +15,7 @@ import sys
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import torch
@@ -31,7 +32,7 @@ from .blocks import Block, Slot, check_model, collect_blocks, leave_tables_on_ho
 from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding, close_unused
-from .room import Room
+from .manager import SETTLING, Share, manager_of
 from .stats import explain, summarize
 from .store import BlockStore, Loader
 from .tables import Table, install, is_attached, uninstall
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 _live: weakref.WeakSet[BaseAttachment[Any]] = weakref.WeakSet()
 
-SETTLING_PASSES = 4  # the first passes may still load kernels and grow workspaces
+LOOK_EVERY = 16  # passes, after the first, whether everything stays by now
 FITS_SHARE = 0.9  # of the budget: a model up to this is taken to fit beside its activations
 
 
@@ -108,9 +109,16 @@ def unless_auto(text: str) -> str | None:
     return None if text == "auto" else text
 
 
-def _held(memory: Memory) -> Callable[[], int]:
-    """Tells the bytes of device memory that it has; holds on to nothing but it."""
-    return lambda: int(memory.stats()["device_bytes"])
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """The same, without keeping its object."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        alive = reference()
+        if alive is not None:
+            alive()
+
+    return call
 
 
 def _kind(value: Any) -> Any:
@@ -140,10 +148,6 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     # Set by _place(): the unit of the budget, and what is wanted in flight beside the running use.
     _grain: int
     _look_ahead: int
-    # Whether the driver's free memory tells what the blocks hold.
-    _driver_tells = True
-    # Share of what PyTorch's allocator has reserved that it may grow by once things have settled.
-    _slack = 0.0
 
     def __init__(
         self,
@@ -160,10 +164,9 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self.torch_device = torch_device
         self.passes = 0
         self._handles: list[Any] = []
-        self._largest_input = 0
-        self._settled = False
-        self._passing = False
-        self._reserved = 0
+        self._passing: tuple[Hashable, int] | None = None  # what sets the pass apart
+        self._kinds: dict[Hashable, int] = {}
+        self._kind = 0
         self._link: tuple[float, float] | None = None
         self._pager: MemoryT | None = None
         self._tables: dict[nn.Module, list[Table]] = {}
@@ -192,16 +195,16 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             leave_tables_on_host(blocks)
         self._check_budget(free)
         self._check_host(blocks, host_memory)
-        self._room = Room(self.device, self.torch_device, self.budget, slack=self._slack)
-        self._holding.room = self._room
+        self._manager = manager_of(self.device, self.torch_device)
+        self._manager.prepare(self.device, self.budget)
+        self._holding.leave = partial(self._manager.leave, None, self.budget)
         self._pager, self.store = self._place(blocks)
         self._holding.pager = self._pager
         self._holding.storages = self.store.storages
-        self._room.held = _held(self._pager)
         try:
             self.store.move_in(load)
             self.hooks = self._make_hooks(blocks)
-            self._start_small()
+            self._enter_budget()
         except BaseException:
             self.store.move_out(undo=True)
             raise
@@ -252,8 +255,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         limit = None if host is None else parse_size(host, total=sizes[0] if sizes else None)
         check_host_memory(self.weight_bytes, movable=on_host, limit=limit)
 
-    def _start_small(self) -> None:
-        """Before the first pass nobody knows what activations take: give them the most."""
+    def _enter_budget(self) -> None:
+        """From here on the blocks share the device with everything else."""
         smallest = max(self.pager.smallest(), self._grain)
         if smallest > self.budget:
             raise OutOfMemory(
@@ -263,64 +266,81 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 needed_bytes=smallest,
                 budget_bytes=self.budget,
             )
-        self._make_room()
-
-    def _make_room(self) -> None:
-        """The blocks stand back to the least they can run in."""
-        if self._room.cuda:
-            held, smallest = self._room.reserved(), self.pager.smallest()
-            if held + smallest > self.budget:
-                raise OutOfMemory(
-                    f"PyTorch holds {format_bytes(held)} already and the largest layer needs "
-                    f"{format_bytes(smallest)}, more than the budget of "
-                    f"{format_bytes(self.budget)}",
-                    remedy="free what is not needed (del, gc.collect()), or "
-                    f'gpu_memory="{-(-(held + smallest) // MIB)}MiB"',
-                    needed_bytes=held + smallest,
-                    budget_bytes=self.budget,
-                )
-            torch.cuda.synchronize(self.torch_device)
-            self._arm()
-            blocks = min(self.budget, self.pager.smallest() + self._look_ahead)
-            self.pager.resize(blocks)
-            self._limit_torch(blocks)
-
-    def _limit_torch(self, blocks: int) -> None:
-        held = self.pager.stats()["device_bytes"]
-        self._room.limit_torch(blocks, held, by_driver=self._driver_tells)
-
-    def _settle(self) -> None:
-        """After a pass: give the blocks what everything else left of the budget."""
-        if not self._room.cuda:
-            self._settled = True
-            return
-        torch.cuda.synchronize(self.torch_device)
-        stats = self.pager.stats()
-        room = self._room.for_blocks(stats["device_bytes"], by_driver=self._driver_tells)
-        wanted = min(room, self._whole(stats))
-        smallest = self.pager.smallest()
-        if wanted < smallest:
-            others = self.budget - room
+        name = type(self.model).__name__
+        self._share = Share(self._manager, self.pager, self.budget, name)
+        self._share.stand_up = _weakly(self._stand_up)
+        torch_memory = self._manager.torch
+        if torch_memory.cuda:
+            torch_memory.synchronize()
+            torch_memory.empty_cache()  # where the model lay
+            self.pager.resize(min(self.budget, self._first()))
+        self._manager.refresh()
+        try:
+            self._manager.enter(self._share)
+        except OutOfMemory as error:
             raise OutOfMemory(
-                f"activations and workspace take {format_bytes(others)} of the budget of "
-                f"{format_bytes(self.budget)}; the largest layer needs {format_bytes(smallest)}",
-                remedy=f'gpu_memory="{-(-(others + smallest) // MIB)}MiB", or a smaller batch',
-                needed_bytes=others + smallest,
+                f"the largest layer needs {format_bytes(smallest)}, and "
+                f"{self._manager.who_has_what()}",
+                remedy="free what is not needed (del, gc.collect()), or a larger gpu_memory",
+                needed_bytes=smallest,
                 budget_bytes=self.budget,
+            ) from error
+        self._holding.leave = partial(self._manager.leave, self._share, self.budget)
+
+    def _first(self) -> int:
+        """Bytes for the blocks before anybody knows what tensors need."""
+        return self.pager.smallest() + self._look_ahead
+
+    def resize(self, gpu_memory: int | str) -> None:
+        """Change the budget; pages come and go accordingly.
+
+        Args:
+            gpu_memory: Bytes, "12GiB" or "80%" of the device.
+
+        Raises:
+            OutOfMemory: If the largest layer does not fit; the budget is as before.
+        """
+        free, total = self.device.memory()
+        budget = parse_size(gpu_memory, total=total)
+        smallest = max(self.pager.smallest(), self._grain)
+        if smallest > budget:
+            raise OutOfMemory(
+                f"a gpu_memory of {format_bytes(budget)} is below the smallest that works, "
+                f"{format_bytes(smallest)} for the largest layer",
+                needed_bytes=smallest,
+                budget_bytes=budget,
             )
-        self._arm()
-        if abs(wanted - stats["budget"]) >= self._grain or wanted < stats["budget"]:
-            self.pager.resize(wanted)
-        self._limit_torch(self.pager.stats()["budget"])
-        self._settled = True
-        self._reserved = self._room.reserved()
+        self._check_growth(budget, free)
+        with self._turn.held(id(sys._getframe())):
+            self._stand_up()
+            self._manager.resize(self._share, budget)
+            self.budget = budget
+            self._holding.leave = partial(self._manager.leave, self._share, budget)
+            self._share.shrink(smallest)
+
+    def _check_growth(self, budget: int, free: int) -> None:
+        if budget - self.budget > free:
+            raise OutOfMemory(
+                f"a gpu_memory of {format_bytes(budget)} is {format_bytes(budget - self.budget)} "
+                f"more than now, and {format_bytes(free)} are free on the device",
+                remedy=f'gpu_memory="{(self.budget + free) // MIB}MiB" or less',
+                budget_bytes=budget,
+            )
 
     def _stand_down(self) -> None:
         """Where everything stays, no use need be declared: the model runs as an ordinary one."""
         stats = self.pager.stats()
-        if stats["kept_pages"] == stats["pages"] and self._settled and not self.hooks.watching:
+        if stats["kept_pages"] != stats["pages"] or self.hooks.watching:
+            return
+        if self._share.stand():
             self.store.fetch()
             self.hooks.disarm()
+
+    def _stand_up(self) -> None:
+        """Declare uses again, so that pages may leave."""
+        if self._share.standing:
+            self._arm()
+            self._share.rise()
 
     def _arm(self) -> None:
         """Declare uses again."""
@@ -351,39 +371,71 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         self._turn.take(id(sys._getframe(1)))
+        self._pass_begins("", model, args, kwargs)
+        self.hooks.pass_begins()
+
+    def part_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """A part of the model is called by itself."""
+        self._pass_begins(name, module, args, kwargs)
+
+    def _pass_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         leaves = tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if torch.is_grad_enabled():
             self._refuse_grad(tensors)
+        signature = (module.training, *kwargs, *map(_kind, leaves))
+        self._size(name, tensors)
+        if not self._share.standing:
+            self._kind = self._kinds.setdefault((name, signature), len(self._kinds))
+            self.pager.iteration(self._kind)
+        if not name:
+            self._inputs(signature)
+
+    def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
+        """Give the blocks the room that a pass with these inputs leaves."""
+        key = (name, torch.is_grad_enabled(), *[tensor.shape for tensor in tensors])
         size = sum(tensor.numel() for tensor in tensors)
-        if size > self._largest_input:
-            self._largest_input = size
-            if self._settled:
-                # Larger than ever: activations may grow.
-                self._settled = False
-                self._make_room()
-        self.pager.iteration()
-        self._passing = True
-        self._inputs((model.training, *kwargs, *map(_kind, leaves)))
-        self.hooks.pass_begins()
+        self._passing = key, size
+        if self._share.standing and self._share.must_rise(key):
+            self._stand_up()
+        if not self._share.standing:
+            whole = self._whole(self.pager.stats())
+            self._share.begins(key, size, first=self._first, whole=whole)
 
     def _inputs(self, signature: Hashable) -> None:
         """A pass begins; equal signatures mean the same mode, and inputs of the same kinds."""
 
     def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
         try:
-            if not self._passing:  # it was refused before it began
-                return
-            self._passing = False
-            self.hooks.pass_ends()
-            self.passes += 1
-            settling = not self._settled or self.passes <= SETTLING_PASSES
-            if settling or self._room.reserved() != self._reserved:
-                self.pager.iteration()
-                self._settle()
-                self._stand_down()
+            if self._passing is not None:  # else it was refused before it began
+                self.hooks.pass_ends()
+                self._pass_ends()
         finally:
             self._turn.release()
+
+    def part_ends(self) -> None:
+        """The part has returned, or raised."""
+        if self._passing is not None:
+            self._pass_ends()
+
+    def _pass_ends(self) -> None:
+        assert self._passing is not None
+        passing, self._passing = self._passing, None
+        self.passes += 1
+        self._explain()
+        if self._share.standing:
+            return
+        self._share.ends(*passing)
+        if self._share.in_a_row <= SETTLING or self.passes % LOOK_EVERY == 0:
+            if self.passes <= SETTLING:  # planned at once
+                self.pager.iteration(self._kind)
+            self._stand_down()
+
+    def _explain(self) -> None:
+        """Tell a pass that is ending for want of memory who has it."""
+        error = sys.exc_info()[1]
+        if isinstance(error, torch.OutOfMemoryError) and error.args:
+            error.args = (f"{error.args[0]}\n{self._manager.who_has_what()}", *error.args[1:])
 
     def _refuse_grad(self, tensors: list[torch.Tensor]) -> None:
         own = (slot.tensor for slots in self._slots.values() for _, slot in slots)
@@ -466,8 +518,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             for handle in self._handles:
                 handle.remove()
             self.hooks.remove()
-            if self._room.cuda:  # hooks that stood down have declared no use of what still runs
-                torch.cuda.synchronize(self.torch_device)
+            self._manager.torch.synchronize()  # of what stood, no use has been declared
             if keep:
                 self._save(self.store.blocks)
                 self.store.move_out()

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 class Memory(Protocol):
     """What pages the blocks: native.Pager, or what has the same figures."""
 
-    def iteration(self) -> None:
-        """The uses since the last call were one iteration."""
+    def iteration(self, kind: int = 0) -> None:
+        """The uses since the last call were one iteration; one of this kind begins."""
 
     def smallest(self) -> int:
         """The smallest budget, in bytes, that the declared uses can run in."""

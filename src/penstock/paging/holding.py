@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -19,24 +20,23 @@ from penstock.errors import PenstockError
 from penstock.native import Device
 
 from .contracts import Memory
-from .room import Room
 
 _retired: list[Holding] = []
 _lock = threading.RLock()  # collection, and with it release(), may begin anywhere
 
 
 class Holding:
-    """The device, the pager and the room of one attachment.
+    """The device, the pager and the share of the budget of one attachment.
 
     Attributes:
         pager: What pages the blocks, once it has been made.
-        room: The attachment's share of the device, likewise.
+        leave: Takes the attachment's share out of its manager's budget, once there is one.
         storages: What tensors that lie in the pager's memory share.
     """
 
     def __init__(self, device: Device) -> None:
         self.pager: Memory | None = None
-        self.room: Room | None = None
+        self.leave: Callable[[], None] = lambda: None
         self.storages: list[StorageWeakRef] = []
         self._device = device
 
@@ -44,8 +44,8 @@ class Holding:
         """It is not needed any more: close it, now or when no tensor lies in it."""
         with _lock:
             _retired.append(self)
-            if self.room is not None:
-                self.room.free_torch()
+            leave, self.leave = self.leave, lambda: None
+            leave()
             close_unused()
             if self in _retired and self.pager is not None:
                 # What was interrupted within a use stays as large as it is.
@@ -59,7 +59,7 @@ class Holding:
         if self.pager is not None:
             self.pager.abandon()
         self._device.abandon()
-        self.room = None
+        self.leave = lambda: None
 
     def _is_used(self) -> bool:
         return any(not storage.expired() for storage in self.storages)

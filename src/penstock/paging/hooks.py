@@ -2,10 +2,11 @@
 """Tells the pager what is about to be used: module hooks, and reads of parameters beside them.
 
 A module that owns paged blocks is a use: begin before its forward, end after it, also when it
-raises. A parameter that is read while no use of it is running (a functional call on
-``other.weight``, as nn.MultiheadAttention does with its output projection, or experts applied with
-F.linear) begins a use of its own, which lasts until the module that runs is over, or until others
-need the room; then it is given at its host copy. So is one that is read outside every pass.
+raises. A module that is called from outside, such as an encoder alone, is a pass of its own. A
+parameter that is read while no use of it is running (a functional call on ``other.weight``, as
+nn.MultiheadAttention does with its output projection, or experts applied with F.linear) begins a
+use of its own, which lasts until the module that runs is over, or until others need the room; then
+it is given at its host copy. So is one that is read outside every pass.
 
 What is used without having been read from its module (a list of weights, a closure) is looked for
 by a dispatch mode (see discovery.py): in a pass whose inputs, mode or way through the modules are
@@ -18,7 +19,7 @@ import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -41,6 +42,16 @@ MOST_SEARCHES = 64  # passes watched for the way they took; experts take another
 READS_AT_ONCE = 4  # times the bytes of one read, where no module's own use is larger
 
 
+class Passes(Protocol):
+    """What is told of passes through a part of the model."""
+
+    def part_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """The module of this path is called from outside every pass."""
+
+    def part_ends(self) -> None:
+        """It has returned, or raised."""
+
+
 def _ancestors(name: str) -> list[str]:
     """The paths of the modules that the one of this path is within."""
     parts = name.split(".") if name else []
@@ -61,6 +72,7 @@ class UseHooks:
         chunk: Bytes of a page.
         stream: Gives the raw handle of the stream that kernels go to now.
         turn: The right to run the model.
+        passes: Told of passes through a part of the model.
         always_watch: Check every operator in every pass.
     """
 
@@ -73,6 +85,7 @@ class UseHooks:
         stream: Callable[[], int],
         *,
         turn: Turn,
+        passes: Passes,
         always_watch: bool,
     ) -> None:
         self._store = store
@@ -80,6 +93,7 @@ class UseHooks:
         self._pager = pager
         self._stream = stream
         self._turn = turn
+        self._passes = passes
         self._always_watch = always_watch
         self._names = {module: name for name, module in model.named_modules()}
         paged = [block for block in store.blocks if block.home is Home.PAGED]
@@ -88,7 +102,10 @@ class UseHooks:
         self._by_number: dict[int, Use] = {}
         self.on_host = OnHost(store, chunk)
         self._own = self._make_uses(paged)
-        self._scopes = [m for m in self._names if m not in self._own and any(m.children())]
+        # Within which reads last, and which may be called alone.
+        self._scopes = [
+            m for m in self._names if m is not model and m not in self._own and any(m.children())
+        ]
         self._reads: dict[Block, Use] = {}
         # Parameters, and the sum of their versions after the last pass; -1 where that is not known.
         self._unwritten = self._make_unwritten()
@@ -101,7 +118,6 @@ class UseHooks:
         self._reading = 0  # how many of them are reads
         self._slots = 0  # pages that there is room for; 0 until somebody asks
         self._in_pass = False
-        self._scoped = self._reads_seen = False
         self._watch: AccessWatch | None = None
         self.signature: Hashable = None
         self._signatures: set[Hashable] = set()
@@ -190,15 +206,14 @@ class UseHooks:
         self._tell(self)
         for module, use in self._own.items():
             self._arm(module, use)
-        if self._scoped:
-            for module in self._scopes:
-                self._arm(module, Use(self._names[module], frozenset()))
+        for module in self._scopes:
+            self._arm(module, Use(self._names[module], frozenset()))
 
     def _arm(self, module: nn.Module, use: Use) -> None:
         if use.blocks:
             use.tables = [module.__dict__[name] for name in TABLES]
         self._handles += [
-            module.register_forward_pre_hook(self._begin_hook(use)),
+            module.register_forward_pre_hook(self._begin_hook(use), with_kwargs=True),
             module.register_forward_hook(self._end_hook(use), always_call=True),
         ]
 
@@ -244,10 +259,6 @@ class UseHooks:
         self._abandon()
         if not self._armed:
             return  # everything is where it should be
-        if self._reads_seen and not self._scoped:
-            self._scoped = True
-            self.disarm()
-            self.arm()
         self._version = self._versions()
         self.on_host.give_held()
 
@@ -293,16 +304,18 @@ class UseHooks:
         turn, steps, on_host = self._turn, self._steps, self.on_host
         running, tables = self._running, use.tables
 
-        def hook(module: nn.Module, args: Any) -> None:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             if turn.owner != get_ident():
-                self._outermost(use)
+                self._outermost(use, module, args, kwargs)
+            if use.number < 0:
+                running.append((use, 0))
+                return
             if (self._last, use.number) not in steps:
                 self._new_step((self._last, use.number))
             self._last = use.number
             if on_host:
                 on_host.take_back(use.blocks)
-            if use.number >= 0:
-                self._begin(use)
+            self._begin(use)
             running.append((use, use.version()))
             for table in tables:
                 table.open += 1
@@ -325,17 +338,23 @@ class UseHooks:
             if not running and not self._in_pass:
                 self._stop_watching()
                 self.on_host.give_held()
+                self._passes.part_ends()
                 self._turn.release()
 
         return hook
 
-    def _outermost(self, use: Use) -> None:
+    def _outermost(self, use: Use, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called that is not within a pass of this thread's."""
         self._turn.take_or_refuse(f"{use.name} is called", id(sys._getframe(2)))
-        self._abandon()
-        if self.on_host:
-            self._version = NO_USE
-        self.on_host.take_all_back()
+        try:
+            self._abandon()
+            if self.on_host:
+                self._version = NO_USE
+            self.on_host.take_all_back()
+            self._passes.part_begins(use.name, module, args, kwargs)
+        except BaseException:
+            self._turn.release()
+            raise
 
     def _begin(self, use: Use) -> None:
         if self._reading:
@@ -373,7 +392,6 @@ class UseHooks:
         if not self._in_pass and not self._running:
             self.on_host.give(block, asked_for=True)
         else:
-            self._reads_seen = True
             self._read(block)
 
     def listed(self, tensor: torch.Tensor) -> None:

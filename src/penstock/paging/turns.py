@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import get_ident
 
 from penstock.errors import UsageError
@@ -36,6 +38,15 @@ class Turn:
             while self.owner not in (0, me) and self._lasts():
                 self._over.wait(_POLL_S)
             self.owner, self._frame = me, frame
+
+    @contextmanager
+    def held(self, frame: int) -> Iterator[None]:
+        """Take the turn for a while, between passes."""
+        self.take(frame)
+        try:
+            yield
+        finally:
+            self.release()
 
     def take_or_refuse(self, what: str, frame: int) -> None:
         """Take the turn unless another thread has it.

@@ -25,6 +25,9 @@ PENSTOCK_API penstock_status penstock_budget_set_limit(penstock_budget* budget, 
 /* The pager's budget is a part of this one from here on, until it leaves or is destroyed. */
 PENSTOCK_API penstock_status penstock_budget_join(penstock_budget* budget, penstock_pager* pager);
 PENSTOCK_API penstock_status penstock_budget_leave(penstock_budget* budget, penstock_pager* pager);
+/* Not 0: the pager gives nothing up from here on, and work on what is resident need not be
+ * declared. */
+PENSTOCK_API penstock_status penstock_budget_hold(penstock_pager* pager, int32_t held);
 /* Memory that neither a pager nor torch's allocator holds.  PENSTOCK_OUT_OF_MEMORY, and nothing is
  * taken, where all that is not in use has left and it still does not fit. */
 PENSTOCK_API penstock_status penstock_budget_take(penstock_budget* budget, uint64_t bytes);
@@ -36,12 +39,15 @@ PENSTOCK_API penstock_status penstock_budget_make_room(penstock_budget* budget, 
 typedef struct {
   uint64_t struct_size;
   uint64_t limit;
-  uint64_t pagers; /* bytes that they may hold */
-  uint64_t others; /* bytes that they do */
+  uint64_t pagers;      /* bytes that they may hold */
+  uint64_t others;      /* bytes that they do */
+  uint64_t others_peak; /* and did at most since penstock_budget_new_peak() */
 } penstock_budget_use;
 
 PENSTOCK_API penstock_status penstock_budget_get_use(penstock_budget* budget,
                                                      penstock_budget_use* use);
+
+PENSTOCK_API penstock_status penstock_budget_new_peak(penstock_budget* budget);
 
 /* Called, with no lock held, when a use finds no room, and after it memory that `user` caches for
  * later counts no more.  NULL ends it. */
@@ -54,9 +60,6 @@ PENSTOCK_API penstock_status penstock_budget_set_reclaim(penstock_budget* budget
 PENSTOCK_API penstock_status penstock_torch_count_in(int32_t device, penstock_budget* budget);
 /* 1 where the segments of PyTorch's own allocator are seen from here on, 0 where they cannot be. */
 PENSTOCK_API int32_t penstock_torch_watch_segments(void);
-/* Bytes that the segments of a device have, and had at most since the last call with new_peak. */
-PENSTOCK_API penstock_status penstock_torch_segments(int32_t device, int32_t new_peak,
-                                                     uint64_t* held, uint64_t* peak);
 
 #ifdef __cplusplus
 }

@@ -24,6 +24,7 @@ from penstock.units import MIB, format_bytes
 
 from ..attachment import BaseAttachment, open_device, refuse_attached, unless_auto
 from ..blocks import Block
+from ..manager import Share
 from ..stats import explain
 from ..store import Loader
 from .groups import Groups, form_groups
@@ -141,8 +142,6 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
         on_demand: The driver pages by faults, and nothing is known of what it does.
     """
 
-    _driver_tells = False
-
     def __init__(
         self,
         model: nn.Module,
@@ -225,19 +224,21 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
                 budget_bytes=self.budget,
             )
 
-    def _make_room(self) -> None:
-        if not self.on_demand:
-            super()._make_room()
-
-    def _settle(self) -> None:
-        if self.on_demand:
-            self._settled = True
+    def _enter_budget(self) -> None:
+        if self.on_demand:  # which knows none
+            self._share = Share(self._manager, self.pager, self.budget, type(self.model).__name__)
         else:
-            super()._settle()
+            super()._enter_budget()
+
+    def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
+        if self.on_demand:
+            self._passing = name, 0
+        else:
+            super()._size(name, tensors)
 
     def _stand_down(self) -> None:
         stats = self.pager.stats()
-        if stats["device_bytes"] == stats["managed_bytes"] and self._settled:
+        if stats["device_bytes"] == stats["managed_bytes"]:
             self.hooks.disarm()
 
     # ---- What happened ---------------------------------------------------------------------

@@ -45,9 +45,6 @@ from .update import Update
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-SETTLING_STEPS = 4  # the first steps may still load kernels and grow workspaces
-# Of what PyTorch's allocator has reserved: the same step, fragmented otherwise, may need more.
-SLACK = 0.02
 STATE = 2  # AdamW's state, in weights: what sizes are guessed from before the state is there
 LAYERS_AHEAD = 1.25  # of state on its way beyond the running use
 MOST_AHEAD = 1 / 6  # of the budget
@@ -146,7 +143,6 @@ class TrainingAttachment(Attachment):
     """
 
     hooks: TrainingUses
-    _slack = SLACK
 
     def __init__(
         self,
@@ -166,7 +162,7 @@ class TrainingAttachment(Attachment):
         self._loop = Loop(False if clip_norm is not None else step_in_backward)
         self._host_limit: int | None = None
         self._followed: set[int] = set()
-        self._settling_until = SETTLING_STEPS
+        self._running = False  # a forward
         self._units: list[Unit] = []
         super().__init__(model, device, torch_device, **more)
 
@@ -189,10 +185,6 @@ class TrainingAttachment(Attachment):
             for p in {id(p): p for p in self._update.parameters()}.values()
             if id(p) in trained
         )
-
-    def _start_small(self) -> None:
-        self._room.forget_peak()  # a model that lay on the device has left it to the cache
-        super()._start_small()
 
     def _tables_may_stay(self) -> bool:
         return False  # the update writes all of a table, and the host's memory is slow to write
@@ -318,21 +310,9 @@ class TrainingAttachment(Attachment):
     # ---- Room ------------------------------------------------------------------------------
 
     def _grow(self, error: Exception, together: list[tuple[int, int]]) -> None:
-        """Uses that nest need more room than was known; only in the first iterations."""
-        stats = self.pager.stats()
-        room = stats["budget"]
-        wanted = room + max(self._look_ahead, room // 4, self._grain)
-        others = 0
-        if self._room.cuda:
-            others = self._room.of_driver(stats["device_bytes"])
-            if wanted > self.budget - others - self._room.reserved():
-                torch.cuda.empty_cache()
-            others += self._room.reserved()
-        wanted = min(wanted, self.budget - others)
-        if wanted < room + self._grain:
-            raise self._too_small(together, others) from error
-        self.pager.resize(wanted)
-        self._limit_torch(wanted)
+        """Uses that nest need more room than there is, though all that could leave has left."""
+        others = self._manager.held() + self._manager.uncounted()
+        raise self._too_small(together, others) from error
 
     def _too_small(self, together: list[tuple[int, int]], others: int) -> OutOfMemory:
         pages = {
@@ -351,10 +331,6 @@ class TrainingAttachment(Attachment):
             budget_bytes=self.budget,
         )
 
-    def _settle(self) -> None:
-        self._room.trim()
-        super()._settle()
-
     def _stand_down(self) -> None:
         """Never: what an undeclared update writes would not be known to have changed."""
 
@@ -364,30 +340,24 @@ class TrainingAttachment(Attachment):
         if in_backward():
             return  # the root itself is being recomputed
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        size = sum(tensor.numel() for tensor in tensors)
-        if size > self._largest_input:
-            self._largest_input = size
-            if self._settled:
-                self._settled = False
-                self._make_room()
+        self._size("", tensors)
         self._look_for_changes()
-        if torch.is_grad_enabled() and self._stepper.forward_begins():
-            # Updates will need what activations have not left again.
-            self._settling_until = self.steps + SETTLING_STEPS
-            self._settled = False
-            self._make_room()
+        if torch.is_grad_enabled():
+            self._stepper.forward_begins()
         self.hooks.pass_begins()
-        self._passing = True
+        self._running = True
 
     def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
-        if not self._passing or in_backward():
+        if not self._running or in_backward():
             return
-        self._passing = False
+        self._running = False
+        self._explain()
         self.hooks.pass_ends()
         self.passes += 1
         if not torch.is_grad_enabled():
             self.hooks.evaluation_ends()
             self.pager.iteration()
+            self._learn_need()
             return
 
         def enter(gradients: Any) -> None:
@@ -409,9 +379,11 @@ class TrainingAttachment(Attachment):
         self.hooks.iteration_ends()
         self.steps += 1
         self.pager.iteration()
-        settling = not self._settled or self.steps <= self._settling_until
-        if settling or self._room.reserved() != self._reserved:
-            self._settle()
+        self._learn_need()
+
+    def _learn_need(self) -> None:
+        if self._passing is not None:
+            self._share.ends(*self._passing)
 
     @contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -480,8 +452,7 @@ class TrainingAttachment(Attachment):
         if self._pager is None:
             return self.model
         self.hooks.abandon()
-        if self._room.cuda:
-            torch.cuda.synchronize(self.torch_device)
+        self._manager.torch.synchronize()
         parameters = list(self.model.parameters())
         gradients = self._held.take_out(parameters, keep=keep)
         self._state.move_out(keep=keep)
