@@ -201,15 +201,16 @@ uint64_t penstock_kernel_identity(CUfunction function) {
 void penstock_forget_kernels(void) { atomic_fetch_add(&generation, 1); }
 
 void penstock_scan(penstock_touches* touches, penstock_interposer* engine, const void* memory,
-                   size_t bytes) {
+                   size_t bytes, uint64_t to) {
   const uint64_t begin = atomic_load_explicit(&engine->window_begin, memory_order_relaxed);
   const uint64_t length = atomic_load_explicit(&engine->window_end, memory_order_relaxed) - begin;
-  const char* at = memory;
-  for (size_t words = bytes / kWord; words != 0; --words, at += kWord) {
+  const uint32_t access =
+      to != 0 ? PENSTOCK_ACCESS_HELD : PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE;
+  for (size_t at = 0; at + kWord <= bytes; at += kWord) {
     uint64_t value;
-    memcpy(&value, at, sizeof(value));
+    memcpy(&value, (const char*)memory + at, sizeof(value));
     if (value - begin < length) {
-      penstock_touches_push(touches, value, 0, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE);
+      penstock_touches_push(touches, value, to != 0 ? to + at : 0, access);
     }
   }
 }
@@ -222,7 +223,7 @@ static void scan_packed(penstock_touches* touches, penstock_interposer* engine, 
     if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) memory = extra[1];
     if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *(const size_t*)extra[1];
   }
-  if (memory != NULL) penstock_scan(touches, engine, memory, bytes);
+  if (memory != NULL) penstock_scan(touches, engine, memory, bytes, 0);
 }
 
 bool penstock_gather(penstock_touches* touches, penstock_interposer* engine, CUfunction function,
@@ -236,7 +237,7 @@ bool penstock_gather(penstock_touches* touches, penstock_interposer* engine, CUf
   for (uint32_t i = 0; i < known->count; ++i) {
     const span* const words = &known->spans[i];
     penstock_scan(touches, engine, (const char*)parameters[words->parameter] + words->offset,
-                  (size_t)words->words * kWord);
+                  (size_t)words->words * kWord, 0);
   }
   return true;
 }
