@@ -215,27 +215,32 @@ void unpin(std::uint64_t token) {
 // What lies on another device than the work is pinned there: its stream cannot be waited for.
 Status announce(Device& device, const penstock_work& work) {
   thread_local std::vector<engine::TouchedAddress> touched;
-  thread_local std::vector<Addr> held;
+  thread_local std::vector<engine::HeldAddress> held;
   touched.clear();
   held.clear();
+  bool elsewhere = false;
   const auto [begin, end] = device.program->window();
   for (std::uint32_t i = 0; i < work.count; ++i) {
     const penstock_touch& touch = work.touches[i];
     if (touch.address >= begin && touch.address < end) {
       if (touch.access == PENSTOCK_ACCESS_HELD) {
-        held.push_back(touch.address);
+        held.push_back({touch.bytes, touch.address});
         continue;
       }
-      touched.push_back({touch.address, touch.bytes, (touch.access & PENSTOCK_ACCESS_WRITE) != 0});
+      touched.push_back({touch.address, touch.bytes, (touch.access & PENSTOCK_ACCESS_WRITE) != 0,
+                         (touch.access & PENSTOCK_ACCESS_GAPS) != 0,
+                         (touch.access & PENSTOCK_ACCESS_AWAY) != 0});
     } else if (Device* const other = session.holding(touch.address)) {
       PENSTOCK_TRY(other->program->stay(touch.address));
+      elsewhere = elsewhere || touch.access != PENSTOCK_ACCESS_HELD;
     }
   }
-  if (work.kind == PENSTOCK_WORK_COPY && touched.size() == 1 && touched.front().written) {
-    device.program->hold(touched.front().address, touched.front().bytes, held);
+  if (elsewhere) {  // another device's kernels will find the addresses there
+    for (engine::TouchedAddress& each : touched) each.away = true;
+    for (const engine::HeldAddress& each : held) PENSTOCK_TRY(device.program->stay(each.address));
   }
   return device.program->announce(driver::Stream{work.stream}, touched, work.opaque != 0,
-                                  work.function, static_cast<engine::WorkKind>(work.kind));
+                                  work.function, static_cast<engine::WorkKind>(work.kind), held);
 }
 
 // Work that comes here before there is paging (a copy, or another device pages) is kept account of

@@ -21,7 +21,7 @@ static void touch_box(penstock_call* call, uint64_t address, const box* part, ui
   const uint64_t layer = (uint64_t)part->pitch * part->rows_per_layer;
   const uint64_t begin = address + part->x + part->pitch * part->y + layer * part->z;
   const uint64_t bytes = part->width + part->pitch * (part->height - 1) + layer * (part->depth - 1);
-  penstock_touch_bytes(call, begin, bytes, access);
+  penstock_touch_bytes(call, begin, bytes, access | PENSTOCK_ACCESS_GAPS);
 }
 
 static bool is_address(CUmemorytype type) {
@@ -75,8 +75,26 @@ void penstock_touch_3d_batch(penstock_call* call, const CUDA_MEMCPY3D_BATCH_OP* 
   }
 }
 
+/* The driver does not know memory of the host's that is not page-locked. */
+static bool on_host(uint64_t address) {
+  const penstock_type_cuPointerGetAttribute ask =
+      (penstock_type_cuPointerGetAttribute)penstock_hooks[PENSTOCK_HOOK_cuPointerGetAttribute].real;
+  unsigned int type = 0;
+  const CUresult result =
+      ask != NULL ? ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) : CUDA_SUCCESS;
+  return result == CUDA_ERROR_INVALID_VALUE ||
+         (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST);
+}
+
 void penstock_touch_copy(penstock_call* call, uint64_t dst, uint64_t src, size_t bytes) {
-  penstock_touch_bytes(call, src, bytes, kRead);
+  const bool ours = dst != 0 && penstock_in_window(call->engine, dst);
+  if (penstock_in_window(call->engine, src)) {
+    const bool away = dst != 0 && !ours && !on_host(dst);
+    penstock_touch_bytes(call, src, bytes, away ? kRead | PENSTOCK_ACCESS_AWAY : kRead);
+  } else if (src != 0 && dst != 0 && on_host(src) && (ours || !on_host(dst))) {
+    penstock_touch_from_host(call, dst, (const void*)(uintptr_t)src, bytes);
+    return;
+  }
   penstock_touch_bytes(call, dst, bytes, kWrite);
 }
 
@@ -113,28 +131,37 @@ static bool may_be_table(const char* piece, size_t bytes) {
   return 2 * small >= kSamples;
 }
 
-static void scan_tables(penstock_call* call, const char* memory, size_t bytes) {
+static void scan_tables(penstock_touches* found, penstock_interposer* engine, const char* memory,
+                        size_t bytes, uint64_t to) {
   for (size_t at = 0; at < bytes; at += kPiece) {
     const size_t piece = bytes - at < kPiece ? bytes - at : kPiece;
     if (bytes > kPiece && piece >= kSamples * kWord && !may_be_table(memory + at, piece)) continue;
-    penstock_scan(&call->touches, call->engine, memory + at, piece);
+    penstock_scan(found, engine, memory + at, piece, to + at);
   }
 }
 
 void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes) {
   penstock_touch_bytes(call, dst, bytes, kWrite);
   const size_t skipped = (kWord - dst % kWord) % kWord;
-  if (call->touches.count == 0 || src == NULL || bytes < skipped) return;
-  uint32_t i = call->touches.count;
-  scan_tables(call, (const char*)src + skipped, bytes - skipped);
-  for (; i < call->touches.count; ++i) call->touches.list[i].access = PENSTOCK_ACCESS_HELD;
+  if (src == NULL || bytes < skipped) return;
+  penstock_touches hidden;
+  penstock_touches_init(&hidden);
+  const bool seen = penstock_in_window(call->engine, dst) &&
+                    !penstock_is_capturing((CUstream)(uintptr_t)call->work.stream);
+  scan_tables(seen ? &call->touches : &hidden, call->engine, (const char*)src + skipped,
+              bytes - skipped, dst + skipped);
+  if (hidden.lost) call->refusal = CUDA_ERROR_OUT_OF_MEMORY;
+  for (uint32_t i = 0; i < hidden.count && call->refusal == CUDA_SUCCESS; ++i) {
+    call->refusal = penstock_pin(hidden.list[i].address, PENSTOCK_PIN_TABLE, NULL);
+  }
+  penstock_touches_free(&hidden);
 }
 
 void penstock_touch_fill(penstock_call* call, uint64_t address, size_t pitch, size_t element,
                          size_t width, size_t height) {
   if (width == 0 || height == 0) return;
   penstock_touch_bytes(call, address, (height - 1) * pitch + width * element,
-                       PENSTOCK_ACCESS_WRITE);
+                       height == 1 ? kWrite : kWrite | PENSTOCK_ACCESS_GAPS);
 }
 
 void penstock_touch_node_fill(penstock_call* call, const CUDA_MEMSET_NODE_PARAMS_v1* fill) {

@@ -7,9 +7,11 @@
 
 #include "preload/work.h"
 
-/* Either address may be 0, or the host's. */
+/* Either address may be 0, or the host's; if what is read is the host's, as the next. */
 void penstock_touch_copy(penstock_call* call, uint64_t dst, uint64_t src, size_t bytes);
-/* And the addresses in what it brings. */
+/* And the addresses in what it brings.  The blocks of those that come to stand where no kernel
+ * names them, in a module's variable, are pinned for good; so are a captured copy's, of which only
+ * this much is seen. */
 void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes);
 void penstock_touch_2d(penstock_call* call, const CUDA_MEMCPY2D* copy);
 void penstock_touch_3d(penstock_call* call, const CUDA_MEMCPY3D* copy);

@@ -61,7 +61,7 @@ typedef unsigned int CUtensorMapL2promotion;
 typedef unsigned int CUtensorMapFloatOOBfill;
 typedef unsigned int CUtensorMapIm2ColWideMode;
 
-enum { CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_UNIFIED = 4 };
+enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_UNIFIED = 4 };
 enum { CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 };
 enum { CU_RESOURCE_TYPE_LINEAR = 2, CU_RESOURCE_TYPE_PITCH2D = 3 };
 enum { CU_MEMCPY_OPERAND_TYPE_POINTER = 1 };

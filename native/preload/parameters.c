@@ -12,8 +12,14 @@ typedef struct {
   uint32_t parameter, offset, words;
 } span;
 
-/* Never changed once published, and never freed: a reader may still hold it. */
+/* What others may still read once something else stands in its place. */
+typedef struct replaced {
+  struct replaced* next;
+} replaced;
+
+/* Never changed once published. */
 typedef struct {
+  replaced end;
   bool known;
   uint32_t count;
   uint64_t identity;
@@ -26,16 +32,31 @@ typedef struct {
   _Atomic(const layout*) layout;
 } slot;
 
-/* Open addressing.  A full table is copied into one of twice the size; the old one is kept. */
-typedef struct table {
+/* Open addressing.  What a full table says of code that is still loaded goes to another. */
+typedef struct {
+  replaced end;
   size_t mask, used;
-  struct table* before;
   slot slots[];
 } table;
 
 static _Atomic(table*) current;
 static _Atomic(uint64_t) generation = 1;
+static _Atomic(uint32_t) readers; /* that may hold a table or a layout */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static replaced* ended; /* to be freed when nobody reads but who holds the lock */
+
+static void end(replaced* what) {
+  what->next = ended;
+  ended = what;
+}
+
+static void free_ended(void) {
+  while (ended != NULL && atomic_load(&readers) == 1) {
+    replaced* const each = ended;
+    ended = each->next;
+    free(each);
+  }
+}
 
 static size_t hash(uintptr_t function) {
   return (size_t)((function >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20);
@@ -131,22 +152,34 @@ static bool same(const layout* left, const layout* right) {
          memcmp(left->spans, right->spans, left->count * sizeof(span)) == 0;
 }
 
-static table* larger(table* old) {
-  const size_t capacity = old == NULL ? kFirstCapacity : 2 * (old->mask + 1);
+static bool is_loaded(slot* each) {
+  return atomic_load(&each->function) != 0 &&
+         atomic_load(&each->generation) == atomic_load(&generation);
+}
+
+static table* another(table* old) {
+  size_t loaded = 0;
+  for (size_t i = 0; old != NULL && i <= old->mask; ++i) loaded += is_loaded(&old->slots[i]);
+  size_t capacity = kFirstCapacity;
+  while (capacity < 4 * loaded) capacity *= 2;
   table* const made = calloc(1, sizeof(table) + capacity * sizeof(slot));
   if (made == NULL) return old;
   made->mask = capacity - 1;
-  made->before = old;
   for (size_t i = 0; old != NULL && i <= old->mask; ++i) {
     slot* const each = &old->slots[i];
-    if (atomic_load(&each->function) == 0) continue;
+    const layout* const known = atomic_load(&each->layout);
+    if (!is_loaded(each)) {
+      if (known != NULL) end((replaced*)&known->end);
+      continue;
+    }
     slot* const place_there = find(made, atomic_load(&each->function));
     atomic_store(&place_there->generation, atomic_load(&each->generation));
-    atomic_store(&place_there->layout, atomic_load(&each->layout));
+    atomic_store(&place_there->layout, known);
     atomic_store(&place_there->function, atomic_load(&each->function));
     ++made->used;
   }
-  atomic_store_explicit(&current, made, memory_order_release);
+  atomic_store(&current, made);
+  if (old != NULL) end(&old->end);
   return made;
 }
 
@@ -156,10 +189,13 @@ static const layout* learn(CUfunction function) {
   const uint64_t now = atomic_load(&generation);
   layout* const fresh = ask(function);
   table* in = atomic_load(&current);
-  if (in == NULL || 2 * in->used > in->mask) in = larger(in);
+  free_ended();
+  if (in == NULL || 2 * in->used > in->mask) in = another(in);
   if (fresh == NULL || in == NULL || in->used == in->mask) {
+    if (fresh != NULL)
+      end(&fresh->end); /* without a place to keep it: the next launch asks again */
     pthread_mutex_unlock(&lock);
-    return fresh; /* without a place to keep it; the next launch asks again */
+    return fresh;
   }
   slot* const there = find(in, (uintptr_t)function);
   const bool is_new = atomic_load(&there->function) == 0;
@@ -167,8 +203,9 @@ static const layout* learn(CUfunction function) {
   if (same(kept, fresh)) {
     free(fresh);
   } else {
+    if (kept != NULL) end((replaced*)&kept->end);
     kept = fresh;
-    atomic_store_explicit(&there->layout, fresh, memory_order_release);
+    atomic_store(&there->layout, fresh);
     if (!fresh->known) penstock_count(&penstock_counts.unknown_layouts, 1);
   }
   atomic_store_explicit(&there->generation, now, memory_order_release);
@@ -180,36 +217,43 @@ static const layout* learn(CUfunction function) {
   return kept;
 }
 
+/* Until the reader says that it no longer reads. */
 static const layout* layout_of(CUfunction function) {
-  table* const in = atomic_load_explicit(&current, memory_order_acquire);
+  atomic_fetch_add(&readers, 1);
+  table* const in = atomic_load(&current);
   if (in != NULL) {
     slot* const there = find(in, (uintptr_t)function);
     if (atomic_load_explicit(&there->function, memory_order_acquire) == (uintptr_t)function &&
         atomic_load_explicit(&there->generation, memory_order_acquire) ==
             atomic_load_explicit(&generation, memory_order_relaxed)) {
-      return atomic_load_explicit(&there->layout, memory_order_acquire);
+      return atomic_load(&there->layout);
     }
   }
   return learn(function);
 }
 
+static void has_read(void) { atomic_fetch_sub(&readers, 1); }
+
 uint64_t penstock_kernel_identity(CUfunction function) {
   const layout* const known = layout_of(function);
-  return known != NULL ? known->identity : (uint64_t)(uintptr_t)function;
+  const uint64_t identity = known != NULL ? known->identity : (uint64_t)(uintptr_t)function;
+  has_read();
+  return identity;
 }
 
 void penstock_forget_kernels(void) { atomic_fetch_add(&generation, 1); }
 
 void penstock_scan(penstock_touches* touches, penstock_interposer* engine, const void* memory,
-                   size_t bytes) {
+                   size_t bytes, uint64_t to) {
   const uint64_t begin = atomic_load_explicit(&engine->window_begin, memory_order_relaxed);
   const uint64_t length = atomic_load_explicit(&engine->window_end, memory_order_relaxed) - begin;
-  const char* at = memory;
-  for (size_t words = bytes / kWord; words != 0; --words, at += kWord) {
+  const uint32_t access =
+      to != 0 ? PENSTOCK_ACCESS_HELD : PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE;
+  for (size_t at = 0; at + kWord <= bytes; at += kWord) {
     uint64_t value;
-    memcpy(&value, at, sizeof(value));
+    memcpy(&value, (const char*)memory + at, sizeof(value));
     if (value - begin < length) {
-      penstock_touches_push(touches, value, 0, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE);
+      penstock_touches_push(touches, value, to != 0 ? to + at : 0, access);
     }
   }
 }
@@ -222,7 +266,7 @@ static void scan_packed(penstock_touches* touches, penstock_interposer* engine, 
     if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER) memory = extra[1];
     if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *(const size_t*)extra[1];
   }
-  if (memory != NULL) penstock_scan(touches, engine, memory, bytes);
+  if (memory != NULL) penstock_scan(touches, engine, memory, bytes, 0);
 }
 
 bool penstock_gather(penstock_touches* touches, penstock_interposer* engine, CUfunction function,
@@ -232,11 +276,12 @@ bool penstock_gather(penstock_touches* touches, penstock_interposer* engine, CUf
     return true;
   }
   const layout* const known = layout_of(function);
-  if (known == NULL || !known->known) return false;
-  for (uint32_t i = 0; i < known->count; ++i) {
+  const bool described = known != NULL && known->known;
+  for (uint32_t i = 0; described && i < known->count; ++i) {
     const span* const words = &known->spans[i];
     penstock_scan(touches, engine, (const char*)parameters[words->parameter] + words->offset,
-                  (size_t)words->words * kWord);
+                  (size_t)words->words * kWord, 0);
   }
-  return true;
+  has_read();
+  return described;
 }

@@ -19,9 +19,9 @@ bool penstock_gather(penstock_touches* touches, penstock_interposer* engine, CUf
 /* The same for kernels of one name and one layout of parameters, whatever their handles; never 0.
  * Where the driver does not tell names (before CUDA 12.3): by handle, until code is unloaded. */
 uint64_t penstock_kernel_identity(CUfunction function);
-/* Adds the addresses found in `bytes` of packed memory. */
+/* Adds the addresses found in `bytes` of packed memory, as held if that is on its way to `to`. */
 void penstock_scan(penstock_touches* touches, penstock_interposer* engine, const void* memory,
-                   size_t bytes);
+                   size_t bytes, uint64_t to);
 /* A launch of it, and one of the forms from before CUDA 4.0. */
 void penstock_describe_kernel(penstock_call* call, penstock_interposer* engine, CUstream stream,
                               CUfunction function, void** parameters, void** extra);

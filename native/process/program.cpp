@@ -99,7 +99,7 @@ void Program::freed(Addr address) {
       (void)pager_->pin(block.address, block.bytes, -1);
     }
     if (options_.recorder != nullptr) options_.recorder->freed(block.id);
-    if (block.table) tables_.erase(block.id);
+    if (block.table) erase_words(block.address, block.bytes);
     blocks_.erase(address);
     if (pager_->paging()) pager_->occupy(block.address, block.bytes, -1);
   }
@@ -131,13 +131,20 @@ void Program::touch(Block& block, const TouchedAddress& how, std::vector<Touch>&
 }
 
 Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> touched,
-                         bool opaque, std::uint64_t function, WorkKind kind) {
+                         bool opaque, std::uint64_t function, WorkKind kind,
+                         std::span<const HeldAddress> held) {
   thread_local std::vector<Touch> touches;
   thread_local std::vector<RecordedTouch> recorded;
   thread_local std::vector<std::uint64_t> ids;
+  thread_local std::vector<const Block*> tables;  // touched by what may read addresses there
   touches.clear();
   recorded.clear();
   ids.clear();
+  tables.clear();
+  Words words;
+  std::vector<Addr> away;
+  const bool reads = kind == WorkKind::kKernel || kind == WorkKind::kGraph;
+  bool moves = false;
   bool look = false;
   {
     const std::lock_guard lock(blocks_mutex_);
@@ -150,16 +157,22 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
       if (block->whole == announced_) continue;
       touch(*block, each, touches);
       ids.push_back(block->id);
-      if (!block->table || (kind != WorkKind::kKernel && kind != WorkKind::kGraph)) continue;
-      for (const Table& table : tables_[block->id]) {
-        for (const Addr address : table.addresses) {
-          Block* reached = blocks_.find(address);
-          if (reached == nullptr || reached->touched == announced_) continue;
-          touch(*reached, {address, 0, true}, touches);
-          ids.push_back(reached->id);
-        }
+      if (block->table && reads) tables.push_back(block);
+    }
+    for (std::size_t next = 0; next < tables.size(); ++next) {
+      const Block table = *tables[next];
+      const auto end = words_.lower_bound(table.address + table.bytes);
+      for (auto word = words_.lower_bound(table.address); word != end; ++word) {
+        Block* reached = blocks_.find(word->second);
+        if (reached == nullptr || reached->whole == announced_) continue;
+        touch(*reached, {word->second, 0, true}, touches);
+        ids.push_back(reached->id);
+        if (reached->table) tables.push_back(reached);
       }
     }
+    moves =
+        (kind == WorkKind::kCopy || kind == WorkKind::kFill) && !(words_.empty() && held.empty());
+    if (moves) words = carried(touched, held, away);
     if (options_.recorder != nullptr) {
       for (std::size_t i = 0; i < touches.size(); ++i) {
         const Block* block = blocks_.find(touches[i].address);
@@ -170,24 +183,48 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
                               recorded);
     }
   }
+  for (const Addr address : away) PENSTOCK_TRY(stay(address));
   if (look) take_again();
   Status status = pager_->announce(stream, touches);
   if (status.code() == Code::kOutOfMemory && settle_for_less()) {
     status = pager_->announce(stream, touches);
   }
+  if (moves && status.ok()) stand(touched, std::move(words));
   return status;
 }
 
-void Program::hold(Addr at, Bytes bytes, std::span<const Addr> addresses) {
+// The addresses that a copy brings or takes along.
+Program::Words Program::carried(std::span<const TouchedAddress> touched,
+                                std::span<const HeldAddress> held, std::vector<Addr>& away) const {
+  Words words;
+  for (const HeldAddress& each : held) words[each.at] = each.address;
+  for (std::size_t i = 0; i < touched.size(); ++i) {
+    const TouchedAddress& from = touched[i];
+    if (from.written) continue;
+    const TouchedAddress to = i + 1 < touched.size() ? touched[i + 1] : TouchedAddress{};
+    const bool alike = to.written && to.bytes == from.bytes && !from.gaps && !to.gaps;
+    const auto end = words_.lower_bound(from.address + from.bytes);
+    for (auto word = words_.lower_bound(from.address); word != end; ++word) {
+      if (from.away) away.push_back(word->second);
+      if (alike) words[to.address + (word->first - from.address)] = word->second;
+    }
+  }
+  return words;
+}
+
+// Where it writes, these stand and no others.  Between rows others may: too many cost time, too few
+// are wrong.  Takes no memory, since the work has been announced.
+void Program::stand(std::span<const TouchedAddress> touched, Words words) {
   const std::lock_guard lock(blocks_mutex_);
-  Block* block = blocks_.find(at);
-  if (block == nullptr || (addresses.empty() && !block->table)) return;
-  std::vector<Table>& tables = tables_[block->id];
-  // What is written over in part stays: too many addresses cost time, too few are wrong.
-  std::erase_if(tables, [&](const Table& old) { return at <= old.begin && old.end <= at + bytes; });
-  if (!addresses.empty()) tables.push_back({at, at + bytes, {addresses.begin(), addresses.end()}});
-  block->table = !tables.empty();
-  if (!block->table) tables_.erase(block->id);
+  for (const TouchedAddress& each : touched) {
+    if (each.written && !each.gaps) erase_words(each.address, each.bytes);
+  }
+  std::erase_if(words, [this](const auto& word) {
+    Block* block = blocks_.find(word.first);
+    if (block != nullptr) block->table = true;
+    return block == nullptr;
+  });
+  words_.merge(words);
 }
 
 Status Program::give_back(Bytes bytes) {

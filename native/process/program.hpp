@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -37,6 +38,16 @@ struct TouchedAddress {
   Addr address = 0;
   Bytes bytes = 0;  // from there on; 0: its whole block
   bool written = true;
+  // Of copies and fills.  Gaps: not all the bytes in between.  What a copy reads goes to what the
+  // next address says it writes, or, away, to where no Program has a block.
+  bool gaps = false;
+  bool away = false;
+};
+
+// An address among the bytes that a copy brings from the host, and where it will stand.
+struct HeldAddress {
+  Addr at = 0;
+  Addr address = 0;
 };
 
 // A hold on a block, of whoever cannot say when it is touched.
@@ -64,7 +75,7 @@ class Program : private BlockObserver {
     std::uint64_t touched = 0;  // the piece of work that last did
     std::uint64_t whole = 0;    // the one that last did so wholly, and may have written it
     std::uint32_t returns = 0;  // how often that came after a pause
-    bool table = false;         // it holds addresses
+    bool table = false;         // it may hold addresses
     bool stays = false;         // see stay()
   };
   // The block around an address; bytes 0: there is none.
@@ -74,14 +85,12 @@ class Program : private BlockObserver {
 
   // Everything the work touches is resident for `stream`.  After success the work is given to the
   // stream, and given() called.  opaque: it may touch more than is named; function
-  // (a handle, or 0) and kind: what it is, for the recorder.
+  // (a handle, or 0) and kind: what it is, for the recorder.  Kernels that touch a block may reach
+  // what lies at the addresses that copies brought there, and so on from those.
   Status announce(driver::Stream stream, std::span<const TouchedAddress> touched,
                   bool opaque = false, std::uint64_t function = 0,
-                  WorkKind kind = WorkKind::kKernel);
+                  WorkKind kind = WorkKind::kKernel, std::span<const HeldAddress> held = {});
   void given(driver::Stream stream) { pager_->given(stream); }
-  // [at, at + bytes) of a block is about to hold these addresses, and no others: kernels that touch
-  // the block may reach what lies there.
-  void hold(Addr at, Bytes bytes, std::span<const Addr> addresses);
   // The block around the address is resident and stays so, its bytes nobody else's even if it is
   // freed, until unpin().  Pin{}: there is none.
   Result<Pin> pin(Addr address);
@@ -107,20 +116,22 @@ class Program : private BlockObserver {
   std::unique_ptr<Pager> pager_;
   std::unique_ptr<PagedMemory> memory_;
   std::unique_ptr<Allocator> allocator_;
-  struct Table {
-    Addr begin = 0;
-    Addr end = 0;
-    std::vector<Addr> addresses;
-  };
+  using Words = std::map<Addr, Addr>;  // addresses in memory, by where they stand
   Block forget(Pin pin, bool recorded);
   Status lend(Bytes bytes, Bytes budget);
   void take_again();
   bool settle_for_less();
   void touch(Block& block, const TouchedAddress& how, std::vector<Touch>& touches);
+  Words carried(std::span<const TouchedAddress> touched, std::span<const HeldAddress> held,
+                std::vector<Addr>& away) const;
+  void stand(std::span<const TouchedAddress> touched, Words words);
+  void erase_words(Addr at, Bytes bytes) {
+    words_.erase(words_.lower_bound(at), words_.lower_bound(at + bytes));
+  }
 
   std::mutex blocks_mutex_;
   BlockTable<Block> blocks_;
-  std::unordered_map<std::uint64_t, std::vector<Table>> tables_;  // by the id of their block
+  Words words_;
   std::unordered_map<Pin, Block> pins_;
   std::uint64_t next_block_ = 0;
   std::uint64_t announced_ = 0;

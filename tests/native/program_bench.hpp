@@ -121,6 +121,28 @@ class Bench {
     if (announced) program_->given(stream);
   }
 
+  // A copy of addresses from the host.
+  void bring(driver::Stream stream, Addr at, const std::vector<Addr>& addresses) {
+    std::vector<engine::HeldAddress> held;
+    for (std::size_t i = 0; i < addresses.size(); ++i) held.push_back({at + 8 * i, addresses[i]});
+    const engine::TouchedAddress to{at, 8 * addresses.size(), true};
+    PENSTOCK_REQUIRE_OK(
+        program_->announce(stream, std::span(&to, 1), false, 0, engine::WorkKind::kCopy, held));
+    PENSTOCK_REQUIRE_OK(device_->launch(stream, [at, addresses] {
+      std::memcpy(reinterpret_cast<void*>(at), addresses.data(), 8 * addresses.size());
+    }));
+    program_->given(stream);
+  }
+  // One of other bytes of the device's.
+  void copy(driver::Stream stream, Addr to, Addr from, Bytes bytes) {
+    const engine::TouchedAddress both[] = {{from, bytes, false}, {to, bytes, true}};
+    PENSTOCK_REQUIRE_OK(program_->announce(stream, both, false, 0, engine::WorkKind::kCopy));
+    PENSTOCK_REQUIRE_OK(device_->launch(stream, [to, from, bytes] {
+      std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    }));
+    program_->given(stream);
+  }
+
   void drop(const Tensor& tensor) {
     PENSTOCK_REQUIRE_OK(program_->allocator().free(tensor.address));
   }

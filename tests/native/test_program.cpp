@@ -209,7 +209,8 @@ TEST_CASE("program: what a table of addresses holds is there for kernels that to
     return bench.program().pager().stats().counters.page_uses - before;
   };
   const Addr held = far.address + 16;
-  bench.program().hold(table.address + 8, 64, std::span(&held, 1));
+  bench.bring(stream, table.address + 8, {held});
+  push_out();
   CHECK(touch_table(engine::WorkKind::kKernel) >= 3);
   std::atomic<std::uint64_t> seen{0};
   PENSTOCK_REQUIRE_OK(bench.device().launch(
@@ -223,7 +224,7 @@ TEST_CASE("program: what a table of addresses holds is there for kernels that to
     bench.program().given(stream);
   }
   SUBCASE("until something else is written there") {
-    bench.program().hold(table.address, 128, {});
+    bench.bring(stream, table.address, {1, 2});
     push_out();
     CHECK(touch_table(engine::WorkKind::kKernel) <= 1);
     bench.program().given(stream);

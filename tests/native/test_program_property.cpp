@@ -278,14 +278,29 @@ class Script {
     actor_.drop(block);
   }
 
-  // A kernel that is given a table of addresses.
+  // A kernel that is given a table of addresses, or one of such tables.
   void through_table(Stream stream) {
     Block table = actor_.make(64, stream);
+    Block outer = actor_.make(64, stream);
     Block& reached = own();
-    const Addr address = reached.address;
-    world_.program->hold(table.address, 8, std::span(&address, 1));
-    actor_.launch(stream, {.reads = {&table}, .writes = {}, .through = &reached});
+    bring(stream, table.address, reached.address);
+    bring(stream, outer.address, table.address);
+    actor_.launch(
+        stream,
+        {.reads = {random_.one_in(2) ? &table : &outer}, .writes = {}, .through = &reached});
     actor_.drop(table);
+    actor_.drop(outer);
+  }
+  // A copy of it from the host.
+  void bring(Stream stream, Addr at, Addr address) {
+    const engine::TouchedAddress to{at, sizeof(address), true};
+    const engine::HeldAddress held{at, address};
+    if (failed() || !world_.pager().paging()) return;
+    if (world_.tally.ok(world_.program->announce(stream, std::span(&to, 1), false, 0,
+                                                 engine::WorkKind::kCopy, std::span(&held, 1)),
+                        "announce")) {
+      world_.program->given(stream);
+    }
   }
 
   void finish() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that reaches more than anybody says, under the safety that promises to get it right: every
-// evicted page's address leads to its copy on the host.
+// Work that reaches more than its parameters say: by addresses that copies brought to the device;
+// and unseen, under the safety that promises to get it right: every evicted page's address leads to
+// its copy on the host.
 #include <random>
 #include <thread>
 
@@ -26,7 +27,111 @@ void work_unseen(Bench& bench, driver::Stream stream, Tensor& tensor, std::uint6
   tensor.value = value;
 }
 
+// Twelve more blocks than there is room for, so that nothing stays that is not touched.
+struct Crowd {
+  explicit Crowd(Bench& of) : bench(of) {
+    for (int i = 0; i < 12; ++i) blocks.push_back(bench.make(2 * kGranule, bench.stream(0), 2));
+  }
+  void push_out() {
+    for (Tensor& block : blocks) bench.work(bench.stream(0), {&block}, {&block}, 3);
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+  }
+  Bench& bench;
+  std::vector<Tensor> blocks;
+};
+
+// A kernel that is given `tables` and reads the word at the end of so many addresses from the
+// first.
+std::uint64_t read_through(Bench& bench, const std::vector<const Tensor*>& tables, Addr at,
+                           int levels) {
+  const driver::Stream stream = bench.stream(0);
+  std::vector<engine::TouchedAddress> touched;
+  for (const Tensor* table : tables) touched.push_back({table->address, 0, true});
+  PENSTOCK_REQUIRE_OK(bench.program().announce(stream, touched));
+  std::uint64_t seen = at;
+  PENSTOCK_REQUIRE_OK(bench.device().launch(stream, [&seen, levels] {
+    for (int i = 0; i <= levels; ++i) seen = *reinterpret_cast<const std::uint64_t*>(seen);
+  }));
+  bench.program().given(stream);
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
+  return seen;
+}
+
+// How many pages a kernel that is given the block makes come in or stay.
+std::uint64_t pages_for(Bench& bench, const Tensor& block) {
+  const engine::TouchedAddress touched{block.address, 0, true};
+  const auto before = bench.program().pager().stats().counters.page_uses;
+  PENSTOCK_REQUIRE_OK(bench.program().announce(bench.stream(0), std::span(&touched, 1)));
+  bench.program().given(bench.stream(0));
+  return bench.program().pager().stats().counters.page_uses - before;
+}
+
 }  // namespace
+
+TEST_CASE("program: tables of tables are followed to their end") {
+  Bench bench({});
+  Tensor outer = bench.make(2 * kGranule, bench.stream(0), 1);
+  Tensor inner = bench.make(2 * kGranule, bench.stream(0), 1);
+  Tensor far = bench.make(2 * kGranule, bench.stream(0), 7);
+  Crowd crowd(bench);
+  bench.bring(bench.stream(0), inner.address + 8, {far.address + 16});
+  bench.bring(bench.stream(0), outer.address, {inner.address + 8});
+  crowd.push_out();
+  CHECK(read_through(bench, {&outer}, outer.address, 2) == 7);
+  crowd.push_out();
+  // Both as parameters: the inner one has been touched when its own turn comes.
+  CHECK(read_through(bench, {&outer, &inner}, inner.address + 8, 1) == 7);
+  // One that leads back to itself.
+  bench.bring(bench.stream(0), inner.address + 16, {outer.address, inner.address});
+  crowd.push_out();
+  CHECK(read_through(bench, {&inner}, inner.address + 16, 3) == 7);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: a table that is copied on the device is one where it comes to lie") {
+  Bench bench({});
+  Tensor table = bench.make(2 * kGranule, bench.stream(0), 1);
+  Tensor other = bench.make(2 * kGranule, bench.stream(0), 1);
+  Tensor far = bench.make(2 * kGranule, bench.stream(0), 7);
+  Crowd crowd(bench);
+  bench.bring(bench.stream(0), table.address + 8, {far.address, far.address + 8});
+  bench.copy(bench.stream(0), other.address + 64, table.address, 24);
+  bench.bring(bench.stream(0), table.address + 8, {1, 2});
+  crowd.push_out();
+  CHECK(pages_for(bench, table) <= 3);
+  crowd.push_out();
+  CHECK(read_through(bench, {&other}, other.address + 64 + 16, 1) == 7);
+  // Half of it is written over, by a copy of what holds none.
+  bench.copy(bench.stream(0), other.address + 64 + 8, table.address + 8, 8);
+  crowd.push_out();
+  CHECK(read_through(bench, {&other}, other.address + 64 + 16, 1) == 7);
+  bench.copy(bench.stream(0), other.address + 64 + 16, table.address + 8, 8);
+  crowd.push_out();
+  CHECK(pages_for(bench, other) <= 3);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: what a table reaches stays when it is copied to where no work is seen to go") {
+  Bench bench({});
+  Tensor table = bench.make(512, bench.stream(0), 1);
+  Tensor far = bench.make(2 * kGranule, bench.stream(0), 7);
+  Crowd crowd(bench);
+  bench.bring(bench.stream(0), table.address, {far.address});
+  const engine::TouchedAddress from{table.address, 8, false, false, true};
+  PENSTOCK_REQUIRE_OK(bench.program().announce(bench.stream(0), std::span(&from, 1), false, 0,
+                                               engine::WorkKind::kCopy));
+  bench.program().given(bench.stream(0));
+  crowd.push_out();
+  std::uint64_t seen = 0;
+  PENSTOCK_REQUIRE_OK(bench.device().launch(
+      bench.stream(0), [&] { seen = *reinterpret_cast<const std::uint64_t*>(far.address); }));
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+  CHECK(seen == 7);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
 
 TEST_CASE("program: what work reaches unseen is there, on the device or on the host") {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {

@@ -39,6 +39,7 @@ int touches_address(const double_event* event, uint64_t address);
 /* Each returns if all is well. */
 typedef void (*scenario)(session* with);
 void parameters_scenario(session* with);
+void code_scenario(session* with);
 void copies_scenario(session* with);
 void fills_scenario(session* with);
 void memory_scenario(session* with);

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +145,8 @@ static void use(const penstock_work* work, int change) {
   for (uint32_t i = 0; i < work->count; ++i) {
     block* const touched = find(work->touches[i].address);
     if (touched == NULL) continue;
-    const uint64_t end = work->touches[i].address + work->touches[i].bytes;
+    const bool held = work->touches[i].access == PENSTOCK_ACCESS_HELD;
+    const uint64_t end = work->touches[i].address + (held ? 0 : work->touches[i].bytes);
     if (end > touched->base + touched->bytes) {
       fprintf(stderr, "a touch reaches beyond its block\n");
       abort();

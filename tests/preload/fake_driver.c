@@ -240,9 +240,22 @@ CUresult fake_cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr
   *bytes = 1;
   return 0;
 }
+static char variable[512];
+EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,
+                                     const char* name) {
+  (void)module, (void)name;
+  *address = (CUdeviceptr)(uintptr_t)variable;
+  *bytes = sizeof(variable);
+  return 0;
+}
+/* Other memory of the host's is not known to it. */
 CUresult fake_cuPointerGetAttribute(void* data, CUpointer_attribute attribute,
                                     CUdeviceptr address) {
-  (void)data, (void)address;
+  if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
+      address - (uintptr_t)variable < sizeof(variable)) {
+    *(unsigned int*)data = CU_MEMORYTYPE_DEVICE;
+    return 0;
+  }
   return attribute == 0 ? 0 : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -30,6 +30,9 @@ CUresult cuInit(unsigned int flags);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxSynchronize(void);
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name);
+/* Any name: 512 bytes of the driver's own. */
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,
+                              const char* name);
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags);
 CUresult cuGraphCreate(CUgraph* graph, unsigned int flags);
 CUresult cuGraphClone(CUgraph* clone, CUgraph graph);

@@ -160,6 +160,7 @@ static const struct {
   int has_session;
 } scenarios[] = {
     {"parameters", parameters_scenario, 1},
+    {"code", code_scenario, 1},
     {"copies", copies_scenario, 1},
     {"fills", fills_scenario, 1},
     {"memory", memory_scenario, 1},

@@ -46,9 +46,62 @@ static void tables(const pair* p) {
     CHECK(event->touches[0].access == PENSTOCK_ACCESS_WRITE);
     for (int k = 1; k < 3; ++k) CHECK(event->touches[k].access == PENSTOCK_ACCESS_HELD);
     CHECK(event->touches[1].address == p->b + 24 && event->touches[2].address == p->a);
+    CHECK(event->touches[1].bytes == p->a + 8 * (i + 1)); /* where it will stand */
+    CHECK(event->touches[2].bytes == p->a + 8 * (i + 3));
   }
   CHECK(cu->cuMemcpyHtoD_v2(p->a, pattern, BYTES) == 0);
   CHECK(last_event(p->with, DOUBLE_BEGIN)->count == 1);
+  /* The forms that do not say on which side the host is. */
+  CUdeviceptr to = p->a;
+  CUdeviceptr from = (uintptr_t)table;
+  size_t bytes = sizeof(table);
+  for (int i = 0; i < 3; ++i) {
+    if (i == 0) CHECK(cu->cuMemcpy(to, from, bytes) == 0);
+    if (i == 1) CHECK(cu->cuMemcpyAsync(to, from, bytes, p->with->stream) == 0);
+    if (i == 2) {
+      CHECK(cu->cuMemcpyBatchAsync_v2(&to, &from, &bytes, 1, NULL, NULL, 0, p->with->stream) == 0);
+    }
+    const double_event* const event = last_event(p->with, DOUBLE_BEGIN);
+    CHECK(event->count == 3 && event->touches[2].access == PENSTOCK_ACCESS_HELD);
+  }
+}
+
+/* Addresses on their way to where no kernel names them. */
+static void hidden_tables(const pair* p) {
+  driver_api* const cu = &p->with->cu;
+  const CUdeviceptr far = new_block(p->with, 64);
+  const uint64_t table[2] = {1, far + 24};
+  uint64_t back[2] = {0};
+  CUdeviceptr variable = 0;
+  size_t bytes = 0;
+  int64_t pins = 0;
+  CHECK(DRIVER(cuModuleGetGlobal_v2)(&variable, &bytes, NULL, "table") == 0);
+  p->with->engine->clear();
+  CHECK(cu->cuMemcpyHtoD_v2(variable, table, sizeof(table)) == 0);
+  CHECK(p->with->engine->pins(far) == ++pins);
+  CHECK(last_event(p->with, DOUBLE_PIN)->reason == PENSTOCK_PIN_TABLE);
+  CHECK(cu->cuMemcpy(variable, (uintptr_t)table, sizeof(table)) == 0);
+  CHECK(p->with->engine->pins(far) == ++pins);
+  /* Where it cannot stay, nothing is copied. */
+  CHECK(cu->cuMemcpyHtoD_v2(variable, pattern, sizeof(table)) == 0);
+  p->with->engine->refuse_pin(1);
+  CHECK(cu->cuMemcpyHtoD_v2(variable, table, sizeof(table)) == CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(memcmp((const void*)(uintptr_t)variable, pattern, sizeof(table)) == 0);
+  CHECK(count_events(p->with, DOUBLE_BEGIN) == 0);
+  /* Between places of the host's. */
+  CHECK(cu->cuMemcpy((uintptr_t)back, (uintptr_t)table, sizeof(table)) == 0);
+  CHECK(p->with->engine->pins(far) == pins && back[1] == far + 24);
+  /* What a block holds, the engine knows. */
+  CHECK(cu->cuMemcpyDtoD_v2(variable, p->a, 16) == 0);
+  check_copy(p->with, p->a, 16, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_AWAY);
+  CHECK(cu->cuMemcpy((uintptr_t)back, p->a, 16) == 0);
+  check_copy(p->with, p->a, 16, PENSTOCK_ACCESS_READ);
+  /* The launches of a graph will bring what there is now. */
+  CUgraph graph = NULL;
+  CHECK(cu->cuStreamBeginCapture_v2(p->with->stream, 0) == 0);
+  CHECK(cu->cuMemcpyHtoDAsync_v2(p->a, table, sizeof(table), p->with->stream) == 0);
+  CHECK(cu->cuStreamEndCapture(p->with->stream, &graph) == 0);
+  CHECK(p->with->engine->pins(far) == ++pins);
 }
 
 /* A table with an index behind it, as kernels over lists of tensors get it; data of that size. */
@@ -127,9 +180,9 @@ static void boxes(const pair* p) {
                             .Height = HEIGHT};
   const uint64_t bytes = (HEIGHT - 1) * PITCH + WIDTH;
   CHECK(cu->cuMemcpy2D_v2(&down) == 0);
-  check_copy(p->with, p->a + PITCH + 4, bytes, PENSTOCK_ACCESS_WRITE);
+  check_copy(p->with, p->a + PITCH + 4, bytes, PENSTOCK_ACCESS_WRITE | PENSTOCK_ACCESS_GAPS);
   CHECK(cu->cuMemcpy2DUnaligned_v2(&up) == 0);
-  check_copy(p->with, p->a + PITCH + 4, bytes, PENSTOCK_ACCESS_READ);
+  check_copy(p->with, p->a + PITCH + 4, bytes, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_GAPS);
   CHECK(memcmp(seen, pattern, WIDTH * HEIGHT) == 0);
   CHECK(cu->cuMemcpy2DAsync_v2(&up, s) == 0);
   CUDA_MEMCPY3D box = {.srcXInBytes = 1,
@@ -147,13 +200,14 @@ static void boxes(const pair* p) {
                        .Height = 3,
                        .Depth = 2};
   CHECK(cu->cuMemcpy3D_v2(&box) == 0);
-  check_copy(p->with, p->a + 1 + 64 * (2 + 8), 64 * 8 + 64 * 2 + 30, PENSTOCK_ACCESS_READ);
-  check_copy(p->with, p->b, 32 * 4 + 32 * 2 + 30, PENSTOCK_ACCESS_WRITE);
+  check_copy(p->with, p->a + 1 + 64 * (2 + 8), 64 * 8 + 64 * 2 + 30,
+             PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_GAPS);
+  check_copy(p->with, p->b, 32 * 4 + 32 * 2 + 30, PENSTOCK_ACCESS_WRITE | PENSTOCK_ACCESS_GAPS);
   CHECK(cu->cuMemcpy3DAsync_v2(&box, s) == 0);
   CUDA_MEMCPY3D_PEER peer;
   memcpy(&peer, &box, sizeof(peer));
   CHECK(cu->cuMemcpy3DPeer(&peer) == 0);
-  check_copy(p->with, p->b, 32 * 4 + 32 * 2 + 30, PENSTOCK_ACCESS_WRITE);
+  check_copy(p->with, p->b, 32 * 4 + 32 * 2 + 30, PENSTOCK_ACCESS_WRITE | PENSTOCK_ACCESS_GAPS);
   CHECK(cu->cuMemcpy3DPeerAsync(&peer, s) == 0);
 }
 
@@ -172,8 +226,8 @@ static void batches(const pair* p) {
                                .dst = {.type = 1, .op.ptr = {p->b, 0, 0, {0, 0}}},
                                .extent = {100, 2, 3}};
   CHECK(cu->cuMemcpy3DBatchAsync_v2(1, &op, 0, p->with->stream) == 0);
-  check_copy(p->with, p->a, 128 * 4 * 2 + 128 + 100, PENSTOCK_ACCESS_READ);
-  check_copy(p->with, p->b, 600, PENSTOCK_ACCESS_WRITE);
+  check_copy(p->with, p->a, 128 * 4 * 2 + 128 + 100, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_GAPS);
+  check_copy(p->with, p->b, 600, PENSTOCK_ACCESS_WRITE | PENSTOCK_ACCESS_GAPS);
   op.src.type = 2; /* an array: how long an element is, nobody says */
   CHECK(cu->cuMemcpy3DBatchAsync_v2(1, &op, 0, p->with->stream) == 0);
   check_copy(p->with, p->b, 0, PENSTOCK_ACCESS_WRITE);
@@ -199,6 +253,7 @@ void copies_scenario(session* with) {
     linear(&p);
     tables(&p);
     large_tables(&p);
+    hidden_tables(&p);
     boxes(&p);
     batches(&p);
   }
@@ -211,7 +266,8 @@ static void check_fill(session* with, CUdeviceptr block, size_t bytes, const cha
   const double_event* const event = last_event(with, DOUBLE_BEGIN);
   CHECK(event->kind == PENSTOCK_WORK_FILL && event->count == 1);
   CHECK(event->touches[0].address == block && event->touches[0].bytes == bytes);
-  CHECK(event->touches[0].access == PENSTOCK_ACCESS_WRITE);
+  const uint32_t gaps = bytes > (HEIGHT - 1) * PITCH ? PENSTOCK_ACCESS_GAPS : 0;
+  CHECK(event->touches[0].access == (PENSTOCK_ACCESS_WRITE | gaps));
   with->engine->read(block, seen, bytes);
   CHECK(memcmp(seen, what, 4) == 0 && memcmp(seen + bytes - 4, what, 4) == 0);
 }

@@ -4,6 +4,7 @@
  * that the proxy misses is an access to memory that nobody may touch.
  */
 #define _GNU_SOURCE
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -193,6 +194,30 @@ void parameters_scenario(session* with) {
   with->engine->refuse(CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(launch(with, kernel_named("add_undescribed"), NULL, sum.list, NULL) != 0);
   CHECK(last_event(with, DOUBLE_BEGIN)->function != told);
+  with->engine->activate(0);
+}
+
+/* Code that comes and goes, by other handles or with other kernels behind the same ones. */
+void code_scenario(session* with) {
+  enum { KERNELS = 20000, LOADS = 60000 };
+  static fake_kernel kernels[KERNELS];
+  fake_kernel nothing;
+  memcpy(&nothing, kernel_named("nothing"), sizeof(nothing));
+  uint64_t value = 0;
+  void* list[8];
+  for (int i = 0; i < 8; ++i) list[i] = &value;
+  with->engine->activate(1);
+  size_t before = 0;
+  for (int i = 0; i < LOADS; ++i) {
+    fake_kernel* const kernel = &kernels[i % KERNELS];
+    *kernel = nothing;
+    kernel->count = 1 + i / KERNELS;
+    for (int k = 0; k < kernel->count; ++k) kernel->offsets[k] = kernel->sizes[k] = 8;
+    CHECK(launch(with, (CUfunction)kernel, with->stream, list, NULL) == 0);
+    if (i == 1000) before = mallinfo2().uordblks;
+    CHECK(with->cu.cuModuleUnload(NULL) == 0);
+  }
+  CHECK(mallinfo2().uordblks <= before + (256 << 10));
   with->engine->activate(0);
 }
 

@@ -12,6 +12,7 @@ import pytest
 WAYS = ("dlopen", "name", "absolute", "v1", "v2", "default", "per-thread", "linked")
 SCENARIOS = (
     "parameters",
+    "code",
     "copies",
     "fills",
     "memory",

@@ -22,6 +22,7 @@ namespace {
 // A buffer is written when it holds so many records (1.5 MiB), or after so long.
 constexpr std::size_t kFull = 1 << 16;
 constexpr std::chrono::milliseconds kPatience{100};
+constexpr std::size_t kMostKnown = 1 << 16;
 
 std::int64_t steady_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -97,9 +98,13 @@ std::uint64_t WorkRecorder::now() {
   return last_ns_;
 }
 
-std::uint32_t WorkRecorder::number_of(std::unordered_map<std::uint64_t, std::uint32_t>& numbers,
-                                      std::uint64_t handle) {
-  return numbers.try_emplace(handle, static_cast<std::uint32_t>(numbers.size())).first->second;
+// Of more than kMostKnown, whose like come and go, all but the last few are gone: they are new ones
+// should they come again.
+std::uint32_t WorkRecorder::number_of(Numbers& numbers, std::uint64_t handle) {
+  if (numbers.of.size() >= kMostKnown && !numbers.of.contains(handle)) numbers.of.clear();
+  const auto [found, added] = numbers.of.try_emplace(handle, numbers.next);
+  numbers.next += added ? 1 : 0;
+  return found->second;
 }
 
 void WorkRecorder::look_at_size() {

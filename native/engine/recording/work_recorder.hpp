@@ -75,8 +75,11 @@ class WorkRecorder {
   Status start(const WorkRecorderOptions& options);
   void add(WorkOp op, std::uint64_t block, Bytes value);
   [[nodiscard]] std::uint64_t now();
-  static std::uint32_t number_of(std::unordered_map<std::uint64_t, std::uint32_t>& numbers,
-                                 std::uint64_t handle);
+  struct Numbers {
+    std::unordered_map<std::uint64_t, std::uint32_t> of;
+    std::uint32_t next = 0;
+  };
+  static std::uint32_t number_of(Numbers& numbers, std::uint64_t handle);
   void look_at_size();
   void write_all(const WorkTraceHeader& header);
   Status write(const void* data, std::size_t bytes);
@@ -90,8 +93,8 @@ class WorkRecorder {
   std::mutex mutex_;
   std::condition_variable full_;
   std::vector<WorkRecord> buffer_;
-  std::unordered_map<std::uint64_t, std::uint32_t> streams_;
-  std::unordered_map<std::uint64_t, std::uint32_t> functions_;
+  Numbers streams_;
+  Numbers functions_;
   std::uint64_t last_ns_ = 0;
   bool dropping_ = false;  // no more records
   bool overrun_ = false;   // since too many were waiting

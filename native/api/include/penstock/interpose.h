@@ -24,7 +24,7 @@ extern "C" {
 #define PENSTOCK_ATOMIC(type) _Atomic(type)
 #endif
 
-#define PENSTOCK_INTERPOSE_VERSION 3
+#define PENSTOCK_INTERPOSE_VERSION 4
 
 /* Instead of a CUresult: not mine, let the driver do it. */
 enum { PENSTOCK_PASS = -1 };
@@ -39,8 +39,16 @@ enum {
 };
 
 /* HELD: not touched by this copy, but found in the bytes that it brings from the host: kernels that
- * touch where the copy goes to may reach it. */
-enum { PENSTOCK_ACCESS_READ = 1, PENSTOCK_ACCESS_WRITE = 2, PENSTOCK_ACCESS_HELD = 4 };
+ * touch where the copy goes to may reach it.  `bytes` is the address at which it will stand.
+ * GAPS: of a copy or a fill of rows with something between them.
+ * AWAY: what a copy reads goes to memory of the device's that is not the engine's. */
+enum {
+  PENSTOCK_ACCESS_READ = 1,
+  PENSTOCK_ACCESS_WRITE = 2,
+  PENSTOCK_ACCESS_HELD = 4,
+  PENSTOCK_ACCESS_GAPS = 8,
+  PENSTOCK_ACCESS_AWAY = 16
+};
 
 /* Why a block must stay where it is: the proxy cannot see, or not bound, what will touch it.  `for
  * good`: until it is freed, without a token. */
@@ -49,14 +57,17 @@ enum {
   PENSTOCK_PIN_TEXTURE = 2,    /* so does a texture object */
   PENSTOCK_PIN_DESCRIPTOR = 3, /* a tensor map that does not show the address in plain; for good */
   PENSTOCK_PIN_WAIT = 4,       /* a stream polls it: who writes it is not known; for good */
-  PENSTOCK_PIN_SHARED = 5      /* another process or a peer may reach it; for good */
+  PENSTOCK_PIN_SHARED = 5,     /* another process or a peer may reach it; for good */
+  PENSTOCK_PIN_TABLE = 6       /* it stands where no kernel need name it, as in a module's variable
+                                  or in what a graph will bring; for good */
 };
 
-/* What one piece of work touches.  Only addresses within the window are given. */
+/* What one piece of work touches; of a linear copy, what is read and then what is written.  Only
+ * addresses within the window are given. */
 typedef struct {
   uint64_t address; /* may lie inside a block; may lie in none, in a gap of the window */
   uint64_t bytes;   /* from there on; 0: not known, up to the whole block around it */
-  uint32_t access;  /* kernels: both, since nobody says */
+  uint32_t access;  /* kernels: read and write, since nobody says */
   uint32_t reserved;
 } penstock_touch;
 
