@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that nobody here wrote, by their configuration, with random weights.
+
+Each `Subject` is an architecture of transformers or diffusers in two sizes: that of a benchmark on
+a GPU, and a few layers of width 64. Weights follow from their names alone, so that a model that
+lies on the GPU and one that is filled by attach() hold the same bits without a copy of either.
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from held_out_inputs import Inputs
+from held_out_shapes import SHAPES
+from torch import nn
+
+SLICE = 1 << 24  # elements drawn at once: few bytes of the GPU beside the model
+
+
+@dataclass
+class Subject:
+    """One architecture in one size.
+
+    Attributes:
+        name: What it is called in results.
+        model: The class of transformers or diffusers.
+        config: The class of its configuration, or None where the model takes keywords.
+        sizes: Keywords of the configuration.
+        inputs: Makes a pass's inputs on the CPU from configuration, batch and length.
+        generates: Whether generate() makes tokens.
+    """
+
+    name: str
+    model: str
+    config: str | None
+    sizes: dict[str, Any]
+    inputs: Inputs
+    generates: bool = False
+    dtype: torch.dtype = torch.bfloat16
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+    first_names: dict[str, str] = field(default_factory=dict)
+
+    def build(self, device: str | torch.device) -> nn.Module:
+        """The model with whatever weights its constructor leaves."""
+        library = importlib.import_module("transformers" if self.config else "diffusers")
+        with default_dtype(self.dtype), torch.device(device):
+            if self.config is None:
+                return getattr(library, self.model)(**self.sizes).eval()
+            sizes = dict(self.sizes)
+            configuration = getattr(library, self.config)(**sizes)
+            model = getattr(library, self.model)(configuration).eval()
+        if self.generates:  # as many tokens as are asked for, whatever they are
+            model.generation_config.eos_token_id = None
+            model.generation_config.pad_token_id = 0
+        return model
+
+    def resident(self, device: str | torch.device) -> nn.Module:
+        """The model on a device, with its weights."""
+        model = self.build(device)
+        first: dict[int, str] = {}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            self.first_names[name] = first.setdefault(id(parameter), name)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                draw(name, parameter.data, device)
+        self.buffers = {name: buffer.cpu() for name, buffer in model.named_buffers()}
+        return model
+
+    def loader(self, device: str | torch.device) -> Callable[[str, torch.Tensor], None]:
+        """What fills a model on "meta" with the weights of one that was resident before."""
+
+        def load(name: str, destination: torch.Tensor) -> None:
+            if name in self.buffers:
+                destination.copy_(self.buffers[name])
+            else:
+                draw(self.first_names[name], destination, device)
+            if torch.device(device).type == "cuda":  # what was drawn is no part of the model
+                torch.cuda.empty_cache()
+
+        return load
+
+    def make_inputs(self, model: nn.Module, batch: int, length: int, device: Any) -> dict[str, Any]:
+        """A pass's inputs on a device; the same for the same batch and length."""
+
+        def place(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {key: place(inner) for key, inner in value.items()}
+            return value.to(device, self.dtype if value.is_floating_point() else None)
+
+        return {k: place(v) for k, v in self.inputs(model.config, batch, length).items()}
+
+
+def draw(name: str, destination: torch.Tensor, device: str | torch.device) -> None:
+    """Fill a tensor with noise that follows from its name."""
+    mean = 1.0 if destination.dim() < 2 and name.endswith("weight") else 0.0
+    flat = destination.view(-1)
+    generator = torch.Generator(device)
+    for start in range(0, flat.numel(), SLICE):
+        piece = flat[start : start + SLICE]
+        generator.manual_seed(zlib.crc32(f"{name} {start}".encode()))
+        drawn = torch.empty(piece.shape, dtype=piece.dtype, device=device)
+        piece.copy_(drawn.normal_(mean, 0.02, generator=generator))
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def outputs(result: Any) -> list[torch.Tensor]:
+    """The tensors that a pass gives, without its cache."""
+    if isinstance(result, torch.Tensor):
+        return [result]
+    values = result.values() if isinstance(result, dict) else result
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def subject(name: str, *, small: bool = False, **more: Any) -> Subject:
+    """One of SHAPES; `more` replaces parts of its configuration."""
+    shape = SHAPES[name]
+    sizes = {**(shape.small if small else shape.full), **more}
+    dtype = torch.float32 if small else torch.bfloat16
+    return Subject(
+        name, shape.model, shape.config, sizes, shape.inputs, shape.generates, dtype=dtype
+    )

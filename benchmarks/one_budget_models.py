@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of one_budget.py that run one model: llama, generate, moe, shapes."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import torch
+from budget_card import ideal, same_bits, spread
+from held_out_models import Subject, outputs, subject
+from one_budget import OutOfTime, Resident, Suite, memory
+
+from penstock.units import MIB, parse_size
+
+BUDGETS = ("4GiB", "8GiB", "12GiB")
+SMALL_SHARES = dict(zip(BUDGETS, (0.4, 0.6, 0.8), strict=True))
+ORDERS = {"small first": "SLSLSLSLSL", "large first": "LSSLLSSLLS"}
+
+
+def budget_of(suite: Suite, full: str, weights: int) -> int:
+    return parse_size(suite.card.budget(full, weights, SMALL_SHARES.get(full, 0.5)))
+
+
+def half(suite: Suite, resident: Resident) -> int:
+    """Half of what the model needs, in whole MiB on a card."""
+    return resident.needed // 2 if suite.card.small else resident.needed // 2 // MIB * MIB
+
+
+def llama(suite: Suite) -> None:
+    """Forward passes of two sizes, alone and after each other."""
+    card = suite.card
+    sizes = {"S": (1, 16), "L": (2, 32)} if card.small else {"S": (1, 1024), "L": (4, 2048)}
+    names = {key: f"llama {batch} x {length}" for key, (batch, length) in sizes.items()}
+    recipe = subject("llama", small=card.small)
+    model = recipe.resident(card.device)
+    inputs = {k: recipe.make_inputs(model, *size, card.device) for k, size in sizes.items()}
+    residents = {}
+    for key, given in inputs.items():
+        step = partial(model, **given)
+        residents[key] = suite.resident("llama", names[key], [model], step)
+    del model, step
+    for text in BUDGETS:
+        budget = budget_of(suite, text, residents["S"].weights)
+        for order, keys in ORDERS.items():
+            how = f"attached, {order}"
+            suite.row(
+                "llama",
+                "both",
+                f"{how}: all rows of it",
+                partial(
+                    _llama_in_order, suite, recipe, inputs, names, residents, budget, how, keys
+                ),
+            )
+
+
+def _llama_in_order(
+    suite: Suite,
+    recipe: Subject,
+    inputs: dict[str, Any],
+    names: dict[str, str],
+    residents: dict[str, Resident],
+    budget: int,
+    how: str,
+    keys: str,
+) -> dict[str, Any]:
+    """Attach once; each size by itself, then one after the other."""
+    card = suite.card
+    meta, load = recipe.build("meta"), recipe.loader(card.device)
+    with card.attached(meta, budget, load=load) as (held, watch):
+        model = held.model
+        steps = {key: partial(model, **given) for key, given in inputs.items()}
+        for key in dict.fromkeys(keys):
+            suite.row(
+                "llama",
+                names[key],
+                how,
+                partial(suite.attached, residents[key], steps[key], held, watch, budget),
+            )
+        times: dict[str, list[float]] = {key: [] for key in steps}
+        for key in keys * 2:
+            suite.check_time()
+            times[key] += card.time(steps[key], warmups=0, steps=1)
+        for key, samples in times.items():
+            suite.row(
+                "llama",
+                names[key],
+                f"{how}, in turn",
+                partial(_in_turn, suite, residents[key], steps[key], samples, held, watch, budget),
+            )
+        return memory(held, watch, budget)
+
+
+def _in_turn(
+    suite: Suite,
+    resident: Resident,
+    step: Any,
+    samples: list[float],
+    held: Any,
+    watch: Any,
+    budget: int,
+) -> dict[str, Any]:
+    figures = spread(samples)
+    bound = ideal(resident.step_ms, resident.touched, budget - resident.others, held.link()[0])
+    exact = same_bits(outputs(step()), resident.references)
+    against = suite.against(bound, figures["median_ms"])
+    return {"exact": exact, **figures, **against, **memory(held, watch, budget)}
+
+
+# ---- generate ------------------------------------------------------------------------------
+
+
+class Clock:
+    """A stopping criterion that measures: each token's time, and the peak of each bin of tokens."""
+
+    def __init__(self, suite: Suite, bin_size: int, limit: int) -> None:
+        self._suite, self._bin_size, self._limit = suite, bin_size, limit
+        self.times: list[float] = []
+        self.peaks: list[int] = []
+        self._last = time.perf_counter()
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        card = self._suite.card
+        card.synchronize()
+        now = time.perf_counter()
+        self.times.append((now - self._last) * 1e3)
+        self._last = now
+        if len(self.times) % self._bin_size == 0 or len(self.times) == self._limit:
+            self.peaks.append(card.peak())
+            card.forget_peak()
+        over = self._suite.left() < 0
+        return torch.full((input_ids.shape[0],), over, device=input_ids.device)
+
+    def bins(self) -> list[list[float]]:
+        """Times by bins, without the first token's, which is the prompt's pass."""
+        times = [float("nan"), *self.times[1:]]
+        cut = range(0, len(times), self._bin_size)
+        return [[t for t in times[n : n + self._bin_size] if t == t] for n in cut]
+
+
+def generate(suite: Suite) -> None:
+    """Long generation with a cache that grows, or lies there from the beginning."""
+    card = suite.card
+    batch, prompt, tokens, bin_size = (
+        (2, 8, 24, 8) if card.small else (4, 128, suite.args.new_tokens, 250)
+    )
+    recipe = subject("llama", small=card.small)
+    model = recipe.resident(card.device)
+    given = recipe.make_inputs(model, batch, prompt, card.device)
+    more = {"do_sample": False, "max_new_tokens": tokens, "disable_compile": True}
+    weights = sum(p.nbytes for p in model.parameters())
+    table = model.get_input_embeddings().weight
+    touched = weights - (table.nbytes * (1 - batch / len(table)))  # a token per sequence: rows
+    budget = budget_of(suite, "8GiB", weights)
+
+    def run(model: Any, cache: str, limit: int) -> tuple[torch.Tensor, Clock]:
+        card.forget_peak()
+        clock = Clock(suite, bin_size, limit)
+        options = {**more, "max_new_tokens": limit, "cache_implementation": cache}
+        made = model.generate(**given, **options, stopping_criteria=[clock])
+        return made.cpu(), clock
+
+    found = {}
+    for cache in suite.args.caches:
+        how = f"generate {batch} x {tokens}, {cache}"
+        card.clear()
+        before = 0 if card.small else torch.cuda.memory_allocated(card.device)
+        made, clock = run(model, cache, tokens)
+        found[cache] = made, clock, [peak - before for peak in clock.peaks]
+        bins = [{**spread(times), "samples_ms": []} for times in clock.bins()]
+        suite.row(
+            "generate",
+            how,
+            "resident",
+            partial(dict, bins=bins, others_bytes=found[cache][2], **spread(clock.times[1:])),
+        )
+        short = min(tokens, bin_size)
+        again, clock = run(model, cache, short)
+        # A static cache of another size is read by other kernels, which may round otherwise.
+        same = {"exact": torch.equal(again, made[:, : again.shape[1]])}
+        how_again = f"resident, again (A/A), {short} tokens"
+        figures = {**spread(clock.times[1:]), **(same if cache == "dynamic" else {})}
+        suite.row("generate", how, how_again, partial(dict, **figures))
+    del model, table
+    for cache in suite.args.caches:
+        how = f"generate {batch} x {tokens}, {cache}"
+
+        def measure(cache: str = cache) -> dict[str, Any]:
+            made, resident, others = found[cache]
+            meta, load = recipe.build("meta"), recipe.loader(card.device)
+            with card.attached(meta, budget, load=load) as (held, watch):
+                link = held.link()[0]
+                got, clock = run(held.model, cache, tokens)
+                bins = []
+                for own, base, rest in zip(clock.bins(), resident.bins(), others, strict=False):
+                    if own:
+                        bound = ideal(
+                            spread(base)["median_ms"], [int(touched)], budget - rest, link
+                        )
+                        figures = {**spread(own), "samples_ms": []}
+                        bins.append({**figures, **suite.against(bound, figures["median_ms"])})
+                whole = {**spread(clock.times[1:]), "first_token_ms": round(clock.times[0], 1)}
+                if not card.small:
+                    ratios = [each["ratio_to_ideal"] for each in bins]
+                    whole.update(
+                        ideal_ms=bins[-1]["ideal_ms"],
+                        ratio_to_ideal=max(ratios),
+                        note=f"{len(clock.times)} tokens, the largest of bins {ratios}",
+                    )
+                exact = torch.equal(got, made[:, : got.shape[1]])
+                return {"exact": exact, "bins": bins, **whole, **memory(held, watch, budget)}
+
+        suite.row("generate", how, "attached", measure)
+
+
+# ---- moe, shapes ---------------------------------------------------------------------------
+
+
+def moe(suite: Suite) -> None:
+    """Experts: eight of 128 per token, and two of eight."""
+    for name in ("qwen3-moe", "mixtral"):
+        half_of_what_it_needs(suite, "moe", name, 1, 512)
+
+
+SHAPES_OF_PART = "gemma qwen2 phi opt bloom mamba t5 bert vit clip sdxl-unet flux whisper".split()
+SIZES = {"mamba": (2, 64), "vit": (8, 0), "clip": (4, 64), "sdxl-unet": (2, 0), "flux": (1, 512)}
+
+
+def shapes(suite: Suite) -> None:
+    """Architectures as they come from transformers and diffusers."""
+    for name in suite.args.only or SHAPES_OF_PART:
+        try:
+            half_of_what_it_needs(suite, "shapes", name, *SIZES.get(name, (1, 512)))
+        except OutOfTime:
+            raise
+        except Exception as error:
+            error.__traceback__ = None
+            suite.row("shapes", name, "before it was attached", partial(_fail, error))
+        suite.card.clear()
+
+
+def _fail(error: Exception) -> dict[str, Any]:
+    raise error
+
+
+def half_of_what_it_needs(suite: Suite, part: str, name: str, batch: int, length: int) -> None:
+    """A forward pass, and 16 tokens where there are any, within half of weights and activations."""
+    suite.check_time()
+    card = suite.card
+    recipe = subject(name, small=card.small)
+    model = recipe.resident(card.device)
+    given = recipe.make_inputs(model, batch, min(length, 16) if card.small else length, card.device)
+    prompt = {key: value for key, value in given.items() if not key.startswith("decoder")}
+    tokens = {"do_sample": False, "max_new_tokens": 16}
+
+    def steps_of(model: Any) -> dict[str, Any]:
+        steps = {f"{name} forward": partial(model, **given)}
+        if recipe.generates:
+            steps[f"{name} generate 16"] = partial(model.generate, **prompt, **tokens)
+        return steps
+
+    residents = {
+        what: suite.resident(part, what, [model], step) for what, step in steps_of(model).items()
+    }
+    del model
+    budget = half(suite, max(residents.values(), key=lambda each: each.needed))
+
+    def measure() -> dict[str, Any]:
+        meta, load = recipe.build("meta"), recipe.loader(card.device)
+        with card.attached(meta, budget, load=load) as (held, watch):
+            for what, step in steps_of(held.model).items():
+                suite.row(
+                    part,
+                    what,
+                    "attached, half of it",
+                    partial(suite.attached, residents[what], step, held, watch, budget),
+                )
+            return memory(held, watch, budget)
+
+    suite.row(part, name, "attached: all rows of it", measure)

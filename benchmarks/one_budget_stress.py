@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of one_budget.py that go for the edges: two, random, oom, cycles."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random as chance
+import re
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from budget_card import digest, ideal, spread
+from held_out_models import outputs, subject
+from one_budget import OutOfTime, Suite, memory
+from torch import nn
+
+import penstock
+from penstock.errors import OutOfMemory
+from penstock.units import format_bytes, parse_size
+
+REFUSED = (torch.OutOfMemoryError, OutOfMemory)
+
+
+def two(suite: Suite) -> None:
+    """Two and three models in turn, none of which fits into its share."""
+    for layers in ((40, 36), (24, 24, 20)):
+        suite.check_time()
+        _models_in_turn(suite, layers)
+        suite.card.clear()
+
+
+def _models_in_turn(suite: Suite, layers: tuple[int, ...]) -> None:
+    card = suite.card
+    name = f"{len(layers)} models in turn"
+    recipes = [
+        subject("llama-medium", small=card.small, num_hidden_layers=4 + n if card.small else count)
+        for n, count in enumerate(layers)
+    ]
+    models = [recipe.resident(card.device) for recipe in recipes]
+    length = 16 if card.small else 512
+    given = [
+        recipe.make_inputs(model, 1, length + number, card.device)
+        for number, (recipe, model) in enumerate(zip(recipes, models, strict=True))
+    ]
+
+    def step() -> list[torch.Tensor]:
+        pairs = zip(models, given, strict=True)
+        return [tensor for model, inputs in pairs for tensor in outputs(model(**inputs))]
+
+    resident = suite.resident("two", name, models, step)
+    resident.touched = [sum(resident.touched)]  # one sweep over all of them
+    budget = parse_size(card.budget("8GiB", resident.weights))
+    for model in models:
+        model.to("cpu")
+
+    def together() -> dict[str, Any]:
+        with card.attached(models, budget, keep=True) as (held, watch):
+            return suite.attached(resident, step, held, watch, budget)
+
+    def one_by_one() -> dict[str, Any]:
+        with ExitStack() as stack:
+            share = budget // len(models)
+            pairs = [stack.enter_context(card.attached(m, share, keep=True)) for m in models]
+            return suite.attached(resident, step, pairs[0][0], pairs[0][1], budget)
+
+    suite.row("two", name, "one attachment", together)
+    suite.row("two", name, "an attachment each, equal shares", one_by_one)
+
+
+# ---- random --------------------------------------------------------------------------------
+
+
+def random(suite: Suite) -> None:
+    """Passes of random batch and length, whose activations take 1 to 80 % of the budget."""
+    card = suite.card
+    recipe = subject("llama-medium", small=card.small)
+    model = recipe.resident(card.device)
+    weights = sum(p.nbytes for p in model.parameters())
+    touched = weights - model.get_input_embeddings().weight.nbytes
+    budget = parse_size(card.budget("3GiB", weights))
+    longest = 32 if card.small else 2048
+
+    def run(model: nn.Module, batch: int, length: int) -> tuple[float, int]:
+        """Milliseconds of a pass, and the digest of what it gave."""
+        suite.check_time()
+        given = recipe.make_inputs(model, batch, length, card.device)
+        results: list[torch.Tensor] = []
+        times = card.time(lambda: results.extend(outputs(model(**given))), warmups=0, steps=1)
+        return times[0], digest(results)
+
+    peaks = [
+        peak_of(suite, model, recipe.make_inputs(model, batch, length, card.device))
+        for batch, length in ((1, 8), (2, longest), (1, 8))  # the first one makes workspaces
+    ]
+    per_token = max(1.0, (peaks[1] - peaks[2]) / (2 * longest - 8))
+    base = max(0.0, peaks[2] - 8 * per_token)
+    draw = chance.Random(0)
+    sizes = []
+    for _ in range(20 if card.small else suite.args.passes):
+        wanted = draw.uniform(0.01, 0.8) * budget
+        tokens = draw.randint(1, 64) if card.small else max(8, int((wanted - base) / per_token))
+        batch = max(1, round(tokens / draw.randint(min(8, tokens), min(longest, tokens))))
+        sizes.append((batch, max(1, min(longest, tokens // batch))))
+    resident = [run(model, *size) for size in sizes]
+    resident_ms = [each[0] for each in resident]
+    suite.row("random", "llama-medium", "resident", partial(dict, **spread(resident_ms)))
+    del model
+
+    def measure() -> dict[str, Any]:
+        errors: list[str] = []
+        wrong, times, bounds = 0, [], []
+        meta, load = recipe.build("meta"), recipe.loader(card.device)
+        with card.attached(meta, budget, load=load) as (held, watch):
+            link = held.link()[0]
+            for (batch, length), (base_ms, reference) in zip(sizes, resident, strict=True):
+                try:
+                    ms, found = run(held.model, batch, length)
+                except OutOfTime:
+                    raise
+                except Exception as error:
+                    errors.append(f"{batch} x {length}: {type(error).__name__}: {error}"[:300])
+                    continue
+                times.append(ms)
+                wrong += found != reference
+                room = int(budget - base - per_token * batch * length)
+                bounds.append(ideal(base_ms, [touched], room, link)["ideal_ms"])
+            row = memory(held, watch, budget)
+        row.update(spread(times), errors=errors[:20], exact=not wrong)
+        if errors:
+            raise AssertionError(f"{len(errors)} of {len(sizes)} passes failed: {errors[0]}")
+        if not card.small:
+            row["ideal_ms"] = round(sum(bounds) / len(bounds), 3)
+            row["ratio_to_ideal"] = round(sum(times) / sum(bounds), 4)
+        low, high = (round(s / budget, 3) for s in (base + 8 * per_token, 0.8 * budget))
+        row["note"] = f"{len(sizes)} passes, activations {low} to {high} of it; ratio of the totals"
+        return row
+
+    suite.row("random", "llama-medium", "attached", measure)
+
+
+def peak_of(suite: Suite, model: nn.Module, given: dict[str, Any]) -> int:
+    """Bytes that a resident pass takes beside the weights."""
+    card = suite.card
+    before = 0 if card.small else torch.cuda.memory_allocated(card.device)
+    card.forget_peak()
+    model(**given)
+    return max(0, card.peak() - before)
+
+
+# ---- oom -----------------------------------------------------------------------------------
+
+
+def oom(suite: Suite) -> None:
+    """Inputs that cannot fit are refused in words; the next smaller one runs and is right."""
+    card = suite.card
+    recipe = subject("llama-medium", small=card.small)
+    model = recipe.resident(card.device)
+    weights = sum(p.nbytes for p in model.parameters())
+    budget = parse_size(card.budget("3GiB", weights))
+    length = 16 if card.small else 2048
+    batches = [4, 2, 1] if card.small else [64, 32, 16, 8, 4, 2, 1]
+    inputs, references, needs = {}, {}, {}
+    for batch in batches:
+        inputs[batch] = recipe.make_inputs(model, batch, length, card.device)
+        needs[batch] = peak_of(suite, model, inputs[batch])
+        references[batch] = digest(outputs(model(**inputs[batch])))
+    del model
+    if card.small:  # activations take no device memory there: a budget that is too small instead
+        suite.row(
+            "oom",
+            "llama-medium",
+            "a budget below the smallest",
+            partial(_refused_budget, suite, recipe.resident("cpu")),
+        )
+
+    def measure() -> dict[str, Any]:
+        meta, load = recipe.build("meta"), recipe.loader(card.device)
+        with card.attached(meta, budget, load=load) as (held, watch):
+            for batch in [*batches, *batches[::-1], *batches]:
+                suite.row(
+                    "oom",
+                    f"{batch} x {length}",
+                    "attached",
+                    partial(
+                        _try_pass, held, inputs[batch], references[batch], needs[batch], budget
+                    ),
+                )
+            return memory(held, watch, budget)
+
+    suite.row("oom", "llama-medium", "attached: all rows of it", measure)
+
+
+def _try_pass(
+    held: Any, given: dict[str, Any], reference: int, need: int, budget: int
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"others_bytes": need, "share_of_budget": round(need / budget, 3)}
+    try:
+        row["exact"] = digest(outputs(held.model(**given))) == reference
+        return {**row, "note": f"runs, activations {need / budget:.2f} of the budget"}
+    except REFUSED as error:
+        message = str(error)
+        kind = type(error).__name__
+    row.update(says(message, budget), message=message[:500], type=kind)
+    if need < 0.8 * budget:
+        raise AssertionError(f"refused, at {need / budget:.2f} of the budget: {message}")
+    row["note"] = f"{kind} at {need / budget:.2f} of the budget, {says(message, budget)}"
+    return row
+
+
+def says(message: str, budget: int) -> dict[str, bool]:
+    """Whether a refusal tells the need, the budget, and who has it."""
+    figures = re.findall(r"\d+(?:\.\d+)? ?[KMGT]i?B", message)
+    return {
+        "says_budget": format_bytes(budget) in message or str(budget) in message,
+        "says_need": len(figures) >= 2,
+        "says_whom": any(word in message.lower() for word in ("activations", "weights", "in use")),
+    }
+
+
+def _refused_budget(suite: Suite, model: nn.Module) -> dict[str, Any]:
+    budget = 64 * 1024
+    try:
+        penstock.attach(model, gpu_memory=budget, **suite.card.options(budget)).detach()
+    except REFUSED as error:
+        return {"message": str(error), "note": says(str(error), budget)}
+    raise AssertionError("a budget of one page was taken")
+
+
+# ---- cycles --------------------------------------------------------------------------------
+
+
+def process_state(suite: Suite) -> dict[str, int]:
+    """What must not grow."""
+    suite.card.clear()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "device_bytes": suite.card.used(),
+        "host_rss_bytes": pages * os.sysconf("SC_PAGE_SIZE"),
+        "file_descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": len(os.listdir("/proc/self/task")),
+    }
+
+
+def cycles(suite: Suite) -> None:
+    """Attach and detach over and over, with exceptions in between."""
+    suite.row("cycles", "8 linear layers", "attach, pass, detach", partial(_cycles, suite))
+
+
+def _cycles(suite: Suite) -> dict[str, Any]:
+    card = suite.card
+    width, count = (128, 40) if card.small else (1024, suite.args.cycles)
+    model = nn.Sequential(*[nn.Linear(width, width) for _ in range(8)]).eval()
+    weights = sum(p.nbytes for p in model.parameters())
+    # On a card the library's workspaces take about half of it.
+    budget = weights * 3 // 4 if card.small else 72 << 20
+    given = torch.ones(2, width, device=card.device)
+    wanted = copy.deepcopy(model).to(card.device)(given)
+    settled, first, wrong = count // 5, {}, 0
+    for cycle in range(count):
+        suite.check_time()
+        held = penstock.attach(model, gpu_memory=budget, **card.options(budget))
+        result = model(given)
+        wrong += not torch.equal(result, wanted)
+        if cycle % 3 == 0:  # a pass that raises in its middle
+            handle = model[4].register_forward_pre_hook(_raise)
+            with suppress(ZeroDivisionError):
+                model(given)
+            handle.remove()
+            wrong += not torch.equal(model(given), wanted)
+        held.detach()
+        if cycle % 5 == 0:  # an attach that is refused
+            try:
+                penstock.attach(model, gpu_memory=1, **card.options(budget)).detach()
+                raise AssertionError("a budget of one byte was taken")
+            except REFUSED:
+                pass
+        if cycle == settled:
+            first = process_state(suite)
+    last = process_state(suite)
+    growth = {key: last[key] - first[key] for key in last}
+    row = {"exact": not wrong, "cycles": count, "growth": growth, "state": last}
+    allowed = {"device_bytes": 4 << 20, "host_rss_bytes": 32 << 20}
+    grown = {key: size for key, size in growth.items() if size > allowed.get(key, 0)}
+    if grown:
+        raise AssertionError(f"grown after cycle {settled} of {count}: {grown}")
+    return {**row, "note": f"{count} cycles, growth {growth}"}
+
+
+def _raise(*_: Any) -> None:
+    raise ZeroDivisionError
