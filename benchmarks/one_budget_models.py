@@ -218,7 +218,10 @@ def generate(suite: Suite) -> None:
 
 
 def moe(suite: Suite) -> None:
-    """Experts: eight of 128 per token, and two of eight."""
+    """Experts: eight of 128 per token, and two of eight.
+
+    The ideal counts the experts that were chosen, as if it were known which ones come next.
+    """
     for name in ("qwen3-moe", "mixtral"):
         half_of_what_it_needs(suite, "moe", name, 1, 512)
 
