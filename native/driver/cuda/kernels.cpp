@@ -11,11 +11,11 @@ namespace {
 
 constexpr Bytes kWord = 16;
 constexpr unsigned kThreads = 512;
-// Two a multiprocessor of an H200; the work space has room for 512.
+// Two a multiprocessor of an H200.
 constexpr unsigned kCompareBlocks = 264;
 // Enough to fill the link; more would only take room from the program's kernels.
 constexpr unsigned kCopyBlocks = 16;
-constexpr Bytes kWorkBytes = 16 + 512 * 16;
+constexpr Bytes kWorkBytes = 24;
 constexpr Bytes kDigestBytes = 16;
 constexpr std::size_t kDigests = 4096;  // taken at a time
 
