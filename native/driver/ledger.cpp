@@ -140,7 +140,10 @@ std::vector<Ledger::ChunkEntry> Ledger::held_chunks() const {
   return held;
 }
 
-Chunk Ledger::chunk_at(Addr address) const { return Chunk{mappings_.at(address).chunk}; }
+Chunk Ledger::chunk_at(Addr address) const {
+  const auto around = first_overlap(address, 1);
+  return around == mappings_.end() ? Chunk{} : Chunk{around->second.chunk};
+}
 
 std::vector<std::pair<Addr, Bytes>> Ledger::mappings() const {
   std::vector<std::pair<Addr, Bytes>> spans;

@@ -49,7 +49,7 @@ class Ledger {
   const std::map<Addr, Bytes>& ranges() const { return ranges_; }
   std::vector<ChunkEntry> held_chunks() const;
   std::vector<std::pair<Addr, Bytes>> mappings() const;
-  Chunk chunk_at(Addr address) const;  // of the mapping that begins there
+  Chunk chunk_at(Addr address) const;  // of the mapping around it; Chunk{}: none
   void count_live(LiveCounts& counts) const;
 
  private:

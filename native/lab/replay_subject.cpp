@@ -21,7 +21,7 @@ class StitchSubject final : public ReplaySubject {
                                                      std::uint32_t streams) {
     std::unique_ptr<StitchSubject> subject(new StitchSubject);
     PENSTOCK_ASSIGN(subject->driver_,
-                    driver::MetadataDriver::open({.capacity = options.capacity,
+                    driver::ModelledDriver::open({.capacity = options.capacity,
                                                   .granularity = options.granularity,
                                                   .costs = options.costs}));
     for (std::uint32_t i = 0; i < streams; ++i) {
@@ -51,7 +51,7 @@ class StitchSubject final : public ReplaySubject {
  private:
   StitchSubject() = default;
 
-  std::unique_ptr<driver::MetadataDriver> driver_;
+  std::unique_ptr<driver::ModelledDriver> driver_;
   std::unique_ptr<Allocator> allocator_;  // goes before its driver does
   std::vector<driver::Stream> streams_;
 };

@@ -8,7 +8,7 @@
 
 #include "base/status.hpp"
 #include "base/units.hpp"
-#include "lab/machines/metadata_driver.hpp"
+#include "lab/machines/modelled_driver.hpp"
 #include "policy/packing/options.hpp"
 
 namespace penstock::engine {

@@ -8,7 +8,7 @@
 
 #include "engine/order/stream_clock.hpp"
 #include "engine/order/streams.hpp"
-#include "lab/machines/metadata_driver.hpp"
+#include "lab/machines/modelled_driver.hpp"
 #include "program_bench.hpp"
 
 namespace penstock::testing {
@@ -67,7 +67,7 @@ TEST_CASE("streams: the device is not waited for while one captures") {
 }
 
 TEST_CASE("stream clock: a process may have any number of streams, one after another") {
-  const auto books = driver::MetadataDriver::open({}).value();
+  const auto books = driver::ModelledDriver::open({}).value();
   engine::StreamClock clock(*books);
   const std::uint16_t first = clock.tag(driver::Stream{1000}).value();
   for (std::uint64_t i = 0; i < 70000; ++i) {

@@ -4,28 +4,51 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <utility>
+#include <bit>
 
 #include "driver/text.hpp"
 
 namespace penstock::driver {
+namespace {
+
+// Far from small numbers and from anything that could be a host pointer of this process.
+constexpr Addr kFirstAddress = Addr{1} << 44;
+constexpr Addr kEnd = kFirstAddress + (Addr{1} << 47);  // as many as on a GPU
+
+}  // namespace
+
+double cost_us(const DriverCalls& calls, const DriverCosts& costs) {
+  return static_cast<double>(calls.create) * costs.create_us +
+         static_cast<double>(calls.map) * costs.map_us +
+         static_cast<double>(calls.accessed) * costs.set_access_us +
+         static_cast<double>(calls.unmapped) * costs.unmap_us +
+         static_cast<double>(calls.release) * costs.release_us;
+}
 
 Result<std::unique_ptr<ModelledDriver>> ModelledDriver::open(const ModelledDriverOptions& options) {
   if (!(options.link_gb_per_s > 0)) {
     return Status(Code::kInvalidArgument,
                   text("a link of ", options.link_gb_per_s, " GB/s; it must be above zero"));
   }
-  PENSTOCK_TRY(check({options.capacity, options.granularity, options.costs}));
+  if (!std::has_single_bit(options.granularity) || options.granularity < 4 * kKiB) {
+    return Status(Code::kInvalidArgument, text("a granularity of ", size_text(options.granularity),
+                                               "; it must be a power of two from 4 KiB on"));
+  }
   return std::unique_ptr<ModelledDriver>(new ModelledDriver(options));
 }
 
 ModelledDriver::ModelledDriver(const ModelledDriverOptions& options)
-    : MetadataDriver({options.capacity, options.granularity, options.costs}),
-      options_(options),
+    : options_(options),
+      ledger_(options.granularity),
+      next_(kFirstAddress),
       in_(options.link_gb_per_s, from_us(options.copy_latency_us)),
       out_(options.link_gb_per_s, from_us(options.copy_latency_us)),
       unit_(options.granularity) {
   info_.name = "modelled";
+  info_.total = options.capacity;
+  info_.granularity = options.granularity;
+  info_.virtual_memory = true;
+  info_.emulated = true;
 }
 
 ModelledDriver::~ModelledDriver() {
@@ -42,9 +65,9 @@ void ModelledDriver::launch(Stream stream, Ns duration) {
 }
 
 std::uint64_t ModelledDriver::key_of(Addr address) const {
-  const auto behind = chunks_behind_.find(address / info_.granularity);
-  if (behind == chunks_behind_.end()) return address / unit_;
-  return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(behind->second);
+  const Chunk behind = ledger_.chunk_at(address);
+  if (behind == Chunk{}) return address / unit_;
+  return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(behind);
 }
 
 template <typename Function>
@@ -59,38 +82,98 @@ void ModelledDriver::changed(Addr address, Bytes size) {
   each_key(address, size, [this](std::uint64_t key) { changed_.insert(key); });
 }
 
+Status ModelledDriver::not_modelled() {
+  return {Code::kUnsupported, "the modelled machine has no such memory"};
+}
+
 LiveCounts ModelledDriver::live() const {
-  LiveCounts live = MetadataDriver::live();
+  LiveCounts live;
+  ledger_.count_live(live);
   live.host_allocations = static_cast<std::int64_t>(host_.size());
+  live.streams = std::ranges::count_if(
+      streams_, [](const auto& stream) { return stream.first >= kFirstStream; });
+  live.events = std::ssize(events_) - std::ssize(spare_events_);
   return live;
+}
+
+Result<Addr> ModelledDriver::reserve(Bytes size) {
+  PENSTOCK_TRY(ledger_.check_size("reserve", size));
+  Addr address = next_;
+  if (auto& spare = spare_ranges_[size]; !spare.empty()) {
+    address = spare.back();
+    spare.pop_back();
+  } else {
+    // One granule stays unused between ranges, so that nothing ever crosses from one to the next.
+    if (size > kEnd - kFirstAddress) {
+      return Status(Code::kInvalidArgument,
+                    text("reserve: no device has ", size_text(size), " of addresses"));
+    }
+    if (size > kEnd - next_ || kEnd - next_ - size < options_.granularity) {
+      return Status(Code::kOutOfMemory,
+                    text("reserve: no ", size_text(size), " of contiguous address space left"));
+    }
+    next_ += size + options_.granularity;
+  }
+  ledger_.add_range(address, size);
+  return address;
+}
+
+Status ModelledDriver::unreserve(Addr address, Bytes size) {
+  PENSTOCK_TRY(ledger_.check_range(address, size));
+  ledger_.drop_range(address);
+  spare_ranges_[size].push_back(address);
+  return {};
 }
 
 Result<Chunk> ModelledDriver::create_chunk(Bytes size, Place place) {
   advance(from_us(options_.costs.create_us));
-  return MetadataDriver::create_chunk(size, place);
+  if (place != Place::kDevice) return not_modelled();
+  PENSTOCK_TRY(ledger_.check_size("create_chunk", size));
+  if (size > options_.capacity - used_) {
+    return Status(Code::kOutOfMemory,
+                  text("create_chunk: ", size_text(size), " do not fit: ", size_text(used_), " of ",
+                       size_text(options_.capacity), " are in use"));
+  }
+  used_ += size;
+  peak_ = std::max(peak_, used_);
+  ++calls_.create;
+  return ledger_.add_chunk(0, size, place);
+}
+
+void ModelledDriver::give_back(const std::vector<Ledger::ChunkEntry>& chunks) {
+  for (const Ledger::ChunkEntry& chunk : chunks) used_ -= chunk.size;
+}
+
+Status ModelledDriver::release_chunk(Chunk chunk) {
+  PENSTOCK_TRY(ledger_.check_chunk("release_chunk", chunk).status());
+  give_back(ledger_.release(chunk));
+  ++calls_.release;
+  return {};
 }
 
 Status ModelledDriver::map(Addr address, Bytes size, Chunk chunk) {
   advance(from_us(options_.costs.map_us));
-  PENSTOCK_TRY(MetadataDriver::map(address, size, chunk));
-  for (Bytes i = 0; i < size / info_.granularity; ++i) {
-    chunks_behind_[address / info_.granularity + i] = chunk;
-  }
+  PENSTOCK_TRY(ledger_.check_map(address, size, chunk).status());
+  ledger_.add_mapping(address, size, chunk);
+  ++calls_.map;
   return {};
 }
 
 Status ModelledDriver::unmap(Addr address, Bytes size) {
   advance(unmapping_time());
-  PENSTOCK_TRY(MetadataDriver::unmap(address, size));
-  for (Bytes i = 0; i < size / info_.granularity; ++i) {
-    chunks_behind_.erase(address / info_.granularity + i);
-  }
+  std::int64_t mappings = 0;
+  PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size, &mappings));
+  calls_.unmapped += mappings;
+  give_back(ledger_.drop_mappings(address, size));
   return {};
 }
 
 Status ModelledDriver::set_access(Addr address, Bytes size) {
   advance(access_time());
-  return MetadataDriver::set_access(address, size);
+  std::int64_t mappings = 0;
+  PENSTOCK_TRY(ledger_.check_mapped("set_access", address, size, &mappings));
+  calls_.accessed += mappings;
+  return {};
 }
 
 Result<void*> ModelledDriver::host_alloc(Bytes size) {
@@ -114,14 +197,14 @@ Status ModelledDriver::host_free(void* pointer) {
 }
 
 Result<Stream> ModelledDriver::create_stream() {
-  PENSTOCK_ASSIGN(const Stream stream, MetadataDriver::create_stream());
+  const Stream stream{next_stream_++};
   end(stream) = now_;
   return stream;
 }
 
 Status ModelledDriver::destroy_stream(Stream stream) {
   streams_.erase(static_cast<std::uint64_t>(stream));
-  return MetadataDriver::destroy_stream(stream);
+  return {};
 }
 
 Status ModelledDriver::synchronize(Stream stream) {
@@ -134,46 +217,44 @@ Status ModelledDriver::synchronize_device() {
   return {};
 }
 
-Result<Event> ModelledDriver::create_event(bool timing) {
-  PENSTOCK_TRY(MetadataDriver::create_event(timing).status());
-  if (!spare_events_.empty()) {
-    const Event event{spare_events_.back()};
-    spare_events_.pop_back();
-    return event;
+Result<Event> ModelledDriver::create_event(bool) {
+  if (spare_events_.empty()) {
+    events_.push_back(0);
+    return Event{events_.size()};
   }
-  events_.push_back(0);
-  return Event{events_.size()};
+  const Event event = spare_events_.back();
+  spare_events_.pop_back();
+  return event;
 }
 
 Status ModelledDriver::destroy_event(Event event) {
-  events_[static_cast<std::uint64_t>(event) - 1] = 0;
-  spare_events_.push_back(static_cast<std::uint64_t>(event));
-  return MetadataDriver::destroy_event(event);
+  time_of(event) = 0;
+  spare_events_.push_back(event);
+  return {};
 }
 
 Status ModelledDriver::record(Event event, Stream stream) {
-  events_[static_cast<std::uint64_t>(event) - 1] = end_of(stream);
+  time_of(event) = end_of(stream);
   return {};
 }
 
 Status ModelledDriver::wait(Stream stream, Event event) {
-  hold(stream, events_[static_cast<std::uint64_t>(event) - 1]);
+  hold(stream, time_of(event));
   return {};
 }
 
 Status ModelledDriver::query(Event event) {
-  if (events_[static_cast<std::uint64_t>(event) - 1] <= now_) return {};
+  if (time_of(event) <= now_) return {};
   return {Code::kNotReady, "the event has not happened yet"};
 }
 
 Status ModelledDriver::synchronize(Event event) {
-  wait_until(events_[static_cast<std::uint64_t>(event) - 1]);
+  wait_until(time_of(event));
   return {};
 }
 
 Result<float> ModelledDriver::elapsed_ms(Event from, Event to) {
-  const Ns begin = events_[static_cast<std::uint64_t>(from) - 1];
-  return static_cast<float>(events_[static_cast<std::uint64_t>(to) - 1] - begin) / 1e6F;
+  return static_cast<float>(time_of(to) - time_of(from)) / 1e6F;
 }
 
 void ModelledDriver::copy(ModelledLink& link, Bytes size, Stream stream) {

@@ -12,19 +12,14 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
-#include <set>
-#include <utility>
-#include <vector>
 
-#include "lab/models/block_table.hpp"
 #include "lab/models/model.hpp"
 
 namespace penstock::policy::baseline {
 
 class ExpandableModel final : public Model {
  public:
-  explicit ExpandableModel(Bytes capacity) : capacity_(capacity) {}
+  using Model::Model;
 
   std::optional<Handle> allocate(Bytes bytes, std::uint32_t stream) override {
     const Bytes wanted = round_request(bytes);
@@ -43,26 +38,8 @@ class ExpandableModel final : public Model {
     return id;
   }
 
-  void free(Handle block) override {
-    Pool& pool = pools_[blocks_[block].pool];
-    blocks_[block].state = BlockState::kFree;
-    insert_free(pool, join_free_neighbours(blocks_, block, [&](BlockId neighbour) {
-                  pool.free.erase(blocks_[neighbour], neighbour);
-                }));
-  }
-
  private:
-  struct Pool {
-    Bytes page = 0;
-    FreeSet free;
-    std::set<std::pair<Addr, BlockId>> unmapped;
-  };
-
-  std::uint32_t pool_of(bool small, std::uint32_t stream) {
-    const auto [entry, added] = numbers_.try_emplace({small, stream}, pools_.size());
-    if (added) pools_.push_back({small ? kSmallSegment : kMiddleSegment, {}, {}});
-    return entry->second;
-  }
+  static Bytes page_of(const Pool& pool) { return pool.small ? kSmallSegment : kMiddleSegment; }
 
   [[nodiscard]] Bytes could_become(BlockId id) const {
     const Block& block = blocks_[id];
@@ -96,7 +73,7 @@ class ExpandableModel final : public Model {
     // A range has an eighth more addresses than the device has memory.
     Block range;
     range.address = next_;
-    range.bytes = align_up(std::max(bytes, capacity_ + capacity_ / 8), pool.page);
+    range.bytes = align_up(std::max(bytes, capacity_ + capacity_ / 8), page_of(pool));
     range.pool = number;
     range.state = BlockState::kUnmapped;
     next_ = align_up(next_ + range.bytes, kMiddleSegment) + kMiddleSegment;
@@ -122,23 +99,15 @@ class ExpandableModel final : public Model {
 
   // Maps the beginning of an unmapped block and joins it with free neighbours; or kNoBlock.
   BlockId map_front(Pool& pool, BlockId id, Bytes bytes) {
-    const Bytes mapped = std::min(align_up(bytes, pool.page), blocks_[id].bytes);
-    if (mapped > capacity_ || reserved() > capacity_ - mapped) return kNoBlock;
-    reserve(mapped);
-    const auto pages = static_cast<std::int64_t>(mapped / pool.page);
-    calls_.create += pages;
-    calls_.map += pages;
-    calls_.accessed += pages;
+    const Bytes mapped = std::min(align_up(bytes, page_of(pool)), blocks_[id].bytes);
+    if (!reserve(mapped, static_cast<std::int64_t>(mapped / page_of(pool)))) return kNoBlock;
     pool.unmapped.erase({blocks_[id].address, id});
     if (mapped < blocks_[id].bytes) {
       const BlockId rest = blocks_.split(id, mapped);
       pool.unmapped.emplace(blocks_[rest].address, rest);
     }
     blocks_[id].state = BlockState::kFree;
-    const BlockId joined = join_free_neighbours(
-        blocks_, id, [&](BlockId neighbour) { pool.free.erase(blocks_[neighbour], neighbour); });
-    insert_free(pool, joined);
-    return joined;
+    return pool.take_back(blocks_, id);
   }
 
   void unmap_free_pages(Pool& pool) {
@@ -146,8 +115,8 @@ class ExpandableModel final : public Model {
     for (const auto& entry : pool.free) all.push_back(std::get<BlockId>(entry));
     for (const BlockId id : all) {
       const Block block = blocks_[id];
-      const Addr begin = align_up(block.address, pool.page);
-      const Addr end = align_down(block.address + block.bytes, pool.page);
+      const Addr begin = align_up(block.address, page_of(pool));
+      const Addr end = align_down(block.address + block.bytes, page_of(pool));
       if (begin >= end) continue;
       pool.free.erase(block, id);
       unmap_pages(pool, id, begin, end);
@@ -165,8 +134,7 @@ class ExpandableModel final : public Model {
       id = inner;
     }
     blocks_[id].state = BlockState::kUnmapped;
-    unreserve(end - begin);
-    calls_.unmapped += static_cast<std::int64_t>((end - begin) / pool.page);
+    unreserve(end - begin, static_cast<std::int64_t>((end - begin) / page_of(pool)));
     if (const BlockId after = blocks_[id].after; blocks_.is(after, BlockState::kUnmapped)) {
       pool.unmapped.erase({blocks_[after].address, after});
       blocks_.absorb_next(id);
@@ -179,12 +147,6 @@ class ExpandableModel final : public Model {
   }
 
   void insert_free(Pool& pool, BlockId id) { pool.free.insert(blocks_[id], id); }
-
-  const Bytes capacity_;
-  BlockTable blocks_;
-  std::vector<Pool> pools_;
-  std::map<std::pair<bool, std::uint32_t>, std::uint32_t> numbers_;  // of pools
-  Addr next_ = kMiddleSegment;                                       // of the next range
 };
 
 }  // namespace penstock::policy::baseline

@@ -8,10 +8,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
+#include <vector>
 
-#include "base/units.hpp"
-#include "lab/machines/metadata_driver.hpp"
+#include "lab/machines/modelled_driver.hpp"
+#include "lab/models/block_table.hpp"
 
 namespace penstock::policy::baseline {
 
@@ -28,35 +32,73 @@ constexpr Bytes round_request(Bytes bytes) {
   return bytes < kSmallest ? kSmallest : align_up(bytes, kSmallest);
 }
 
+// A pool of each stream: small requests apart from others.
+struct Pool {
+  bool small = false;
+  FreeSet free;
+  std::set<std::pair<Addr, BlockId>> unmapped = {};  // of a model that unmaps
+
+  // A free block that is in no free set, joined with its free neighbours.
+  BlockId take_back(BlockTable& blocks, BlockId id) {
+    id = join_free_neighbours(blocks, id,
+                              [&](BlockId neighbour) { free.erase(blocks[neighbour], neighbour); });
+    free.insert(blocks[id], id);
+    return id;
+  }
+};
+
 class Model {
  public:
+  explicit Model(Bytes capacity) : capacity_(capacity) {}
   virtual ~Model() = default;
-  Model() = default;
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
   // Nothing where the capacity does not suffice, after cached memory was given back.
   virtual std::optional<Handle> allocate(Bytes bytes, std::uint32_t stream) = 0;
-  virtual void free(Handle block) = 0;
+  void free(Handle block) {
+    blocks_[block].state = BlockState::kFree;
+    pools_[blocks_[block].pool].take_back(blocks_, block);
+  }
 
   [[nodiscard]] Bytes reserved() const { return reserved_; }
   [[nodiscard]] Bytes peak_reserved() const { return peak_; }
   [[nodiscard]] const driver::DriverCalls& calls() const { return calls_; }
 
  protected:
-  void reserve(Bytes bytes) {
+  // False, and nothing is, beyond the capacity.  `chunks`: how many are created, mapped and made
+  // accessible for it.
+  bool reserve(Bytes bytes, std::int64_t chunks) {
+    if (bytes > capacity_ || reserved_ > capacity_ - bytes) return false;
     reserved_ += bytes;
     if (reserved_ > peak_) peak_ = reserved_;
+    calls_.create += chunks;
+    calls_.map += chunks;
+    calls_.accessed += chunks;
+    return true;
   }
-  void unreserve(Bytes bytes) { reserved_ -= bytes; }
+  void unreserve(Bytes bytes, std::int64_t chunks) {
+    reserved_ -= bytes;
+    calls_.unmapped += chunks;
+  }
+  std::uint32_t pool_of(bool small, std::uint32_t stream) {
+    const auto [entry, added] = numbers_.try_emplace({small, stream}, pools_.size());
+    if (added) pools_.push_back({small, {}});
+    return entry->second;
+  }
 
+  const Bytes capacity_;
+  BlockTable blocks_;
+  std::vector<Pool> pools_;
+  Addr next_ = kMiddleSegment;  // where the next segment, or range, begins
+
+ private:
+  std::map<std::pair<bool, std::uint32_t>, std::uint32_t> numbers_;  // of pools
+  Bytes reserved_ = 0;
+  Bytes peak_ = 0;
   // A cudaMalloc counts as one chunk that is created, mapped and made accessible, a cudaFree as an
   // unmap.
   driver::DriverCalls calls_;
-
- private:
-  Bytes reserved_ = 0;
-  Bytes peak_ = 0;
 };
 
 }  // namespace penstock::policy::baseline

@@ -9,19 +9,13 @@
 // not suffice, all segments without a used block are given back first.
 #pragma once
 
-#include <iterator>
-#include <map>
-#include <utility>
-#include <vector>
-
-#include "lab/models/block_table.hpp"
 #include "lab/models/model.hpp"
 
 namespace penstock::policy::baseline {
 
 class NativeModel final : public Model {
  public:
-  explicit NativeModel(Bytes capacity) : capacity_(capacity) {}
+  using Model::Model;
 
   std::optional<Handle> allocate(Bytes bytes, std::uint32_t stream) override {
     const Bytes wanted = round_request(bytes);
@@ -47,38 +41,17 @@ class NativeModel final : public Model {
     blocks_[id].state = BlockState::kUsed;
     return id;
   }
-  void free(Handle block) override {
-    FreeSet& set = pools_[blocks_[block].pool].free;
-    blocks_[block].state = BlockState::kFree;
-    const BlockId id = join_free_neighbours(
-        blocks_, block, [&](BlockId neighbour) { set.erase(blocks_[neighbour], neighbour); });
-    set.insert(blocks_[id], id);
-  }
 
  private:
-  struct Pool {
-    bool small = false;
-    FreeSet free;
-  };
-
   static Bytes segment_bytes(Bytes request) {
     if (request <= kSmallRequest) return kSmallSegment;
     if (request < kMiddleRequest) return kMiddleSegment;
     return align_up(request, kSmallSegment);
   }
 
-  std::uint32_t pool_of(bool small, std::uint32_t stream) {
-    const auto [entry, added] = numbers_.try_emplace({small, stream}, pools_.size());
-    if (added) pools_.push_back({small, {}});
-    return entry->second;
-  }
   // Free, in no free set; or kNoBlock.
   BlockId add_segment(std::uint32_t pool, Bytes bytes) {
-    if (bytes > capacity_ || reserved() > capacity_ - bytes) return kNoBlock;
-    reserve(bytes);
-    ++calls_.create;
-    ++calls_.map;
-    ++calls_.accessed;
+    if (!reserve(bytes, 1)) return kNoBlock;
     Block block;
     block.address = next_;
     block.bytes = bytes;
@@ -95,17 +68,10 @@ class NativeModel final : public Model {
         if (block.before != kNoBlock || block.after != kNoBlock) continue;
         pool.free.erase(block, id);
         blocks_.remove(id);
-        unreserve(block.bytes);
-        ++calls_.unmapped;
+        unreserve(block.bytes, 1);
       }
     }
   }
-
-  const Bytes capacity_;
-  BlockTable blocks_;
-  std::vector<Pool> pools_;
-  std::map<std::pair<bool, std::uint32_t>, std::uint32_t> numbers_;  // of pools
-  Addr next_ = kMiddleSegment;                                       // of the next segment
 };
 
 }  // namespace penstock::policy::baseline
