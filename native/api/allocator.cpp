@@ -7,8 +7,6 @@
 
 namespace penstock::api {
 
-using policy::packing::StitchWhen;
-
 Result<engine::AllocatorOptions> from_c(const penstock_allocator_options& from) {
   engine::AllocatorOptions to;
   to.budget = from.budget;
@@ -20,10 +18,8 @@ Result<engine::AllocatorOptions> from_c(const penstock_allocator_options& from) 
   if (from.stitch_limit != 0) to.packing.stitch_limit = from.stitch_limit;
   if (from.range_limit != 0) to.packing.range_limit = from.range_limit;
   if (from.reuse_limit != 0) to.packing.reuse_limit = from.reuse_limit;
-  if (from.stitch_when < PENSTOCK_STITCH_FIRST || from.stitch_when > PENSTOCK_STITCH_NEVER) {
-    return Status(Code::kInvalidArgument, "stitch_when is none of PENSTOCK_STITCH_*");
-  }
-  to.packing.stitch_when = static_cast<StitchWhen>(from.stitch_when);
+  PENSTOCK_ASSIGN(to.packing.stitch_when,
+                  to_enum("stitch_when", from.stitch_when, policy::packing::StitchWhen::kNever));
   to.packing.grow_exactly = from.grow_exactly != 0;
   return to;
 }
@@ -137,22 +133,12 @@ penstock_status penstock_allocate(penstock_allocator* allocator, uint64_t size, 
   });
 }
 
-penstock_status penstock_free(penstock_allocator* allocator, uint64_t address) {
-  return with(allocator, [&](auto& it) { return it.free(address); });
-}
-
-penstock_status penstock_record_stream(penstock_allocator* allocator, uint64_t address,
-                                       uint64_t stream) {
-  return with(allocator, [&](auto& it) { return it.record_stream(address, to_stream(stream)); });
-}
-
-penstock_status penstock_empty_cache(penstock_allocator* allocator) {
-  return with(allocator, [&](auto& it) { return it.empty_cache(); });
-}
-
-penstock_status penstock_allocator_set_budget(penstock_allocator* allocator, uint64_t budget) {
-  return with(allocator, [&](auto& it) { return it.set_budget(budget); });
-}
+PENSTOCK_FORWARD(penstock_free, penstock_allocator, free(address), uint64_t address)
+PENSTOCK_FORWARD(penstock_record_stream, penstock_allocator,
+                 record_stream(address, to_stream(stream)), uint64_t address, uint64_t stream)
+PENSTOCK_FORWARD(penstock_empty_cache, penstock_allocator, empty_cache())
+PENSTOCK_FORWARD(penstock_allocator_set_budget, penstock_allocator, set_budget(budget),
+                 uint64_t budget)
 
 penstock_status penstock_pool_begin(penstock_allocator* allocator, uint64_t high, uint64_t low,
                                     penstock_stream_filter matches, void* user) {
@@ -167,32 +153,18 @@ penstock_status penstock_pool_begin(penstock_allocator* allocator, uint64_t high
   });
 }
 
-penstock_status penstock_pool_end(penstock_allocator* allocator, uint64_t high, uint64_t low) {
-  return with(allocator, [&](auto& it) { return it.end_pool({high, low}); });
-}
-
-penstock_status penstock_pool_release(penstock_allocator* allocator, uint64_t high, uint64_t low) {
-  return with(allocator, [&](auto& it) { return it.release_pool({high, low}); });
-}
+PENSTOCK_FORWARD(penstock_pool_end, penstock_allocator, end_pool({high, low}), uint64_t high,
+                 uint64_t low)
+PENSTOCK_FORWARD(penstock_pool_release, penstock_allocator, release_pool({high, low}),
+                 uint64_t high, uint64_t low)
 
 penstock_status penstock_allocator_get_stats(penstock_allocator* allocator,
                                              penstock_allocator_stats* stats) {
   return with(allocator, [&](auto& it) { return write_struct(to_c(it.stats()), stats); });
 }
 
-penstock_status penstock_allocator_reset_peaks(penstock_allocator* allocator) {
-  return with(allocator, [&](auto& it) -> Status {
-    it.reset_peaks();
-    return {};
-  });
-}
-
-penstock_status penstock_allocator_reset_accumulated(penstock_allocator* allocator) {
-  return with(allocator, [&](auto& it) -> Status {
-    it.reset_accumulated();
-    return {};
-  });
-}
+PENSTOCK_FORWARD(penstock_allocator_reset_peaks, penstock_allocator, reset_peaks())
+PENSTOCK_FORWARD(penstock_allocator_reset_accumulated, penstock_allocator, reset_accumulated())
 
 penstock_status penstock_allocator_pieces(penstock_allocator* allocator,
                                           penstock_piece_info* pieces, uint64_t capacity,

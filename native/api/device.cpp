@@ -77,9 +77,7 @@ penstock_status penstock_memory(penstock_device* device, uint64_t* free_bytes,
   });
 }
 
-penstock_status penstock_share(penstock_device* device, int32_t ordinal) {
-  return with(device, [&](auto& it) { return it.share_with(ordinal); });
-}
+PENSTOCK_FORWARD(penstock_share, penstock_device, share_with(ordinal), int32_t ordinal)
 
 penstock_status penstock_live(penstock_device* device, penstock_live_counts* counts) {
   return with(device, [&](auto& it) -> Status {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <type_traits>
 
 #include "driver/driver.hpp"
 #include "driver/emulated/driver.hpp"
@@ -69,9 +70,20 @@ template <class Handle, class Function>
 penstock_status with(Handle* handle, Function&& function) {
   return guard([&]() -> Status {
     if (handle == nullptr) return missing(Handle::kName);
-    return function(**handle);
+    if constexpr (std::is_void_v<decltype(function(**handle))>) {
+      function(**handle);
+      return {};
+    } else {
+      return function(**handle);
+    }
   });
 }
+
+// A function that is one of the object's own: which, with what arguments, and the parameters.
+#define PENSTOCK_FORWARD(function, handle, call, ...)                   \
+  penstock_status function(handle* object __VA_OPT__(, ) __VA_ARGS__) { \
+    return with(object, [&](auto& it) { return it.call; });             \
+  }
 
 // The body of a function that makes an object on a device: `function` makes it.
 template <class Handle, class Function>
@@ -82,6 +94,14 @@ penstock_status make(penstock_device* device, Handle** handle, Function&& functi
     *handle = new Handle{std::move(made)};
     return {};
   });
+}
+
+// The enumerator of this number, of those that count from 0 to `last`.
+template <class Enum>
+Result<Enum> to_enum(const char* name, int32_t value, Enum last) {
+  if (value >= 0 && value <= static_cast<int32_t>(last)) return static_cast<Enum>(value);
+  return Status(Code::kInvalidArgument,
+                std::string("there is no ") + name + " " + std::to_string(value));
 }
 
 inline driver::Stream to_stream(uint64_t stream) { return driver::Stream{stream}; }

@@ -20,13 +20,8 @@ Result<engine::ManagedSetOptions> from_c(const penstock_managed_options& from) {
                        profile_every)
   PENSTOCK_COPY_FIELDS(to.mover, from, streams, read_mostly)
   to.mover.max_in_flight = from.max_in_flight_bytes;
-  if (from.eviction == PENSTOCK_EVICT_COLLAPSE) {
-    to.mover.eviction = engine::Eviction::kCollapse;
-  } else if (from.eviction == PENSTOCK_EVICT_TO_HOST) {
-    to.mover.eviction = engine::Eviction::kPrefetchToHost;
-  } else {
-    return Status(Code::kInvalidArgument, "no eviction " + std::to_string(from.eviction));
-  }
+  PENSTOCK_ASSIGN(to.mover.eviction,
+                  to_enum("eviction", from.eviction, engine::Eviction::kPrefetchToHost));
   return to;
 }
 
@@ -88,21 +83,12 @@ penstock_status penstock_managed_create(penstock_device* device,
 
 void penstock_managed_destroy(penstock_managed* managed) { delete managed; }
 
-penstock_status penstock_managed_begin(penstock_managed* managed, int32_t group, uint64_t stream) {
-  return with(managed, [&](auto& it) { return it.begin(group, to_stream(stream)); });
-}
-
-penstock_status penstock_managed_end(penstock_managed* managed, int32_t group, uint64_t stream) {
-  return with(managed, [&](auto& it) { return it.end(group, to_stream(stream)); });
-}
-
-penstock_status penstock_managed_iteration(penstock_managed* managed) {
-  return with(managed, [&](auto& it) { return it.iteration(); });
-}
-
-penstock_status penstock_managed_resize(penstock_managed* managed, uint64_t budget) {
-  return with(managed, [&](auto& it) { return it.resize(budget); });
-}
+PENSTOCK_FORWARD(penstock_managed_begin, penstock_managed, begin(group, to_stream(stream)),
+                 int32_t group, uint64_t stream)
+PENSTOCK_FORWARD(penstock_managed_end, penstock_managed, end(group, to_stream(stream)),
+                 int32_t group, uint64_t stream)
+PENSTOCK_FORWARD(penstock_managed_iteration, penstock_managed, iteration())
+PENSTOCK_FORWARD(penstock_managed_resize, penstock_managed, resize(budget), uint64_t budget)
 
 uint64_t penstock_managed_smallest(penstock_managed* managed) {
   return managed == nullptr ? 0 : managed->set->smallest();

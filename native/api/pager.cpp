@@ -7,6 +7,9 @@
 namespace penstock::api {
 namespace {
 
+static_assert(static_cast<int>(engine::RangeKind::kPinned) == PENSTOCK_PINNED);
+static_assert(static_cast<int>(engine::RangeKind::kOnHost) == PENSTOCK_ON_HOST);
+
 penstock_pager_stats to_c(const engine::PagerStats& from) {
   penstock_pager_stats to{};
   PENSTOCK_COPY_FIELDS(to, from.counters, bytes_in, bytes_out, page_uses, page_hits,
@@ -51,14 +54,8 @@ void penstock_pager_destroy(penstock_pager* pager) {
 penstock_status penstock_range_create(penstock_pager* pager, uint64_t bytes, uint32_t flags,
                                       penstock_range* range) {
   return with(pager, [&](auto& it) -> Status {
-    engine::RangeKind kind = engine::RangeKind::kPaged;
-    if (flags == PENSTOCK_PINNED) {
-      kind = engine::RangeKind::kPinned;
-    } else if (flags == PENSTOCK_ON_HOST) {
-      kind = engine::RangeKind::kOnHost;
-    } else if (flags != 0) {
-      return Status(Code::kInvalidArgument, "no range flags " + std::to_string(flags));
-    }
+    PENSTOCK_ASSIGN(const auto kind,
+                    to_enum("range flag", static_cast<int32_t>(flags), engine::RangeKind::kOnHost));
     PENSTOCK_ASSIGN(const std::int32_t index, it.create_range(bytes, kind));
     const engine::Range made = it.range(index);
     penstock_range out{};
@@ -81,33 +78,18 @@ penstock_status penstock_use_define(penstock_pager* pager, const penstock_piece*
   });
 }
 
-penstock_status penstock_use_begin(penstock_pager* pager, int32_t use, uint64_t stream) {
-  return with(pager, [&](auto& it) { return it.begin(use, to_stream(stream)); });
-}
-
-penstock_status penstock_use_end(penstock_pager* pager, int32_t use, uint64_t stream) {
-  return with(pager, [&](auto& it) { return it.end(use, to_stream(stream)); });
-}
-
-penstock_status penstock_iteration(penstock_pager* pager) {
-  return with(pager, [&](auto& it) { return it.iteration(); });
-}
-
-penstock_status penstock_fetch(penstock_pager* pager, uint64_t address, uint64_t bytes) {
-  return with(pager, [&](auto& it) { return it.fetch(address, bytes); });
-}
-
-penstock_status penstock_flush(penstock_pager* pager, uint64_t address, uint64_t bytes) {
-  return with(pager, [&](auto& it) { return it.flush(address, bytes); });
-}
-
-penstock_status penstock_forget(penstock_pager* pager, uint64_t address, uint64_t bytes) {
-  return with(pager, [&](auto& it) { return it.forget(address, bytes); });
-}
-
-penstock_status penstock_pager_resize(penstock_pager* pager, uint64_t budget) {
-  return with(pager, [&](auto& it) { return it.resize(budget); });
-}
+PENSTOCK_FORWARD(penstock_use_begin, penstock_pager, begin(use, to_stream(stream)), int32_t use,
+                 uint64_t stream)
+PENSTOCK_FORWARD(penstock_use_end, penstock_pager, end(use, to_stream(stream)), int32_t use,
+                 uint64_t stream)
+PENSTOCK_FORWARD(penstock_iteration, penstock_pager, iteration())
+PENSTOCK_FORWARD(penstock_fetch, penstock_pager, fetch(address, bytes), uint64_t address,
+                 uint64_t bytes)
+PENSTOCK_FORWARD(penstock_flush, penstock_pager, flush(address, bytes), uint64_t address,
+                 uint64_t bytes)
+PENSTOCK_FORWARD(penstock_forget, penstock_pager, forget(address, bytes), uint64_t address,
+                 uint64_t bytes)
+PENSTOCK_FORWARD(penstock_pager_resize, penstock_pager, resize(budget), uint64_t budget)
 
 uint64_t penstock_pager_smallest(penstock_pager* pager) {
   return pager == nullptr ? 0 : pager->pager->smallest();

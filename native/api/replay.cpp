@@ -29,19 +29,6 @@ penstock_replay_options replay_defaults() {
   return options;
 }
 
-Result<engine::ReplayAllocator> allocator_of(int32_t kind) {
-  switch (kind) {
-    case PENSTOCK_REPLAY_STITCH:
-      return engine::ReplayAllocator::kStitch;
-    case PENSTOCK_REPLAY_NATIVE:
-      return engine::ReplayAllocator::kNative;
-    case PENSTOCK_REPLAY_EXPANDABLE:
-      return engine::ReplayAllocator::kExpandable;
-    default:
-      return Status(Code::kInvalidArgument, "no allocator " + std::to_string(kind));
-  }
-}
-
 Result<engine::Trace> trace_of(const penstock_trace& from) {
   if (from.count > 0 && (from.op == nullptr || from.id == nullptr || from.bytes == nullptr ||
                          from.stream == nullptr || from.time_us == nullptr)) {
@@ -59,7 +46,8 @@ Result<engine::Trace> trace_of(const penstock_trace& from) {
 Result<engine::ReplaySubjectOptions> subject_of(const penstock_replay_options& from,
                                                 const penstock_allocator_options* packing) {
   engine::ReplaySubjectOptions to;
-  PENSTOCK_ASSIGN(to.allocator, allocator_of(from.allocator));
+  PENSTOCK_ASSIGN(to.allocator,
+                  to_enum("allocator", from.allocator, engine::ReplayAllocator::kExpandable));
   to.capacity = from.capacity != 0 ? from.capacity : kNoLimit;
   if (from.granularity != 0) to.granularity = from.granularity;
   for (const double cost :

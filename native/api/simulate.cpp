@@ -29,24 +29,9 @@ penstock_simulate_options simulate_defaults() {
   return options;
 }
 
-Result<engine::SimulatePolicy> policy_of(int32_t policy) {
-  switch (policy) {
-    case PENSTOCK_SIMULATE_PENSTOCK:
-      return engine::SimulatePolicy::kPenstock;
-    case PENSTOCK_SIMULATE_LRU:
-      return engine::SimulatePolicy::kLru;
-    case PENSTOCK_SIMULATE_FIFO:
-      return engine::SimulatePolicy::kFifo;
-    case PENSTOCK_SIMULATE_BELADY:
-      return engine::SimulatePolicy::kBelady;
-    default:
-      return Status(Code::kInvalidArgument, "no policy " + std::to_string(policy));
-  }
-}
-
 Result<engine::SimulateOptions> options_of(const penstock_simulate_options& from) {
   engine::SimulateOptions to;
-  PENSTOCK_ASSIGN(to.policy, policy_of(from.policy));
+  PENSTOCK_ASSIGN(to.policy, to_enum("policy", from.policy, engine::SimulatePolicy::kBelady));
   for (const double cost : {from.create_us, from.map_us, from.set_access_us, from.unmap_us}) {
     if (!(cost >= 0)) return Status(Code::kInvalidArgument, "a cost below zero");
   }
