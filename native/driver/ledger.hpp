@@ -6,13 +6,16 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/status.hpp"
 #include "base/units.hpp"
 #include "driver/driver.hpp"
+#include "driver/text.hpp"
 
 namespace penstock::driver {
 
@@ -29,28 +32,122 @@ class Ledger {
   explicit Ledger(Bytes granularity) : granularity_(granularity) {}
 
   // May it be done?  `call` begins the message.
-  Status check_size(const char* call, Bytes size) const;
-  Status check_range(Addr address, Bytes size) const;  // a whole range without a mapping
-  Result<ChunkEntry> check_chunk(const char* call, Chunk chunk) const;  // held
-  Result<ChunkEntry> check_map(Addr address, Bytes size, Chunk chunk) const;
+  Status check_size(const char* call, Bytes size) const {
+    if (size != 0 && size % granularity_ == 0) return {};
+    return {Code::kInvalidArgument, text(call, ": size ", size, " is not a positive multiple of ",
+                                         size_text(granularity_))};
+  }
+  // A whole range without a mapping.
+  Status check_range(Addr address, Bytes size) const {
+    const auto range = ranges_.find(address);
+    if (range == ranges_.end() || range->second != size) {
+      return {Code::kInvalidArgument,
+              text("unreserve: ", span_text(address, size), " is not a whole reserved range")};
+    }
+    const auto mapping = first_overlap(address, size);
+    if (mapping == mappings_.end()) return {};
+    return {Code::kInvalidArgument,
+            text("unreserve: ", span_text(address, size), " still holds a mapping of ",
+                 span_text(mapping->first, mapping->second.size), "; unmap it first")};
+  }
+  // Held.
+  Result<ChunkEntry> check_chunk(const char* call, Chunk chunk) const {
+    const auto id = static_cast<std::uint64_t>(chunk);
+    const auto found = chunks_.find(id);
+    if (found != chunks_.end() && found->second.held) return found->second;
+    return Status(Code::kInvalidArgument, text(call, ": no chunk ", id, ", or released already"));
+  }
+  Result<ChunkEntry> check_map(Addr address, Bytes size, Chunk chunk) const {
+    PENSTOCK_TRY(check_inside_range("map", address, size));
+    PENSTOCK_ASSIGN(const ChunkEntry entry, check_chunk("map", chunk));
+    if (entry.size != size) {
+      return Status(Code::kInvalidArgument, text("map: chunk ", static_cast<std::uint64_t>(chunk),
+                                                 " has ", size_text(entry.size), ", not ",
+                                                 size_text(size), "; a chunk is mapped whole"));
+    }
+    const auto other = first_overlap(address, size);
+    if (other == mappings_.end()) return entry;
+    return Status(Code::kInvalidArgument,
+                  text("map: ", span_text(address, size), " overlaps the mapping of ",
+                       span_text(other->first, other->second.size)));
+  }
   // Whole mappings; *count is how many, if it is wanted.
   Status check_mapped(const char* call, Addr address, Bytes size,
-                      std::int64_t* count = nullptr) const;
+                      std::int64_t* count = nullptr) const {
+    PENSTOCK_TRY(check_inside_range(call, address, size));
+    Addr reached = address;
+    std::int64_t found = 0;
+    for (auto mapping = mappings_.find(address);
+         mapping != mappings_.end() && mapping->first == reached && reached < address + size;
+         ++mapping) {
+      reached += mapping->second.size;
+      ++found;
+    }
+    if (count != nullptr) *count = found;
+    if (reached == address + size) return {};
+    return {Code::kInvalidArgument,
+            text(call, ": ", span_text(address, size),
+                 " is not made of whole mappings; they lead only to ", address_text(reached))};
+  }
 
   // It has been done.
   void add_range(Addr address, Bytes size) { ranges_.emplace(address, size); }
   void drop_range(Addr address) { ranges_.erase(address); }
-  Chunk add_chunk(std::uint64_t token, Bytes size, Place place);
-  void add_mapping(Addr address, Bytes size, Chunk chunk);
+  Chunk add_chunk(std::uint64_t token, Bytes size, Place place) {
+    const std::uint64_t id = next_chunk_++;
+    chunks_.emplace(id, ChunkEntry{.token = token, .size = size, .place = place});
+    ++held_;
+    return Chunk{id};
+  }
+  void add_mapping(Addr address, Bytes size, Chunk chunk) {
+    const auto id = static_cast<std::uint64_t>(chunk);
+    mappings_.emplace(address, Mapping{size, id});
+    ++chunks_.at(id).mappings;
+  }
   // These two return the chunks that neither a holder nor a mapping keeps any more.
-  std::vector<ChunkEntry> release(Chunk chunk);
-  std::vector<ChunkEntry> drop_mappings(Addr address, Bytes size);
+  std::vector<ChunkEntry> release(Chunk chunk) {
+    const auto id = static_cast<std::uint64_t>(chunk);
+    chunks_.at(id).held = false;
+    --held_;
+    std::vector<ChunkEntry> unused;
+    collect_if_unused(id, unused);
+    return unused;
+  }
+  std::vector<ChunkEntry> drop_mappings(Addr address, Bytes size) {
+    std::vector<ChunkEntry> unused;
+    const auto begin = mappings_.find(address);
+    auto end = begin;
+    for (; end != mappings_.end() && end->first < address + size; ++end) {
+      --chunks_.at(end->second.chunk).mappings;
+      collect_if_unused(end->second.chunk, unused);
+    }
+    mappings_.erase(begin, end);
+    return unused;
+  }
 
   const std::map<Addr, Bytes>& ranges() const { return ranges_; }
-  std::vector<ChunkEntry> held_chunks() const;
-  std::vector<std::pair<Addr, Bytes>> mappings() const;
-  Chunk chunk_at(Addr address) const;  // of the mapping around it; Chunk{}: none
-  void count_live(LiveCounts& counts) const;
+  std::vector<ChunkEntry> held_chunks() const {
+    std::vector<ChunkEntry> held;
+    for (const auto& [id, entry] : chunks_) {
+      if (entry.held) held.push_back(entry);
+    }
+    return held;
+  }
+  std::vector<std::pair<Addr, Bytes>> mappings() const {
+    std::vector<std::pair<Addr, Bytes>> spans;
+    for (const auto& [address, mapping] : mappings_) spans.emplace_back(address, mapping.size);
+    return spans;
+  }
+  // Of the mapping around it; Chunk{}: none.
+  Chunk chunk_at(Addr address) const {
+    const auto around = first_overlap(address, 1);
+    return around == mappings_.end() ? Chunk{} : Chunk{around->second.chunk};
+  }
+  void count_live(LiveCounts& counts) const {
+    counts.ranges = static_cast<std::int64_t>(ranges_.size());
+    counts.mappings = static_cast<std::int64_t>(mappings_.size());
+    counts.chunks = held_;
+  }
 
  private:
   struct Mapping {
@@ -59,9 +156,36 @@ class Ledger {
   };
   using Mappings = std::map<Addr, Mapping>;
 
-  Status check_inside_range(const char* call, Addr address, Bytes size) const;
-  Mappings::const_iterator first_overlap(Addr address, Bytes size) const;
-  void collect_if_unused(std::uint64_t id, std::vector<ChunkEntry>& unused);
+  Status check_inside_range(const char* call, Addr address, Bytes size) const {
+    PENSTOCK_TRY(check_size(call, size));
+    if (address % granularity_ != 0) {
+      return {Code::kInvalidArgument, text(call, ": address ", address_text(address),
+                                           " is not aligned to ", size_text(granularity_))};
+    }
+    auto range = ranges_.upper_bound(address);
+    if (range != ranges_.begin()) {
+      --range;
+      const Bytes offset = address - range->first;
+      if (offset < range->second && size <= range->second - offset) return {};
+    }
+    return {Code::kInvalidArgument,
+            text(call, ": ", span_text(address, size), " is not inside one reserved range")};
+  }
+  Mappings::const_iterator first_overlap(Addr address, Bytes size) const {
+    const auto mapping = mappings_.upper_bound(address);
+    if (mapping != mappings_.begin()) {
+      const auto before = std::prev(mapping);
+      if (before->first + before->second.size > address) return before;
+    }
+    const bool reached = mapping != mappings_.end() && mapping->first < address + size;
+    return reached ? mapping : mappings_.end();
+  }
+  void collect_if_unused(std::uint64_t id, std::vector<ChunkEntry>& unused) {
+    const auto found = chunks_.find(id);
+    if (found->second.held || found->second.mappings > 0) return;
+    unused.push_back(found->second);
+    chunks_.erase(found);
+  }
 
   const Bytes granularity_;
   std::map<Addr, Bytes> ranges_;

@@ -15,6 +15,7 @@
 #include "base/status.hpp"
 #include "driver/driver.hpp"
 #include "driver/emulated/capture.hpp"
+#include "driver/text.hpp"
 
 namespace penstock::driver {
 
@@ -27,10 +28,25 @@ class HostRecording {
   explicit HostRecording(HostCapturePtr capture = nullptr) : capture_(std::move(capture)) {}
   const HostCapturePtr& capture() const { return capture_; }
 
-  void complete();
-  void wait() const;
-  bool done() const;
-  Time when() const;  // only once done
+  void complete() {
+    const std::lock_guard lock(mutex_);
+    when_ = std::chrono::steady_clock::now();
+    done_ = true;
+    completed_.notify_all();
+  }
+  void wait() const {
+    std::unique_lock lock(mutex_);
+    completed_.wait(lock, [this] { return done_; });
+  }
+  bool done() const {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+  // Only once done.
+  Time when() const {
+    const std::lock_guard lock(mutex_);
+    return when_;
+  }
 
  private:
   const HostCapturePtr capture_;
@@ -44,15 +60,52 @@ using HostRecordingPtr = std::shared_ptr<HostRecording>;
 
 class HostEvents {
  public:
-  Event create(bool timing);
-  Status destroy(Event event);  // waits that hold a recording keep it
+  Event create(bool timing) {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t id = next_++;
+    events_.emplace(id, State{.timing = timing, .last = nullptr});
+    return Event{id};
+  }
+  // Waits that hold a recording keep it.
+  Status destroy(Event event) {
+    const std::lock_guard lock(mutex_);
+    if (events_.erase(static_cast<std::uint64_t>(event)) == 1) return {};
+    return no_such(event);
+  }
   // From now on the event means this recording, which whoever carries the work completes.
-  Status record(Event event, HostRecordingPtr recording);
-  Result<HostRecordingPtr> last(Event event) const;  // null when never recorded
-  Status query(Event event) const;
-  Status synchronize(Event event) const;
-  Result<float> elapsed_ms(Event from, Event to) const;
-  std::int64_t size() const;
+  Status record(Event event, HostRecordingPtr recording) {
+    const std::lock_guard lock(mutex_);
+    const auto found = events_.find(static_cast<std::uint64_t>(event));
+    if (found == events_.end()) return no_such(event);
+    found->second.last = std::move(recording);
+    return {};
+  }
+  // Null when never recorded.
+  Result<HostRecordingPtr> last(Event event) const {
+    PENSTOCK_ASSIGN(const State state, find(event));
+    return state.last;
+  }
+  Status query(Event event) const {
+    PENSTOCK_ASSIGN(const HostRecordingPtr recording, last(event));
+    PENSTOCK_TRY(not_captured(recording));
+    if (recording == nullptr || recording->done()) return {};
+    return {Code::kNotReady, text("event ", static_cast<std::uint64_t>(event), " is not complete")};
+  }
+  Status synchronize(Event event) const {
+    PENSTOCK_ASSIGN(const HostRecordingPtr recording, last(event));
+    PENSTOCK_TRY(not_captured(recording));
+    if (recording != nullptr) recording->wait();
+    return {};
+  }
+  Result<float> elapsed_ms(Event from, Event to) const {
+    PENSTOCK_ASSIGN(const HostRecording::Time begin, time_of(from));
+    PENSTOCK_ASSIGN(const HostRecording::Time end, time_of(to));
+    return std::chrono::duration<float, std::milli>(end - begin).count();
+  }
+  std::int64_t size() const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<std::int64_t>(events_.size());
+  }
 
  private:
   struct State {
@@ -60,8 +113,36 @@ class HostEvents {
     HostRecordingPtr last;
   };
 
-  Result<State> find(Event event) const;
-  Result<HostRecording::Time> time_of(Event event) const;
+  static Status no_such(Event event) {
+    return {Code::kInvalidArgument, text("no event ", static_cast<std::uint64_t>(event))};
+  }
+  // An event of a capture can neither be asked for nor waited for by the host.
+  static Status not_captured(const HostRecordingPtr& recording) {
+    if (recording == nullptr || recording->capture() == nullptr) return {};
+    recording->capture()->invalidate();
+    return {Code::kInvalidArgument, "the event was last recorded in a capture"};
+  }
+  Result<State> find(Event event) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = events_.find(static_cast<std::uint64_t>(event));
+    if (found != events_.end()) return found->second;
+    return no_such(event);
+  }
+  Result<HostRecording::Time> time_of(Event event) const {
+    PENSTOCK_ASSIGN(const State state, find(event));
+    const auto id = static_cast<std::uint64_t>(event);
+    if (!state.timing) {
+      return Status(Code::kInvalidArgument, text("event ", id, " was created without timing"));
+    }
+    if (state.last == nullptr) {
+      return Status(Code::kInvalidArgument, text("event ", id, " was never recorded"));
+    }
+    PENSTOCK_TRY(not_captured(state.last));
+    if (!state.last->done()) {
+      return Status(Code::kNotReady, text("event ", id, " is not complete"));
+    }
+    return state.last->when();
+  }
 
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, State> events_;

@@ -4,9 +4,11 @@
 // order, at most one iteration ahead of the program.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/paging/recorder.hpp"
@@ -27,8 +29,32 @@ class PlanCursor {
 
   // begun: how many steps of its first iteration are over already.
   void adopt(policy::Plan plan, std::vector<UseId> order, const policy::Sequence& sequence,
-             std::int64_t begun = 0);
-  void drop();
+             std::int64_t begun = 0) {
+    plan_ = std::move(plan);
+    order_ = std::move(order);
+    begun_ = begun;
+    next_load_ = 0;
+    uses_of_page_.assign(sequence.page_bytes.size(), {});
+    home_.assign(sequence.page_bytes.size(), kNoSlot);
+    for (std::size_t step = 0; step < sequence.steps.size(); ++step) {
+      for (const PageId page : sequence.steps[step].pages) {
+        uses_of_page_[static_cast<std::size_t>(page)].push_back(static_cast<policy::StepId>(step));
+      }
+    }
+    for (const policy::Kept& kept : plan_.kept)
+      home_[static_cast<std::size_t>(kept.page)] = kept.slot;
+    for (const policy::Load& load : plan_.loads) {
+      SlotId& home = home_[static_cast<std::size_t>(load.page)];
+      if (home == kNoSlot) home = load.slot;
+    }
+  }
+  void drop() {
+    plan_ = {};
+    order_.clear();
+    uses_of_page_.clear();
+    home_.clear();
+    begun_ = next_load_ = 0;
+  }
 
   [[nodiscard]] bool planned() const { return !order_.empty(); }
   [[nodiscard]] const policy::Plan& plan() const { return plan_; }
@@ -38,19 +64,52 @@ class PlanCursor {
   [[nodiscard]] std::int64_t begun() const { return begun_; }
   // A use begins, and the cursor moves on to it: how many steps it left out, 0 when it was the
   // expected one.  kForEver when the plan has no such use: then the cursor stays where it is.
-  std::int64_t begin(UseId use);
+  std::int64_t begin(UseId use) {
+    if (!planned()) return 0;
+    const std::int64_t n = steps();
+    for (std::int64_t ahead = 0; ahead < n; ++ahead) {
+      if (at(begun_ + ahead) == use) {
+        begun_ += ahead + 1;
+        return ahead;
+      }
+    }
+    return kForEver;
+  }
   // The use that the plan has next, and the one before it.
   [[nodiscard]] UseId expected() const { return at(begun_); }
   [[nodiscard]] UseId latest() const { return at(begun_ + steps() - 1); }
   // The program starts an iteration anew: go on to the next multiple of n.
-  void start_iteration();
+  void start_iteration() {
+    if (!planned()) return;
+    const std::int64_t n = steps();
+    begun_ = (begun_ + n - 1) / n * n;
+  }
 
-  [[nodiscard]] std::optional<Next> peek() const;
-  [[nodiscard]] std::optional<Next> peek_after(std::int64_t skip) const;
+  [[nodiscard]] std::optional<Next> peek() const { return peek_after(0); }
+  [[nodiscard]] std::optional<Next> peek_after(std::int64_t skip) const {
+    const auto loads = static_cast<std::int64_t>(plan_.loads.size());
+    if (loads == 0) return std::nullopt;
+    const std::int64_t index = next_load_ + skip;
+    const std::int64_t round = index / loads;
+    const policy::Load& load = plan_.loads[static_cast<std::size_t>(index % loads)];
+    const std::int64_t n = steps();
+    Next next{load.page, load.slot, round * n + load.first, 0};
+    next.last = next.first + (load.last - load.first + n) % n;
+    if (next.first >= begun_ + n) return std::nullopt;
+    return next;
+  }
   void pop() { ++next_load_; }
 
   // Steps until `page` is needed again, kForEver when the plan does not know it.
-  [[nodiscard]] std::int64_t distance(PageId page) const;
+  [[nodiscard]] std::int64_t distance(PageId page) const {
+    if (!planned()) return kForEver;
+    const auto& uses = uses_of_page_[static_cast<std::size_t>(page)];
+    if (uses.empty()) return kForEver;
+    const std::int64_t n = steps();
+    const auto here = static_cast<policy::StepId>(begun_ % n);
+    const auto next = std::lower_bound(uses.begin(), uses.end(), here);
+    return next != uses.end() ? *next - here : uses.front() + n - here;
+  }
   // The slot that the plan has for a page, kNoSlot when it has none.
   [[nodiscard]] SlotId home(PageId page) const { return home_[static_cast<std::size_t>(page)]; }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -23,16 +22,54 @@ struct StallSummary {
 class StallProfile {
  public:
   StallProfile(driver::Driver& driver, std::int32_t every) : driver_(driver), every_(every) {}
-  ~StallProfile();
+  ~StallProfile() {
+    for (const driver::Event event : pool_) (void)driver_.destroy_event(event);
+  }
   StallProfile(const StallProfile&) = delete;
   StallProfile& operator=(const StallProfile&) = delete;
 
   // Call at every iteration boundary; reads what has completed.
-  Status next_iteration(std::uint64_t iteration);
-  Status use_begins(driver::Stream stream);
-  Status wait_begins(UseId use, driver::Stream stream);
-  Status wait_ends(driver::Stream stream);
-  Status use_ends(driver::Stream stream);
+  Status next_iteration(std::uint64_t iteration) {
+    if (every_ <= 0) return {};
+    running_ = false;
+    if (ended_) {
+      const Status over = driver_.query(pool_[1]);
+      if (over.code() == Code::kNotReady) return {};  // ask again at the next boundary
+      PENSTOCK_TRY(over);
+      PENSTOCK_TRY(harvest());
+      ended_ = false;
+    }
+    running_ = iteration % static_cast<std::uint64_t>(every_) == 0;
+    started_ = false;
+    used_ = 0;
+    waits_.clear();
+    return {};
+  }
+  Status use_begins(driver::Stream stream) {
+    if (!running_ || started_) return {};
+    PENSTOCK_ASSIGN(const driver::Event start, event());
+    PENSTOCK_ASSIGN(const driver::Event end, event());
+    (void)end;
+    started_ = true;
+    return driver_.record(start, stream);
+  }
+  Status wait_begins(UseId use, driver::Stream stream) {
+    if (!running_) return {};
+    PENSTOCK_ASSIGN(const driver::Event from, event());
+    PENSTOCK_ASSIGN(const driver::Event to, event());
+    waits_.push_back(Wait{use, from, to});
+    PENSTOCK_TRY(driver_.record(to, stream));
+    return driver_.record(from, stream);
+  }
+  Status wait_ends(driver::Stream stream) {
+    if (!running_ || waits_.empty()) return {};
+    return driver_.record(waits_.back().to, stream);
+  }
+  Status use_ends(driver::Stream stream) {
+    if (!running_ || !started_) return {};
+    ended_ = true;
+    return driver_.record(pool_[1], stream);
+  }
   [[nodiscard]] const StallSummary& summary() const { return summary_; }
 
  private:
@@ -41,8 +78,29 @@ class StallProfile {
     driver::Event from;
     driver::Event to;
   };
-  Result<driver::Event> event();
-  Status harvest();
+  Result<driver::Event> event() {
+    if (used_ == pool_.size()) {
+      PENSTOCK_ASSIGN(const driver::Event made, driver_.create_event(true));
+      pool_.push_back(made);
+    }
+    return pool_[used_++];
+  }
+  Status harvest() {
+    StallSummary summary;
+    PENSTOCK_ASSIGN(const float total, driver_.elapsed_ms(pool_[0], pool_[1]));
+    summary.total_ms = total;
+    summary.iterations = summary_.iterations + 1;
+    for (const Wait& wait : waits_) {
+      PENSTOCK_ASSIGN(const float stall, driver_.elapsed_ms(wait.from, wait.to));
+      summary.stall_ms += stall;
+      if (stall > summary.largest_ms) {
+        summary.largest_ms = stall;
+        summary.largest_use = wait.use;
+      }
+    }
+    summary_ = summary;
+    return {};
+  }
 
   driver::Driver& driver_;
   std::int32_t every_;
