@@ -63,7 +63,6 @@ enum penstock_hook_index {
 extern penstock_hook penstock_hooks[PENSTOCK_HOOK_COUNT];
 
 /* The type of each entry point, and the body of each hook that has one of its own. */
-#define PENSTOCK_LIST(...) __VA_ARGS__
 #define PENSTOCK_HOOK(exported, hook, base, since, stream, kind, parameters, arguments) \
   typedef CUresult(*penstock_type_##exported) parameters;                               \
   CUresult penstock_on_##hook(penstock_hook* self, PENSTOCK_LIST parameters);

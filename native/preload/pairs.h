@@ -13,6 +13,7 @@
 #define PENSTOCK_PASS(...) \
   PENSTOCK_PASS_16(PENSTOCK_PASS_16(PENSTOCK_PASS_16(PENSTOCK_PASS_16(__VA_ARGS__))))
 #define PENSTOCK_LATER ()
+#define PENSTOCK_LIST(...) __VA_ARGS__ /* what stands in parentheses, without them */
 
 #define PENSTOCK_DECLARED(...) PENSTOCK_PASS(PENSTOCK_DECLARE(__VA_ARGS__))
 #define PENSTOCK_DECLARE(type, name, ...) \
