@@ -83,16 +83,13 @@ class Simulation {
 
   [[nodiscard]] Bytes bytes_of(const WorkPiece& piece) const {
     Bytes bytes = 0;
-    for (std::uint32_t i = 0; i < piece.touches; ++i) {
-      bytes += program_.touches[piece.first_touch + i].bytes;
-    }
+    for (const WorkTouch& touch : program_.touches_of(piece)) bytes += touch.bytes;
     return bytes;
   }
 
   void count_uses(const WorkPiece& piece) {
     ++visits_;
-    for (std::uint32_t i = 0; i < piece.touches; ++i) {
-      const WorkTouch& touch = program_.touches[piece.first_touch + i];
+    for (const WorkTouch& touch : program_.touches_of(piece)) {
       const Addr begin = subject_.address_of(touch.block) + touch.offset;
       const Addr last = begin + touch.bytes - 1;
       for (Addr page = begin / subject_.page_bytes(); page <= last / subject_.page_bytes();
@@ -165,12 +162,10 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
     machine.set_access_idle_us = 0;
   }
   PENSTOCK_ASSIGN(const auto device, driver::ModelledDriver::open(machine));
-  std::unique_ptr<SimulateSubject> subject;
-  if (settled.policy == SimulatePolicy::kPenstock) {
-    PENSTOCK_ASSIGN(subject, make_program_subject(*device, program, settled));
-  } else {
-    PENSTOCK_ASSIGN(subject, make_demand_subject(*device, program, settled));
-  }
+  const bool ours = settled.policy == SimulatePolicy::kPenstock;
+  const auto subject = ours ? make_program_subject(*device, program, settled)
+                            : make_demand_subject(*device, program, settled);
+  PENSTOCK_TRY(subject->start());
   SimulateResult result;
   result.pieces = program.pieces.size();
   result.blocks = program.blocks.size();

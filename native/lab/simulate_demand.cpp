@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "lab/simulate_subject.hpp"
-#include "process/program.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -17,28 +16,19 @@ namespace {
 using driver::Ns;
 using policy::PageId;
 
-policy::baseline::Evict rule_of(SimulatePolicy policy) {
-  switch (policy) {
-    case SimulatePolicy::kFifo:
-      return policy::baseline::Evict::kFifo;
-    case SimulatePolicy::kBelady:
-      return policy::baseline::Evict::kBelady;
-    default:
-      return policy::baseline::Evict::kLru;
-  }
-}
-
 class DemandSubject final : public SimulateSubject {
  public:
-  static Result<std::unique_ptr<SimulateSubject>> open(driver::ModelledDriver& device,
-                                                       const WorkProgram& program,
-                                                       const SimulateOptions& options) {
-    std::unique_ptr<DemandSubject> subject(new DemandSubject(device, program, options));
-    PENSTOCK_TRY(subject->lay_out());
-    subject->list_uses();
-    PENSTOCK_ASSIGN(subject->in_, device.create_stream());
-    PENSTOCK_ASSIGN(subject->out_, device.create_stream());
-    return std::unique_ptr<SimulateSubject>(std::move(subject));
+  DemandSubject(driver::ModelledDriver& device, const WorkProgram& program,
+                const SimulateOptions& options)
+      : SimulateSubject(device, program, options),
+        rule_(static_cast<policy::baseline::Evict>(options.policy)) {}
+
+  Status start() override {
+    PENSTOCK_TRY(lay_out());
+    list_uses();
+    PENSTOCK_ASSIGN(in_, device_.create_stream());
+    PENSTOCK_ASSIGN(out_, device_.create_stream());
+    return {};
   }
 
   Status allocate(std::uint32_t block) override {
@@ -92,15 +82,13 @@ class DemandSubject final : public SimulateSubject {
     for (std::size_t i = first; i < end; ++i) {
       pages_[index(uses_[i].page)].last_use = device_.end_of(stream);
     }
-    for (std::uint32_t i = 0; i < piece.touches; ++i) {
-      const WorkTouch& touch = program_.touches[piece.first_touch + i];
-      if (!changes(program_, piece, touch, options_.kernels_write)) continue;
+    for (const WorkTouch& touch : program_.touches_of(piece)) {
+      if (!changes(piece, touch)) continue;
       each_page(touch, [&](PageId id) { pages_[index(id)].dirty = true; });
     }
     return {};
   }
 
-  Addr address_of(std::uint32_t block) const override { return addresses_[block]; }
   Bytes page_bytes() const override { return page_bytes_; }
   SimulateCounts counts() override { return counts_; }
 
@@ -120,14 +108,6 @@ class DemandSubject final : public SimulateSubject {
   };
   static constexpr std::int64_t kNeverAgain = std::int64_t{1} << 60;
 
-  DemandSubject(driver::ModelledDriver& device, const WorkProgram& program,
-                const SimulateOptions& options)
-      : device_(device),
-        program_(program),
-        options_(options),
-        rule_(rule_of(options.policy)),
-        addresses_(program.blocks.size(), 0) {}
-
   static std::size_t index(PageId page) { return static_cast<std::size_t>(page); }
 
   // Where Penstock's allocator puts each block.
@@ -136,11 +116,7 @@ class DemandSubject final : public SimulateSubject {
                     driver::ModelledDriver::open({.capacity = options_.device_bytes,
                                                   .granularity = options_.granularity,
                                                   .costs = options_.costs}));
-    ProgramOptions wanted;
-    wanted.budget = options_.budget;
-    wanted.page_bytes = options_.page_bytes;
-    wanted.start_paging = [] {};
-    PENSTOCK_ASSIGN(const auto layout, Program::create(*scratch, wanted));
+    PENSTOCK_ASSIGN(const auto layout, Program::create(*scratch, engine_options()));
     page_bytes_ = layout->options().page_bytes;
     slots_ = options_.budget / page_bytes_;
     for (const WorkEvent& event : program_.events) {
@@ -179,9 +155,8 @@ class DemandSubject final : public SimulateSubject {
   void list_uses() {
     first_use_.push_back(0);
     for (std::size_t i = 0; i < program_.pieces.size(); ++i) {
-      const WorkPiece& piece = program_.pieces[i];
-      for (std::uint32_t t = 0; t < piece.touches; ++t) {
-        each_page(program_.touches[piece.first_touch + t], [&](PageId id) {
+      for (const WorkTouch& touch : program_.touches_of(program_.pieces[i])) {
+        each_page(touch, [&](PageId id) {
           const auto here = static_cast<std::int64_t>(i) + 1;
           if (std::exchange(pages_[index(id)].touched, here) == here) return;
           uses_.push_back({id, kNeverAgain});
@@ -242,13 +217,9 @@ class DemandSubject final : public SimulateSubject {
     return room;
   }
 
-  driver::ModelledDriver& device_;
-  const WorkProgram& program_;
-  SimulateOptions options_;
   policy::baseline::Eviction rule_;
   Bytes page_bytes_ = 0;
   Bytes slots_ = 0;
-  std::vector<Addr> addresses_;  // by block
   std::unordered_map<Addr, PageId> numbers_;
   std::vector<Page> pages_;
   std::vector<std::size_t> first_use_;  // by piece, and one behind the last
@@ -262,10 +233,10 @@ class DemandSubject final : public SimulateSubject {
 
 }  // namespace
 
-Result<std::unique_ptr<SimulateSubject>> make_demand_subject(driver::ModelledDriver& device,
-                                                             const WorkProgram& program,
-                                                             const SimulateOptions& options) {
-  return DemandSubject::open(device, program, options);
+std::unique_ptr<SimulateSubject> make_demand_subject(driver::ModelledDriver& device,
+                                                     const WorkProgram& program,
+                                                     const SimulateOptions& options) {
+  return std::make_unique<DemandSubject>(device, program, options);
 }
 
 }  // namespace penstock::engine

@@ -10,10 +10,11 @@
 #include "lab/machines/modelled_driver.hpp"
 #include "lab/models/eviction.hpp"
 #include "lab/work_program.hpp"
+#include "process/program.hpp"
 
 namespace penstock::engine {
 
-enum class SimulatePolicy { kPenstock, kLru, kFifo, kBelady };
+enum class SimulatePolicy { kPenstock, kLru, kFifo, kBelady };  // as PENSTOCK_SIMULATE_*
 
 struct SimulateOptions {
   SimulatePolicy policy = SimulatePolicy::kPenstock;
@@ -46,7 +47,15 @@ struct SimulateCounts {
 
 class SimulateSubject {
  public:
+  // The program outlives the subject.
+  SimulateSubject(driver::ModelledDriver& device, const WorkProgram& program,
+                  const SimulateOptions& options)
+      : device_(device),
+        program_(program),
+        options_(options),
+        addresses_(program.blocks.size(), 0) {}
   virtual ~SimulateSubject() = default;
+  virtual Status start() = 0;
   virtual Status allocate(std::uint32_t block) = 0;
   virtual Status free(std::uint32_t block) = 0;
   virtual Status pin(std::uint32_t block, int delta) = 0;
@@ -54,27 +63,42 @@ class SimulateSubject {
   // kOutOfMemory where the budget does not hold it.
   virtual Status work(std::uint32_t piece, driver::Stream stream) = 0;
   // The address of a live block: tells which blocks share pages.
-  [[nodiscard]] virtual Addr address_of(std::uint32_t block) const = 0;
+  [[nodiscard]] Addr address_of(std::uint32_t block) const { return addresses_[block]; }
   [[nodiscard]] virtual SimulateCounts counts() = 0;
   [[nodiscard]] virtual Bytes page_bytes() const = 0;
+
+ protected:
+  // What it touches is known in bytes.
+  static bool bounded(const WorkPiece& piece) {
+    return piece.kind != WorkKind::kKernel && piece.kind != WorkKind::kGraph;
+  }
+  // Whether a kernel, or what else the piece is, changes what it touches.  Who records sees what a
+  // kernel may write and not what it does: what comes and goes is taken for written, as is a block
+  // at its first touch; a block that lasts is not, unless the options say so.
+  [[nodiscard]] bool changes(const WorkPiece& piece, const WorkTouch& touch) const {
+    return touch.written && (bounded(piece) || touch.fresh || options_.kernels_write ||
+                             !program_.blocks[touch.block].lasting);
+  }
+  // Penstock's engine with the budget of the options.
+  [[nodiscard]] ProgramOptions engine_options() const {
+    ProgramOptions wanted;
+    wanted.budget = options_.budget;
+    wanted.page_bytes = options_.page_bytes;
+    wanted.start_paging = [] {};
+    return wanted;
+  }
+
+  driver::ModelledDriver& device_;
+  const WorkProgram& program_;
+  const SimulateOptions options_;
+  std::vector<Addr> addresses_;  // by block
 };
 
-// Whether a kernel, or what else the piece is, changes what it touches.  Who records sees what a
-// kernel may write and not what it does: what comes and goes is taken for written, as is a block at
-// its first touch; a block that lasts is not, unless the options say so.
-inline bool changes(const WorkProgram& program, const WorkPiece& piece, const WorkTouch& touch,
-                    bool kernels_write) {
-  if (!touch.written) return false;
-  const bool bounded = piece.kind != WorkKind::kKernel && piece.kind != WorkKind::kGraph;
-  return bounded || touch.fresh || kernels_write || !program.blocks[touch.block].lasting;
-}
-
-// As many streams as the program has; the program outlives the subject.
-Result<std::unique_ptr<SimulateSubject>> make_program_subject(driver::ModelledDriver& device,
-                                                              const WorkProgram& program,
-                                                              const SimulateOptions& options);
-Result<std::unique_ptr<SimulateSubject>> make_demand_subject(driver::ModelledDriver& device,
-                                                             const WorkProgram& program,
-                                                             const SimulateOptions& options);
+std::unique_ptr<SimulateSubject> make_program_subject(driver::ModelledDriver& device,
+                                                      const WorkProgram& program,
+                                                      const SimulateOptions& options);
+std::unique_ptr<SimulateSubject> make_demand_subject(driver::ModelledDriver& device,
+                                                     const WorkProgram& program,
+                                                     const SimulateOptions& options);
 
 }  // namespace penstock::engine

@@ -157,9 +157,7 @@ void tell_durations(WorkProgram& program) {
   gaps.push_back(median);  // nothing tells what the last one takes
   const auto weight = [&](const WorkPiece& piece) {
     Bytes bytes = kPieceBytes;
-    for (std::uint32_t t = 0; t < piece.touches; ++t) {
-      bytes += program.touches[piece.first_touch + t].bytes;
-    }
+    for (const WorkTouch& touch : program.touches_of(piece)) bytes += touch.bytes;
     return static_cast<double>(bytes);
   };
   std::size_t since = 0;  // the first piece after the last wait

@@ -66,6 +66,10 @@ struct WorkProgram {
   std::vector<WorkStep> steps;  // one after the other
   std::uint32_t streams = 0;
   Bytes peak = 0;  // of blocks that live at one time
+
+  [[nodiscard]] std::span<const WorkTouch> touches_of(const WorkPiece& piece) const {
+    return std::span(touches).subspan(piece.first_touch, piece.touches);
+  }
 };
 
 // steps: how many the recording is cut into, in pieces alike; 0: by where it repeats itself, or one

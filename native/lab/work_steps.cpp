@@ -35,10 +35,6 @@ std::vector<std::uint32_t> freed_before(const WorkProgram& program) {
   return freed;
 }
 
-std::span<const WorkTouch> touches_of(const WorkProgram& program, const WorkPiece& piece) {
-  return std::span(program.touches).subspan(piece.first_touch, piece.touches);
-}
-
 // Every piece that touches lasting blocks, as one number for each code and set of those.
 struct Uses {
   std::vector<policy::learning::Period::Use> uses;
@@ -52,7 +48,7 @@ Uses uses_of(const WorkProgram& program) {
   for (std::uint32_t i = 0; i < program.pieces.size(); ++i) {
     const WorkPiece& piece = program.pieces[i];
     key.clear();
-    for (const WorkTouch& touch : touches_of(program, piece)) {
+    for (const WorkTouch& touch : program.touches_of(piece)) {
       if (program.blocks[touch.block].lasting) key.push_back(touch.block);
     }
     if (key.empty()) continue;
@@ -76,7 +72,7 @@ void mark_lasting(WorkProgram& program) {
   };
   std::vector<Seen> seen(program.blocks.size());
   for (std::uint32_t i = 0; i < program.pieces.size(); ++i) {
-    for (const WorkTouch& touch : touches_of(program, program.pieces[i])) {
+    for (const WorkTouch& touch : program.touches_of(program.pieces[i])) {
       Seen& block = seen[touch.block];
       if (block.first == kNever) block.first = i;
       if (block.first != i && block.last + kPause < i) ++block.returns;
@@ -144,7 +140,7 @@ void measure_steps(WorkProgram& program) {
     std::map<std::uint32_t, std::int64_t> room;
     std::unordered_set<std::uint32_t> known;
     for (std::uint32_t i = step.first_piece; i < step.end_piece; ++i) {
-      for (const WorkTouch& touch : touches_of(program, program.pieces[i])) {
+      for (const WorkTouch& touch : program.touches_of(program.pieces[i])) {
         if (!known.insert(touch.block).second) continue;
         const auto bytes = program.blocks[touch.block].bytes;
         // What is made or freed between two steps belongs to one of them.

@@ -17,7 +17,7 @@
 
 namespace penstock::policy::baseline {
 
-enum class Evict { kLru, kFifo, kBelady };
+enum class Evict { kLru = 1, kFifo = 2, kBelady = 3 };  // as PENSTOCK_SIMULATE_*
 
 class Eviction {
  public:
