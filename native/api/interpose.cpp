@@ -69,16 +69,8 @@ void start_paging() {
   while (table.passing.load() != 0) std::this_thread::yield();
 }
 
-// The window never shrinks: who finds an address outside takes it for somebody else's.
 void widen_window(Addr low, Addr high) {
-  if (low == high) return;
-  // The wider end first: a reader in between sees a window that is too wide or not there yet.
-  std::uint64_t seen = table.window_end;
-  while (high > seen && !table.window_end.compare_exchange_weak(seen, high)) {
-  }
-  seen = table.window_begin;
-  while ((seen == 0 || low < seen) && !table.window_begin.compare_exchange_weak(seen, low)) {
-  }
+  if (low != high) widen(table.window_begin, table.window_end, low, high);
 }
 
 template <class Function>
