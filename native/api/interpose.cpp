@@ -69,10 +69,6 @@ void start_paging() {
   while (table.passing.load() != 0) std::this_thread::yield();
 }
 
-void widen_window(Addr low, Addr high) {
-  if (low != high) widen(table.window_begin, table.window_end, low, high);
-}
-
 template <class Function>
 Function real(const char* name, std::uint64_t version) {
   void* found = nullptr;
@@ -338,7 +334,9 @@ extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
     // The environment's, and it may change.
     if (given.record != nullptr) wanted.record = strdup(given.record);
     wanted.start_paging = start_paging;
-    wanted.widened = widen_window;
+    wanted.widened = [](Addr low, Addr high) {
+      widen(table.window_begin, table.window_end, low, high);
+    };
     session.configure(wanted);
     table.struct_size = sizeof(table);
     table.allocate = Guarded<allocate>::call;

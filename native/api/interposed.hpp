@@ -20,6 +20,7 @@ penstock_allocator* interposed_allocator(int ordinal);
 // that is too wide or not there yet.
 inline void widen(std::atomic<std::uint64_t>& begin, std::atomic<std::uint64_t>& end,
                   std::uint64_t low, std::uint64_t high) {
+  if (low == high) return;
   std::uint64_t seen = end;
   while (high > seen && !end.compare_exchange_weak(seen, high)) {
   }
