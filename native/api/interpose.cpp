@@ -69,18 +69,6 @@ void start_paging() {
   while (table.passing.load() != 0) std::this_thread::yield();
 }
 
-// The window never shrinks: who finds an address outside takes it for somebody else's.
-void widen_window(Addr low, Addr high) {
-  if (low == high) return;
-  // The wider end first: a reader in between sees a window that is too wide or not there yet.
-  std::uint64_t seen = table.window_end;
-  while (high > seen && !table.window_end.compare_exchange_weak(seen, high)) {
-  }
-  seen = table.window_begin;
-  while ((seen == 0 || low < seen) && !table.window_begin.compare_exchange_weak(seen, low)) {
-  }
-}
-
 template <class Function>
 Function real(const char* name, std::uint64_t version) {
   void* found = nullptr;
@@ -346,7 +334,9 @@ extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
     // The environment's, and it may change.
     if (given.record != nullptr) wanted.record = strdup(given.record);
     wanted.start_paging = start_paging;
-    wanted.widened = widen_window;
+    wanted.widened = [](Addr low, Addr high) {
+      widen(table.window_begin, table.window_end, low, high);
+    };
     session.configure(wanted);
     table.struct_size = sizeof(table);
     table.allocate = Guarded<allocate>::call;

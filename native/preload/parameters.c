@@ -12,14 +12,14 @@ typedef struct {
   uint32_t parameter, offset, words;
 } span;
 
-/* What others may still read once something else stands in its place. */
-typedef struct replaced {
-  struct replaced* next;
-} replaced;
+/* A layout or a table that others may still read once something else stands in its place. */
+typedef struct ended {
+  struct ended* next;
+} ended;
 
 /* Never changed once published. */
 typedef struct {
-  replaced end;
+  ended end;
   bool known;
   uint32_t count;
   uint64_t identity;
@@ -29,13 +29,14 @@ typedef struct {
 typedef struct {
   _Atomic(uintptr_t) function;
   _Atomic(uint64_t) generation;
-  _Atomic(const layout*) layout;
+  _Atomic(layout*) layout;
 } slot;
 
-/* Open addressing.  What a full table says of code that is still loaded goes to another. */
+/* Open addressing.  A full one gives way to an empty one, for which kernels are asked anew. */
 typedef struct {
-  replaced end;
+  ended end;
   size_t mask, used;
+  uint64_t generation; /* when it was made */
   slot slots[];
 } table;
 
@@ -43,17 +44,18 @@ static _Atomic(table*) current;
 static _Atomic(uint64_t) generation = 1;
 static _Atomic(uint32_t) readers; /* that may hold a table or a layout */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static replaced* ended; /* to be freed when nobody reads but who holds the lock */
+static ended* to_free; /* when nobody reads but who holds the lock */
 
-static void end(replaced* what) {
-  what->next = ended;
-  ended = what;
+static void end(ended* what) {
+  if (what == NULL) return;
+  what->next = to_free;
+  to_free = what;
 }
 
 static void free_ended(void) {
-  while (ended != NULL && atomic_load(&readers) == 1) {
-    replaced* const each = ended;
-    ended = each->next;
+  while (to_free != NULL && atomic_load(&readers) == 1) {
+    ended* const each = to_free;
+    to_free = each->next;
     free(each);
   }
 }
@@ -146,40 +148,20 @@ static layout* ask(CUfunction function) {
   return made;
 }
 
-static bool same(const layout* left, const layout* right) {
-  return left != NULL && left->known == right->known && left->count == right->count &&
-         left->identity == right->identity &&
-         memcmp(left->spans, right->spans, left->count * sizeof(span)) == 0;
-}
-
-static bool is_loaded(slot* each) {
-  return atomic_load(&each->function) != 0 &&
-         atomic_load(&each->generation) == atomic_load(&generation);
-}
-
+/* Larger, unless code was unloaded meanwhile, whose kernels may be what filled the old one. */
 static table* another(table* old) {
-  size_t loaded = 0;
-  for (size_t i = 0; old != NULL && i <= old->mask; ++i) loaded += is_loaded(&old->slots[i]);
-  size_t capacity = kFirstCapacity;
-  while (capacity < 4 * loaded) capacity *= 2;
+  const uint64_t now = atomic_load(&generation);
+  size_t capacity = old == NULL ? kFirstCapacity : old->mask + 1;
+  if (old != NULL && old->generation == now) capacity *= 2;
   table* const made = calloc(1, sizeof(table) + capacity * sizeof(slot));
   if (made == NULL) return old;
   made->mask = capacity - 1;
-  for (size_t i = 0; old != NULL && i <= old->mask; ++i) {
-    slot* const each = &old->slots[i];
-    const layout* const known = atomic_load(&each->layout);
-    if (!is_loaded(each)) {
-      if (known != NULL) end((replaced*)&known->end);
-      continue;
-    }
-    slot* const place_there = find(made, atomic_load(&each->function));
-    atomic_store(&place_there->generation, atomic_load(&each->generation));
-    atomic_store(&place_there->layout, known);
-    atomic_store(&place_there->function, atomic_load(&each->function));
-    ++made->used;
-  }
+  made->generation = now;
   atomic_store(&current, made);
-  if (old != NULL) end(&old->end);
+  for (size_t i = 0; old != NULL && i <= old->mask; ++i) {
+    end((ended*)atomic_load(&old->slots[i].layout));
+  }
+  end((ended*)old);
   return made;
 }
 
@@ -192,29 +174,20 @@ static const layout* learn(CUfunction function) {
   free_ended();
   if (in == NULL || 2 * in->used > in->mask) in = another(in);
   if (fresh == NULL || in == NULL || in->used == in->mask) {
-    if (fresh != NULL)
-      end(&fresh->end); /* without a place to keep it: the next launch asks again */
+    end((ended*)fresh); /* without a place to keep it: the next launch asks again */
     pthread_mutex_unlock(&lock);
     return fresh;
   }
   slot* const there = find(in, (uintptr_t)function);
-  const bool is_new = atomic_load(&there->function) == 0;
-  const layout* kept = atomic_load(&there->layout);
-  if (same(kept, fresh)) {
-    free(fresh);
-  } else {
-    if (kept != NULL) end((replaced*)&kept->end);
-    kept = fresh;
-    atomic_store(&there->layout, fresh);
-    if (!fresh->known) penstock_count(&penstock_counts.unknown_layouts, 1);
-  }
+  end((ended*)atomic_exchange(&there->layout, fresh));
   atomic_store_explicit(&there->generation, now, memory_order_release);
-  if (is_new) {
+  if (atomic_load(&there->function) == 0) {
     ++in->used;
+    if (!fresh->known) penstock_count(&penstock_counts.unknown_layouts, 1);
     atomic_store_explicit(&there->function, (uintptr_t)function, memory_order_release);
   }
   pthread_mutex_unlock(&lock);
-  return kept;
+  return fresh;
 }
 
 /* Until the reader says that it no longer reads. */

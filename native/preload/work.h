@@ -82,15 +82,13 @@ static inline CUresult penstock_leave(penstock_interposer* engine, CUresult resu
   description;                                                           \
   return penstock_announced(&call, (real_call))
 
-#define PENSTOCK_DO_WORK(kind, stream, description, real_call)          \
-  penstock_interposer* const engine = penstock_engine();                \
-  if (engine == NULL || penstock_announcing) return (real_call);        \
-  penstock_call call;                                                   \
-  penstock_work_on(&call, engine, kind, penstock_stream(self, stream)); \
-  description;                                                          \
-  if (call.touches.count == 0 && !call.touches.lost && !call.refusal) { \
-    return (real_call);                                                 \
-  }                                                                     \
+#define PENSTOCK_DO_WORK(kind, stream, description, real_call)                            \
+  penstock_interposer* const engine = penstock_engine();                                  \
+  if (engine == NULL || penstock_announcing) return (real_call);                          \
+  penstock_call call;                                                                     \
+  penstock_work_on(&call, engine, kind, penstock_stream(self, stream));                   \
+  description;                                                                            \
+  if (call.touches.count == 0 && !call.touches.lost && !call.refusal) return (real_call); \
   return penstock_announced(&call, (real_call))
 
 #endif /* PENSTOCK_PRELOAD_WORK_H_ */

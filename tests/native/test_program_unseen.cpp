@@ -193,6 +193,30 @@ TEST_CASE("program: a block that no seen work has touched yet is there for work 
   CHECK(*wrong == 0);
 }
 
+TEST_CASE("program: work whose pages are there is not kept waiting by another thread's copy") {
+  for (const Evicted evicted : {Evicted::kUnmapped, Evicted::kOnHost}) {
+    Bench bench({.streams = 2, .evicted = evicted});
+    Crowd crowd(bench);
+    Tensor copied = bench.make(kGranule, bench.stream(0), 1);
+    Tensor there = bench.make(kGranule, bench.stream(1), 1);
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize_device());
+    std::atomic<bool> launched{false};
+    const engine::TouchedAddress from{copied.address, kGranule, false};
+    PENSTOCK_REQUIRE_OK(bench.program().announce(bench.stream(0), std::span(&from, 1), false, 0,
+                                                 engine::WorkKind::kCopy));
+    // The copy waits for the device, and that for what the other thread launches.
+    std::thread other([&] {
+      bench.work(bench.stream(1), {&there}, {}, 0);
+      launched = true;
+    });
+    while (!launched) std::this_thread::yield();
+    bench.program().given(bench.stream(0));
+    other.join();
+    bench.close();
+    CHECK(bench.wrong() == 0);
+  }
+}
+
 TEST_CASE("program: threads that give work at the same time find what they reach unseen") {
   Bench bench({.streams = 3, .evicted = Evicted::kOnHost, .seed = 3, .max_delay_us = 50});
   std::vector<std::vector<Tensor>> of_thread(3);

@@ -23,6 +23,8 @@ typedef struct fake_kernel {
 /* Looked up by dlsym(). */
 typedef uint64_t (*fake_calls_function)(const char* exported);
 typedef void (*fake_fail_function)(const char* exported, CUresult result, int times);
+/* Before the next graph that is destroyed is known to be gone, as another thread may do it. */
+typedef void (*fake_meanwhile_function)(void (*what)(void));
 
 /* Functions that the table of hooks does not know. */
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device);

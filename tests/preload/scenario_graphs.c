@@ -121,6 +121,36 @@ static void refused(session* with) {
   CHECK(with->engine->pins(first.a) == 0);
 }
 
+/* Another graph gets the handle of one that is being destroyed; one of nothing at all. */
+static session* making;
+static CUgraph to_make;
+static CUgraphExec made;
+static void make_meanwhile(void) {
+  CHECK(making->cu.cuGraphInstantiateWithFlags(&made, to_make, 0) == 0);
+}
+static void handles_again(session* with) {
+  driver_api* const cu = &with->cu;
+  addition first;
+  addition second;
+  CUgraphExec exec = NULL;
+  make_addition(with, &first);
+  make_addition(with, &second);
+  CHECK(cu->cuGraphInstantiateWithFlags(&exec, capture(with, &first), 0) == 0);
+  making = with;
+  to_make = capture(with, &second);
+  ((fake_meanwhile_function)driver_symbol("fake_meanwhile"))(make_meanwhile);
+  CHECK(cu->cuGraphExecDestroy(exec) == 0);
+  launch_and_check(with, made, &second); /* not opaque: it is known */
+  CHECK(with->engine->pins(first.a) == 0);
+  CHECK(cu->cuGraphExecDestroy(made) == 0);
+  CHECK(with->engine->pins(second.a) == 0);
+  CHECK(DRIVER(cuGraphCreate)(&to_make, 0) == 0);
+  make_meanwhile();
+  CHECK(cu->cuGraphLaunch(made, with->stream) == 0);
+  CHECK(last_event(with, DOUBLE_BEGIN)->count == 0 && !last_event(with, DOUBLE_BEGIN)->opaque);
+  CHECK(cu->cuGraphExecDestroy(made) == 0);
+}
+
 static CUgraph by_hand(session* with, const addition* what, CUdeviceptr zeroed) {
   CUgraph inner = NULL;
   CUgraph outer = NULL;
@@ -190,6 +220,7 @@ void graphs_scenario(session* with) {
   with->engine->activate(1);
   captured(with);
   refused(with);
+  handles_again(with);
   handmade(with);
   /* With everything resident nothing is announced, but what a graph touches is learned. */
   with->engine->activate(0);
