@@ -27,6 +27,11 @@ constexpr std::int32_t kSuccess = 0;
 constexpr std::int32_t kOutOfMemory = 2;
 constexpr std::int32_t kUnknown = 999;
 constexpr std::uint64_t kPrimaryContextVersion = 7000;
+constexpr std::uint64_t kMemoryInfoVersion = 3020;
+
+// What the driver itself says is wrong: a kernel that faulted ends a context for good, and a program
+// must hear that, whoever was the first to ask.
+std::int32_t context_error();
 
 std::int32_t to_cuda(const Status& status) {
   switch (status.code()) {
@@ -35,6 +40,8 @@ std::int32_t to_cuda(const Status& status) {
     case Code::kOutOfMemory:
     case Code::kHostOutOfMemory:
       return kOutOfMemory;
+    case Code::kDriver:
+      return context_error();
     default:
       return kUnknown;
   }
@@ -79,6 +86,16 @@ Function real(const char* name, std::uint64_t version) {
     return nullptr;
   }
   return reinterpret_cast<Function>(found);
+}
+
+// Of those calls that say so, this one neither waits nor ends a capture.
+std::int32_t context_error() {
+  static const auto memory_info = real<std::int32_t (*)(std::size_t*, std::size_t*)>(
+      "cuMemGetInfo", kMemoryInfoVersion);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const std::int32_t error = memory_info == nullptr ? kSuccess : memory_info(&free, &total);
+  return error == kSuccess ? kUnknown : error;
 }
 
 // The device of a context, if it is the device's primary one; null: not ours.

@@ -309,7 +309,8 @@ def test_ways_in_take_turns():
             for way in ("encode", "decode", "forward", "encoder"):
                 want = getattr(reference, way)(rows(seed=seed))
                 assert torch.equal(getattr(model, way)(rows(seed=seed)), want)
-        assert attached.stats()["passes"] == 6 * 4
+        # forward(), unlike a call of the model, is its two parts.
+        assert attached.stats()["passes"] == 6 * 5
         assert attached.stats()["peak_device_bytes"] <= attached.budget
 
 

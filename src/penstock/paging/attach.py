@@ -14,7 +14,7 @@ Thread rule: passes of several threads take turns (turns.py).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
 from .attachment import BaseAttachment, open_device, refuse_attached, unless_auto
-from .blocks import Block
+from .blocks import Block, as_module
 from .contracts import Hooks
 from .hooks import UseHooks
 from .store import BlockStore, Loader
@@ -37,7 +37,7 @@ COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
 
 def attach(
-    model: nn.Module,
+    model: nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module] | Any,
     *,
     gpu_memory: int | str | None = None,
     device: str | torch.device | None = None,
@@ -66,6 +66,8 @@ def attach(
     Args:
         model: Any module; on the CPU, on the device, or on "meta" (then `load` fills it). Not one
             compiled by TorchScript, nor with sparse, quantized, lazy or wrapper-subclass tensors.
+            Or several that share the budget: a list, a dict, or any object that holds modules, such
+            as a diffusers pipeline. Names of tensors then begin with the model's own.
         gpu_memory: The budget: bytes, "8GiB" or "80%" of the device; default 90 % of what is free.
         device: "auto" (CUDA where there is one), "cuda", "cuda:N" or "emulated".
         load: Called as load(name, destination) once for each tensor of a model on "meta", with a
@@ -86,6 +88,7 @@ def attach(
             a weight of it is attached already. The model is as it was.
         EnvironmentProblem: If the device is not there.
     """
+    model = as_module(model)
     refuse_attached(model)
     arguments = {
         "gpu_memory": gpu_memory,

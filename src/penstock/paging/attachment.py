@@ -28,7 +28,7 @@ from penstock.native import CUDA, EMULATED, Device
 from penstock.native.structs import DeviceOptions
 from penstock.units import MIB, format_bytes, parse_size
 
-from .blocks import Block, Slot, check_model, collect_blocks, leave_tables_on_host
+from .blocks import Block, Models, Slot, check_model, collect_blocks, leave_tables_on_host
 from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding, close_unused
@@ -196,7 +196,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._check_budget(free)
         self._check_host(blocks, host_memory)
         self._manager = manager_of(self.device, self.torch_device)
-        self._manager.prepare(self.device, self.budget)
+        self._manager.prepare(self.budget)
         self._holding.leave = partial(self._manager.leave, None, self.budget)
         self._pager, self.store = self._place(blocks)
         self._holding.pager = self._pager
@@ -505,7 +505,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             self._link = self.device.measure_link(size, 5)
         return self._link
 
-    def detach(self, *, keep: bool = True) -> nn.Module:
+    def detach(self, *, keep: bool = True) -> Any:
         """Give an ordinary model back, on the CPU, with the current content; free all the rest.
 
         Args:
@@ -528,7 +528,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             uninstall(self._tables)
             self._close()
             self._turn.release()
-        return self.model
+        return self.model.source if isinstance(self.model, Models) else self.model
 
     def _close(self) -> None:
         self._pager = None

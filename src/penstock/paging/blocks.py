@@ -9,9 +9,10 @@ one arena. Blocks are packed without rounding: a page at a border belongs to bot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import torch
 from torch import nn
@@ -90,6 +91,44 @@ def _slots(model: nn.Module) -> Iterator[Slot]:
             if buffer is not None:
                 name = f"{prefix}.{key}" if prefix else key
                 yield Slot(module, key, name, False, buffer)
+
+
+class Models(nn.ModuleDict):
+    """Several models under one attachment; never called itself.
+
+    Attributes:
+        source: What they came in, which detach() gives back.
+    """
+
+    def __init__(self, modules: dict[str, nn.Module], source: object) -> None:
+        super().__init__(modules)
+        self.source = source
+
+
+def as_module(model: object) -> nn.Module:
+    """The model, or those of a list, a dict, or any object that holds modules, as one module.
+
+    An object that has `components`, as a diffusers pipeline does, is known by these; any other by
+    its attributes.
+    """
+    if isinstance(model, nn.Module) or model is None:
+        return model  # type: ignore[return-value]
+    named: Mapping[Any, Any]
+    if isinstance(model, Mapping):
+        named = model
+    elif isinstance(model, list | tuple):
+        named = {str(i): part for i, part in enumerate(model)}
+    else:
+        components = getattr(model, "components", None)
+        named = components if isinstance(components, Mapping) else getattr(model, "__dict__", {})
+    modules = {str(k).replace(".", "_"): v for k, v in named.items() if isinstance(v, nn.Module)}
+    if isinstance(model, Mapping | list | tuple) and len(modules) != len(named):
+        other = next(v for v in named.values() if not isinstance(v, nn.Module))
+        raise UsageError(
+            f"all that is attached together must be modules, and one is of type "
+            f"{type(other).__name__}"
+        )
+    return Models(modules, model) if modules else model  # type: ignore[return-value]
 
 
 def check_model(model: object) -> None:

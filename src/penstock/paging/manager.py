@@ -5,8 +5,9 @@ It owns a native budget (penstock/budget.h) that the pagers of all attached mode
 that PyTorch's allocator is counted in, so that pages leave whenever tensors need the room, and a
 use gets whatever is free. What is decided here is only how much each model's pages get ahead of
 time, at the beginning of a pass: what is left beside the tensors that passes of its kind were seen
-to need. A model that runs twice in a row takes the room of those that rest; models that run in turn
-keep theirs, since every split costs the same in bytes that must cross.
+to need. A model that runs twice in a row takes the room of those that rest. Models that run in turn
+have room by their size: every split costs the same in bytes that must cross, and by this one each
+has copies to hide behind its own compute.
 
 The budget is the sum of what the attachments were given. It covers all device memory that the
 process takes beyond its CUDA context: pages, PyTorch's cache, and what the driver holds for kernels
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 # Kernels and library handles, where they cannot be measured: 70 MiB on an H200.
 MODULES = 96 * MIB
+MARGIN = 8 * MIB  # what the driver may take between two looks
 SLACK = 1 / 32  # of the budget: what is cached beyond need before it is given back
 SETTLING = 4  # the first passes may still load kernels and grow workspaces
 MOST_NEEDS = 256  # kinds of passes that are remembered
@@ -80,6 +82,7 @@ class Share:
         self.standing = False
         self.stand_up: Callable[[], None] = lambda: None
         self.in_a_row = 0
+        self.whole = 0  # bytes that all pages would take
         self._manager = manager
         self._needs: OrderedDict[Hashable, Need] = OrderedDict()
         self._live = self._held = 0  # by tensors, and by their allocator, when the pass began
@@ -160,8 +163,11 @@ class Share:
                 manager.torch.empty_cache()
                 self._held = manager.held()
             expected = max(self._held, self._live + need)
+        self.whole = whole
+        if self.in_a_row < 2:
+            wanted = min(wanted, manager.fair_to(self, expected))
         room = manager.room_for(has, expected)
-        if wanted > room and self.in_a_row >= 2:
+        if wanted > room:
             manager.take_from_others(self, wanted - has + expected - self._held)
             room = manager.room_for(has, expected)
         self._fit(min(wanted, room), has)
@@ -247,7 +253,6 @@ class Manager:
         self.budget = Budget(0)
         self.torch = TorchMemory(torch_device)
         self.grain = 2 * MIB if self.torch.cuda else device.info()["granularity"]
-        self._device = device
         self._lock = threading.RLock()  # a collection may drop an attachment anywhere
         self._shares: list[Share] = []
         self._bytes = 0
@@ -273,19 +278,24 @@ class Manager:
         shares = self.budget.shares()
         return shares.limit - (shares.pagers + self._fixed() - has) - expected
 
+    def fair_to(self, share: Share, expected: int) -> int:
+        """Bytes for the pages of one of several, by what all pages of each would take."""
+        total = sum(each.whole for each in self._shares)
+        room = max(0, self.budget.shares().limit - expected)
+        return room * share.whole // max(1, total)
+
     def _fixed(self) -> int:
         return sum(share.fixed for share in self._shares)
 
     # ---- Who there is ----------------------------------------------------------------------
 
-    def prepare(self, device: Device, nbytes: int) -> None:
+    def prepare(self, nbytes: int) -> None:
         """An attachment that brings so many bytes is about to be made: count from here."""
         with self._lock:
-            self._device = device
             if self._bytes == 0 and self.torch.cuda:
                 self.torch.synchronize()
                 self.torch.empty_cache()
-                self._before = device.memory()[0] + self.torch.held()
+                self._before = self.torch.free() + self.torch.held()
             first = self._bytes == 0
             self._bytes += nbytes
             self.refresh()
@@ -352,8 +362,8 @@ class Manager:
             # Managed memory whose pages have left stays the driver's until something asks for it.
             return max(0, self.torch.held() - self.held()) + MODULES
         pages = sum(int(share.pager.stats()["device_bytes"]) for share in self._shares)
-        used = self._before - self._device.memory()[0]
-        return max(MODULES, used - pages - self.held())
+        used = self._before - self.torch.free()
+        return max(0, used - pages - self.held()) + MARGIN
 
     def who_has_what(self) -> str:
         """The budget, and who has how much of it: for an error."""

@@ -56,6 +56,10 @@ class TorchMemory:
         """Bytes of tensors."""
         return torch.cuda.memory_allocated(self._device) if self.cuda else 0
 
+    def free(self) -> int:
+        """Bytes of the device that nobody has, by the driver's figure."""
+        return torch.cuda.mem_get_info(self._device)[0] if self.cuda else 0
+
     def empty_cache(self) -> None:
         """Give back what no tensor lies in."""
         if self.cuda:

@@ -456,7 +456,7 @@ class TrainingAttachment(Attachment):
         parameters = list(self.model.parameters())
         gradients = self._held.take_out(parameters, keep=keep)
         self._state.move_out(keep=keep)
-        model = super().detach(keep=keep)
+        model: nn.Module = super().detach(keep=keep)
         for number, gradient in gradients.items():
             parameters[number].grad = gradient
         return model
