@@ -358,9 +358,12 @@ def test_the_budget_is_let_go_wherever_attaching_fails(monkeypatch, step):
 
     left = []
     leave = Manager.leave
-    monkeypatch.setattr(
-        Manager, "leave", lambda *args: (left.append(args[0]), leave(*args)) and None
-    )
+
+    def watched(manager, *args):
+        left.append(manager)
+        leave(manager, *args)
+
+    monkeypatch.setattr(Manager, "leave", watched)
 
     def fail(*_):
         raise UsageError("not now")
