@@ -5,18 +5,25 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <mutex>
 
 #include "base/flat_map.hpp"
-#include "driver/cuda/abi.hpp"
 #include "engine/paging/shared_budget.hpp"
 
 namespace penstock::adapters {
 namespace {
 
-using driver::cuda::AllocationHandle;
-using driver::cuda::AllocationProperties;
+// Of the driver's interface, as c10 calls it: an adapter knows no driver of ours.
+enum : int { kSuccess = 0, kOutOfMemory = 2, kOnDevice = 1 };
+using AllocationHandle = std::uint64_t;
+struct AllocationProperties {  // and more, which does not matter here
+  int type;
+  int requested_handle_types;
+  int location_type;
+  int location_id;
+};
 using Create = int (*)(AllocationHandle*, std::size_t, const AllocationProperties*,
                        unsigned long long);
 using Release = int (*)(AllocationHandle);
@@ -53,31 +60,31 @@ int create_segment(AllocationHandle* handle, std::size_t size, const AllocationP
                    unsigned long long flags) {
   Watch& all = watch();
   const Create real = all.create.load(std::memory_order_acquire);
-  if (prop == nullptr || prop->location.type != driver::cuda::kLocationDevice) {
+  if (prop == nullptr || prop->location_type != kOnDevice) {
     return real(handle, size, prop, flags);
   }
   try {
     // Held throughout, so that no other budget is set between counting and creating.
     const std::lock_guard lock(all.mutex);
-    OfDevice& of = all.devices[prop->location.id];
-    if (of.budget != nullptr && !of.budget->take(size).ok()) return driver::cuda::kOutOfMemory;
+    OfDevice& of = all.devices[prop->location_id];
+    if (of.budget != nullptr && !of.budget->take(size).ok()) return kOutOfMemory;
     const int result = real(handle, size, prop, flags);
-    if (result != driver::cuda::kSuccess) {
+    if (result != kSuccess) {
       if (of.budget != nullptr) (void)of.budget->put_back(size);
       return result;
     }
-    all.segments.insert(*handle, {prop->location.id, size});
+    all.segments.insert(*handle, {prop->location_id, size});
     of.held += size;
     return result;
   } catch (...) {  // no host memory: as if the device had none
-    return driver::cuda::kOutOfMemory;
+    return kOutOfMemory;
   }
 }
 
 int release_segment(AllocationHandle handle) {
   Watch& all = watch();
   const int result = all.release.load(std::memory_order_acquire)(handle);
-  if (result != driver::cuda::kSuccess) return result;
+  if (result != kSuccess) return result;
   const std::lock_guard lock(all.mutex);
   if (const Segment* segment = all.segments.find(handle)) {
     OfDevice& of = all.devices[segment->device];
@@ -101,7 +108,7 @@ void* handed_out(const char* name) {
   constexpr int kAsOf = 12000;
   const auto get = reinterpret_cast<GetProcAddress>(loaded("libcuda.so.1", "cuGetProcAddress"));
   void* found = nullptr;
-  if (get == nullptr || get(name, &found, kAsOf, 0) != driver::cuda::kSuccess) return nullptr;
+  if (get == nullptr || get(name, &found, kAsOf, 0) != kSuccess) return nullptr;
   return found;
 }
 

@@ -29,8 +29,8 @@ constexpr std::int32_t kUnknown = 999;
 constexpr std::uint64_t kPrimaryContextVersion = 7000;
 constexpr std::uint64_t kMemoryInfoVersion = 3020;
 
-// What the driver itself says is wrong: a kernel that faulted ends a context for good, and a program
-// must hear that, whoever was the first to ask.
+// What the driver itself says is wrong: a kernel that faulted ends a context for good, and a
+// program must hear that, whoever was the first to ask.
 std::int32_t context_error();
 
 std::int32_t to_cuda(const Status& status) {
@@ -90,8 +90,8 @@ Function real(const char* name, std::uint64_t version) {
 
 // Of those calls that say so, this one neither waits nor ends a capture.
 std::int32_t context_error() {
-  static const auto memory_info = real<std::int32_t (*)(std::size_t*, std::size_t*)>(
-      "cuMemGetInfo", kMemoryInfoVersion);
+  static const auto memory_info =
+      real<std::int32_t (*)(std::size_t*, std::size_t*)>("cuMemGetInfo", kMemoryInfoVersion);
   std::size_t free = 0;
   std::size_t total = 0;
   const std::int32_t error = memory_info == nullptr ? kSuccess : memory_info(&free, &total);

@@ -24,9 +24,10 @@ from penstock import config
 from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
-from .attachment import BaseAttachment, open_device, refuse_attached, unless_auto
+from .attachment import BaseAttachment, refuse_attached
 from .blocks import Block, as_module
 from .contracts import Hooks
+from .device import open_device, unless_auto
 from .hooks import UseHooks
 from .store import BlockStore, Loader
 

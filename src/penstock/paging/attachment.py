@@ -14,7 +14,7 @@ import os
 import sys
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -24,8 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from penstock.errors import OutOfMemory, UsageError
 from penstock.host import check_host_memory, memory_sizes
-from penstock.native import CUDA, EMULATED, Device
-from penstock.native.structs import DeviceOptions
+from penstock.native import Device
 from penstock.units import MIB, format_bytes, parse_size
 
 from .blocks import Block, Models, Slot, check_model, collect_blocks, leave_tables_on_host
@@ -50,29 +49,6 @@ FITS_SHARE = 0.9  # of the budget: a model up to this is taken to fit beside its
 def attachments() -> list[BaseAttachment[Any]]:
     """The models attached now."""
     return list(_live)
-
-
-def open_device(
-    device: str | torch.device, emulated: dict[str, int]
-) -> tuple[Device, torch.device]:
-    """The Penstock device and the torch device that `device` means."""
-    name = str(device)
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "emulated"
-    if name == "emulated":
-        known = {field for field, *_ in DeviceOptions._fields_} - {"struct_size", "kind", "ordinal"}
-        for option in emulated.keys() - known:
-            raise UsageError(
-                f"the emulated GPU has no option '{option}'", remedy=", ".join(sorted(known))
-            )
-        return Device(EMULATED, **emulated), torch.device("cpu")
-    kind, _, index = name.partition(":")
-    if kind != "cuda" or not (index.isdigit() or not index):
-        raise UsageError(f"device '{name}' is unknown", remedy="auto, cuda, cuda:N or emulated")
-    opened = Device(CUDA, int(index or 0))
-    torch_device = torch.device("cuda", int(index or 0))
-    torch.zeros(1, device=torch_device)  # the context, before memory is counted
-    return opened, torch_device
 
 
 def refuse_attached(model: nn.Module) -> None:
@@ -102,23 +78,6 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-
-
-def unless_auto(text: str) -> str | None:
-    """A setting, or None where it says "auto"."""
-    return None if text == "auto" else text
-
-
-def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """The same, without keeping its object."""
-    reference = weakref.WeakMethod(method)
-
-    def call() -> None:
-        alive = reference()
-        if alive is not None:
-            alive()
-
-    return call
 
 
 def _kind(value: Any) -> Any:
@@ -268,7 +227,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             )
         name = type(self.model).__name__
         self._share = Share(self._manager, self.pager, self.budget, name)
-        self._share.stand_up = _weakly(self._stand_up)
+        self._share.stand_up = weakref.WeakMethod(self._stand_up)
         torch_memory = self._manager.torch
         if torch_memory.cuda:
             torch_memory.synchronize()
@@ -310,15 +269,6 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 needed_bytes=smallest,
                 budget_bytes=budget,
             )
-        self._check_growth(budget, free)
-        with self._turn.held(id(sys._getframe())):
-            self._stand_up()
-            self._manager.resize(self._share, budget)
-            self.budget = budget
-            self._holding.leave = partial(self._manager.leave, self._share, budget)
-            self._share.shrink(smallest)
-
-    def _check_growth(self, budget: int, free: int) -> None:
         if budget - self.budget > free:
             raise OutOfMemory(
                 f"a gpu_memory of {format_bytes(budget)} is {format_bytes(budget - self.budget)} "
@@ -326,6 +276,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 remedy=f'gpu_memory="{(self.budget + free) // MIB}MiB" or less',
                 budget_bytes=budget,
             )
+        with self._turn.held(id(sys._getframe())):
+            self._stand_up()
+            self._manager.resize(self._share, budget)
+            self.budget = budget
+            self._holding.leave = partial(self._manager.leave, self._share, budget)
+            self._share.shrink(smallest)
 
     def _stand_down(self) -> None:
         """Where everything stays, no use need be declared: the model runs as an ordinary one."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # Kernels and library handles, where they cannot be measured: 70 MiB on an H200.
 MODULES = 96 * MIB
-MARGIN = 8 * MIB  # what the driver may take between two looks
+MARGIN = 1 / 64  # of the budget, for what the driver takes between two looks; at most MODULES
 SLACK = 1 / 32  # of the budget: what is cached beyond need before it is given back
 SETTLING = 4  # the first passes may still load kernels and grow workspaces
 MOST_NEEDS = 256  # kinds of passes that are remembered
@@ -70,7 +70,7 @@ class Share:
         name: Of the model, for messages.
         fixed: Bytes of its pages that are counted as memory of others: it cannot give any up.
         standing: Whether everything stays on the device, so that no use is declared.
-        stand_up: Called to have uses declared again.
+        stand_up: Gives what has uses declared again, for as long as the attachment lives.
         in_a_row: Passes without one of another model in between.
     """
 
@@ -80,7 +80,7 @@ class Share:
         self.name = name
         self.fixed = 0
         self.standing = False
-        self.stand_up: Callable[[], None] = lambda: None
+        self.stand_up: Callable[[], Callable[[], None] | None] = lambda: None
         self.in_a_row = 0
         self.whole = 0  # bytes that all pages would take
         self._manager = manager
@@ -298,9 +298,10 @@ class Manager:
                 self._before = self.torch.free() + self.torch.held()
             first = self._bytes == 0
             self._bytes += nbytes
-            self.refresh()
-            if first:
+            if first:  # what is there already counts whatever the limit
+                self.budget.set_limit(self._before + nbytes)
                 self.torch.count_in(self.budget)
+            self.refresh()
 
     def enter(self, share: Share) -> None:
         """Its pages count from here on.
@@ -342,8 +343,9 @@ class Manager:
         if self.budget.shares().free >= nbytes or len(self._shares) < 2:
             return
         for other in list(self._shares):
-            if other is not share and other.standing:
-                other.stand_up()
+            stand_up = other.stand_up() if other is not share and other.standing else None
+            if stand_up is not None:
+                stand_up()
         with suppress(OutOfMemory):
             own = share.pager
             self.budget.make_room(nbytes, own if isinstance(own, Pager) else None)
@@ -363,7 +365,7 @@ class Manager:
             return max(0, self.torch.held() - self.held()) + MODULES
         pages = sum(int(share.pager.stats()["device_bytes"]) for share in self._shares)
         used = self._before - self.torch.free()
-        return max(0, used - pages - self.held()) + MARGIN
+        return max(0, used - pages - self.held()) + min(MODULES, int(self._bytes * MARGIN))
 
     def who_has_what(self) -> str:
         """The budget, and who has how much of it: for an error."""

@@ -22,8 +22,9 @@ from penstock.errors import OutOfMemory, UsageError
 from penstock.native import EVICTION, ON_HOST, Device, ManagedSet
 from penstock.units import MIB, format_bytes
 
-from ..attachment import BaseAttachment, open_device, refuse_attached, unless_auto
+from ..attachment import BaseAttachment, refuse_attached
 from ..blocks import Block
+from ..device import open_device, unless_auto
 from ..manager import Share
 from ..stats import explain
 from ..store import Loader

@@ -28,8 +28,9 @@ from penstock.native import Device, Pager
 from penstock.units import KIB, format_bytes, parse_size
 
 from ..attach import Attachment, chunk_size_for
-from ..attachment import open_device, refuse_attached, unless_auto
+from ..attachment import refuse_attached
 from ..blocks import Block, Home
+from ..device import open_device, unless_auto
 from ..store import BlockStore, Loader
 from .gradients import HeldGradients
 from .hooks import TrainingUses, in_backward
