@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The budget that pages and tensors share, on the emulated GPU with tensors of an imagined card."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from attach_models import PAGE, page, rows, stack  # noqa: E402
+from torch import nn  # noqa: E402
+
+from penstock.errors import OutOfMemory  # noqa: E402
+from penstock.paging import attachment  # noqa: E402
+from penstock.paging.manager import Manager  # noqa: E402
+from penstock.units import KIB  # noqa: E402
+
+
+class Card:
+    """PyTorch's allocator on an imagined card: what it holds counts in the budget as it grows."""
+
+    cuda = True
+
+    def __init__(self):
+        self.lives = self.has = self.trims = 0
+
+    def count_in(self, budget):
+        self.budget = budget
+        budget.set_reclaim(self.empty_cache)
+
+    def leave(self, budget):
+        pass
+
+    def allocate(self, nbytes):
+        self.lives += nbytes
+        if self.lives > self.has:
+            self.budget.take(self.lives - self.has)
+            self.has = self.lives
+
+    def free_tensors(self, nbytes):
+        self.lives -= nbytes
+
+    def held(self):
+        return self.has
+
+    def live(self):
+        return self.lives
+
+    def free(self):
+        return 1 << 40
+
+    def empty_cache(self):
+        self.trims += 1
+        self.budget.put_back(self.has - self.lives)
+        self.has = self.lives
+
+    def synchronize(self):
+        pass
+
+
+class Needy(nn.Module):
+    """A model whose tensors take memory while it runs: so many bytes for each row of its input."""
+
+    def __init__(self, card, layers=8):
+        super().__init__()
+        self.first, self.rest = stack(layers // 2), stack(layers - layers // 2)
+        self.card, self.per_row = card, 0
+
+    def forward(self, x):
+        x = self.first(x)
+        need = self.per_row * len(x)
+        self.card.allocate(need)
+        try:
+            return self.rest(x)
+        finally:
+            self.card.free_tensors(need)
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """One card, with the one manager that all attachments on it have."""
+    made = Card()
+    managers = []
+
+    def manager_of(device, torch_device):
+        if not managers:
+            managers.append(Manager(device, torch_device))
+            managers[0].torch = made
+            made.budget = managers[0].budget
+            managers[0].uncounted = lambda: 0
+            managers[0].grain = PAGE
+        return managers[0]
+
+    monkeypatch.setattr(attachment, "manager_of", manager_of)
+    with torch.no_grad():
+        yield made
+
+
+def pages_of(attached):
+    return attached.stats()["budget"]
+
+
+def test_pages_get_what_tensors_leave_and_give_it_back(card):
+    model = Needy(card).eval()
+    reference = copy.deepcopy(model.first), copy.deepcopy(model.rest)
+    with page(model, 120) as attached:
+        for per_row in (0, 6 * KIB, 14 * KIB, 2 * KIB, 14 * KIB):
+            model.per_row = per_row
+            for seed in range(4):
+                x = rows(seed=seed)
+                assert torch.equal(model(x), reference[1](reference[0](x)))
+                shares = attached._manager.budget.shares()
+                assert shares.pagers + shares.others <= 120 * KIB
+        need = 14 * KIB * len(rows())
+        assert pages_of(attached) <= 120 * KIB - need
+        assert pages_of(attached) > 120 * KIB - need - 4 * PAGE
+
+
+def test_what_a_larger_input_needed_leaves_room_for_a_smaller_one_again(card):
+    model = Needy(card).eval()
+    model.per_row = 8 * KIB
+    with page(model, 120) as attached:
+        large, small = rows(), rows()[:1]
+        for _ in range(3):
+            model(large)
+        narrow = pages_of(attached)
+        for _ in range(3):
+            model(small)
+        assert pages_of(attached) > narrow
+        trims = card.trims
+        for _ in range(4):
+            model(small)
+        assert card.trims == trims  # nothing is given back in a steady pass
+
+
+def test_what_does_not_fit_says_so_and_the_next_pass_runs(card):
+    model = Needy(card).eval()
+    reference = copy.deepcopy(model.first), copy.deepcopy(model.rest)
+    with page(model, 120) as attached:
+        model(rows())
+        model.per_row = 130 * KIB
+        with pytest.raises(OutOfMemory, match="KiB"):
+            model(rows())
+        card.lives = 0
+        card.empty_cache()
+        model.per_row = 0
+        assert torch.equal(model(rows()), reference[1](reference[0](rows())))
+        assert "gpu_memory of 120 KiB" in attached._manager.who_has_what()
+
+
+def test_models_in_turn_have_room_by_their_size_and_one_that_goes_on_takes_it(card):
+    first, second = stack(8), stack(8)
+    references = copy.deepcopy((first, second))
+    with page(first, 60) as one, page(second, 60) as two:
+        for seed in range(6):
+            assert torch.equal(first(rows(seed=seed)), references[0](rows(seed=seed)))
+            assert torch.equal(second(rows(seed=seed)), references[1](rows(seed=seed)))
+        assert abs(pages_of(one) - pages_of(two)) <= 2 * PAGE
+        for seed in range(3):
+            assert torch.equal(first(rows(seed=seed)), references[0](rows(seed=seed)))
+        assert pages_of(one) > pages_of(two) + 4 * PAGE
+        for seed in range(3):
+            assert torch.equal(second(rows(seed=seed)), references[1](rows(seed=seed)))
+        assert pages_of(two) > pages_of(one) + 4 * PAGE
