@@ -84,7 +84,7 @@ class Suite:
         except Exception as error:
             row["error"] = f"{type(error).__name__}: {error}"[:600]
             if not isinstance(error, OutOfTime):
-                row["traceback"] = traceback.format_exc()[-3000:]
+                traceback.print_exc()
         row["seconds"] = round(time.monotonic() - began, 2)
         self.rows.append(row)
         print(line(row), flush=True)
