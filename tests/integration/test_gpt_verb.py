@@ -57,6 +57,7 @@ def a_small_emulated_gpu(monkeypatch, tmp_path):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
+    gc.collect()  # what the tests before have left to it
     before = open_files()
     yield
     gc.collect()  # memory goes with the last tensor in it, which an error's frames may hold
