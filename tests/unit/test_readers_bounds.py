@@ -118,6 +118,8 @@ def test_an_array_is_no_larger_than_its_member(content, tmp_path):
         b"\x80\x02\x8b" + struct.pack("<i", 2**31 - 1),  # a whole number
         b"\x80\x02" + b"(" * 10_000_000,
     ],
+    # Its name is in the environment of what a test starts, where 10 MB do not fit.
+    ids=["place", "bytes", "bytearray", "frame", "number", "marks"],
 )
 def test_a_pickle_takes_no_more_than_a_snapshot_of_its_size_can(content, tmp_path):
     (tmp_path / "a.pickle").write_bytes(content)
