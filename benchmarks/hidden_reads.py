@@ -8,13 +8,15 @@ through addresses in device memory. The contract is that under normal and strict
 some are under fast shows that the reads would tell. Exits 1 where either does not hold.
 
 A fault under normal ends a group of tries, and the next takes a second or two to begin: the more of
-what is needed fits, the fewer there are.
+what is needed fits, the fewer there are. Several programs at once, each under its own budget and
+with its own seeds, wait for their contexts side by side.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,16 @@ def complaint(row: dict[str, Any]) -> str | None:
     return None
 
 
+def sum_of(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """The counts of several programs; the error of one is that of all."""
+    errors = [each["error"] for each in found if "error" in each]
+    counts = ("tries", "right", "wrong", "fault", "groups")
+    total: dict[str, Any] = {key: sum(each.get(key, 0) for each in found) for key in counts}
+    total |= {"need_bytes": found[0].get("need_bytes"), "programs": len(found)}
+    total["seconds"] = max(each.get("seconds", 0) for each in found)
+    return total | ({"error": errors[0]} if errors else {})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
@@ -49,6 +61,7 @@ def main() -> int:
     parser.add_argument("--tensors", type=int, default=48)
     parser.add_argument("--mib", type=int, default=32, help="of each tensor")
     parser.add_argument("--safety", action="append", choices=MODES)
+    parser.add_argument("--programs", type=int, default=1, help="at once; they share the tries")
     parser.add_argument("--seconds", type=float, default=1800, help="at most, for each safety")
     args = parser.parse_args()
     program = [sys.executable, str(PROGRAMS / "hidden_reads.py")]
@@ -56,9 +69,15 @@ def main() -> int:
     budget = int(args.share * (args.tensors + 1) * args.mib * MIB) + BESIDE
     rows = []
     for safety in args.safety or MODES:
-        tries = ["--tries", str(args.tries if safety != "fast" else min(args.tries, 1000))]
-        found = run([*under(budget, safety), *program, *tries], args.seconds)
-        rows.append({"safety": safety, "budget_bytes": budget, **found})
+        tries = args.tries if safety != "fast" else min(args.tries, 1000)
+        commands = [
+            [*under(budget, safety), *program, "--seconds", str(args.seconds)]
+            + ["--seed", str(i << 32), "--tries", str(-(-tries // args.programs))]
+            for i in range(args.programs)
+        ]
+        with ThreadPoolExecutor(args.programs) as pool:
+            found = list(pool.map(lambda command: run(command, args.seconds + 60), commands))
+        rows.append({"safety": safety, "budget_bytes": budget, **sum_of(found)})
         rows[-1]["complaint"] = complaint(rows[-1])
         print(rows[-1], flush=True)
         write_result(args.output, {"provenance": provenance(), "rows": rows})

@@ -27,6 +27,8 @@ from typing import Any
 
 from measure import provenance, write_result
 
+from penstock.units import parse_size
+
 PROGRAM = Path(__file__).parent / "programs" / "hf_lm.py"
 RATIOS = (0.8, 1.25, 1.5, 2.0, 4.0)
 LAST = 6  # steps that count, and rounds
@@ -80,9 +82,12 @@ def rows_of(
     plain_ms = median_of_last(first["step_ms"])
     rounds = min(LAST, args.rounds - 1)
     plain_token = median_of_last(first["token_ms"], rounds)
-    for ratio in args.ratios:
+    budgets = [parse_size(text) for text in args.gpu_memory] or [
+        int(need / ratio) for ratio in args.ratios
+    ]
+    for budget in budgets:
+        ratio = round(need / budget, 3)
         for safety in args.safety:
-            budget = int(need / ratio)
             command = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget)]
             command += ["--safety", safety, "--summary", "--", sys.executable, *options]
             row = {"model": model, "how": "run", "ratio": ratio, "safety": safety}
@@ -117,7 +122,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=["gpt2-xl", "6.7b"])
     parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
-    parser.add_argument("--safety", nargs="+", default=["normal"])
+    parser.add_argument("--gpu-memory", nargs="+", default=[], help="budgets, not --ratios")
+    parser.add_argument("--safety", nargs="+", default=["normal"], help="twice: an A/A row")
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--generate", type=int, default=16, help="tokens")
     parser.add_argument("--rounds", type=int, default=10)

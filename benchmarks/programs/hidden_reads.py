@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import sys
@@ -69,10 +70,14 @@ def in_child(run: Callable[[], dict[str, int]]) -> dict[str, int]:
     return answer
 
 
-def count_all(tries: int, group: Callable[[int, int], dict[str, int]]) -> dict[str, int]:
-    """Groups, as group(seed, tries), until there were so many tries."""
+def count_all(
+    tries: int, group: Callable[[int, int], dict[str, int]], until: float = math.inf
+) -> dict[str, int]:
+    """Groups, as group(number, tries), until there were so many tries or it is that late."""
     total = {"right": 0, "wrong": 0, "fault": 0, "groups": 0}
     while (made := total["right"] + total["wrong"] + total["fault"]) < tries:
+        if time.monotonic() > until:
+            break
         counted = group(total["groups"], tries - made)
         if sum(counted.values()) == 0:
             raise ValueError("a group of tries made none")
@@ -118,19 +123,23 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=10000)
     parser.add_argument("--tensors", type=int, default=48)
     parser.add_argument("--mib", type=int, default=32, help="of each tensor")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no group begins later")
     args = parser.parse_args()
     begin = time.monotonic()
 
-    def group(seed: int, tries: int) -> dict[str, int]:
+    def group(number: int, tries: int) -> dict[str, int]:
+        seed = args.seed + number
         return in_child(lambda: read_group(seed, tries, args.tensors, args.mib << 18))
 
     try:
-        total = count_all(args.tries, group)
+        total = count_all(args.tries, group, begin + args.seconds)
     except ValueError as error:
         sys.exit(f"error: {error}")
     need = (args.tensors + 1) * (args.mib << 20)
     seconds = round(time.monotonic() - begin, 1)
-    print(json.dumps({"need_bytes": need, "tries": args.tries, **total, "seconds": seconds}))
+    tries = total["right"] + total["wrong"] + total["fault"]
+    print(json.dumps({"need_bytes": need, "tries": tries, **total, "seconds": seconds}))
 
 
 if __name__ == "__main__":
