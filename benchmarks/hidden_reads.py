@@ -70,11 +70,9 @@ def main() -> int:
     rows = []
     for safety in args.safety or MODES:
         tries = args.tries if safety != "fast" else min(args.tries, 1000)
-        commands = [
-            [*under(budget, safety), *program, "--seconds", str(args.seconds)]
-            + ["--seed", str(i << 32), "--tries", str(-(-tries // args.programs))]
-            for i in range(args.programs)
-        ]
+        command = [*under(budget, safety), *program, "--seconds", str(args.seconds)]
+        command += ["--tries", str(-(-tries // args.programs)), "--seed"]
+        commands = [[*command, str(i << 32)] for i in range(args.programs)]
         with ThreadPoolExecutor(args.programs) as pool:
             found = list(pool.map(lambda command: run(command, args.seconds + 60), commands))
         rows.append({"safety": safety, "budget_bytes": budget, **sum_of(found)})
