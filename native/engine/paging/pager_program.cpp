@@ -78,12 +78,13 @@ Status Pager::back(Addr address, Bytes bytes) {
     Page& page = table_.page(id);
     if (page.backed) continue;
     if (!paging_) {
-      const SlotId slot = choose_other_slot();
-      if (slot == kNoSlot || residents_.slot(slot).page != kNoPage) {
+      const SlotId slot = page.slot != kNoSlot ? page.slot : choose_other_slot();
+      if (slot == kNoSlot || (page.slot != slot && residents_.slot(slot).page != kNoPage)) {
         return {Code::kOutOfMemory,
                 "the budget of " + std::to_string(pool_.budget()) + " bytes is full"};
       }
-      PENSTOCK_TRY(residents_.place(id, std::span(&slot, 1)));
+      // It is there already if the last attempt could not wait for it.
+      if (page.slot != slot) PENSTOCK_TRY(residents_.place(id, std::span(&slot, 1)));
       PENSTOCK_TRY(residents_.arrive(id));
       PENSTOCK_TRY(page.ready.synchronize());
       page.blank = false;  // work on it is not announced: it may write

@@ -4,29 +4,16 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <new>
 
-#include "doctest/doctest.h"
-#include "driver/emulated/driver.hpp"
-#include "watched_driver.hpp"
+#include "engine_scenarios.hpp"
 
 namespace penstock::testing {
 
 // Until one of this thread fails; 0: none will.
 extern thread_local std::int64_t allocations_left;
 
-// What the C API makes of a call that finds no host memory; false: it failed.
-template <class Function>
-bool worked(Function&& function) {
-  try {
-    return function().ok();
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
-inline void check_nothing_is_left(const driver::HostDriver& device) {
-  const driver::LiveCounts live = device.live();
+inline void check_nothing_is_left() {
+  const driver::LiveCounts& live = scenarios::left;
   CHECK(live.ranges == 0);
   CHECK(live.chunks == 0);
   CHECK(live.mappings == 0);
@@ -50,6 +37,7 @@ void fail_each_allocation(Scenario&& scenario, int most_refused = 2) {
     failed = allocations_left == 0;
     allocations_left = 0;
     const Shelter shelter;
+    check_nothing_is_left();
     CHECK(refused <= (failed ? most_refused : 0));
   }
   CHECK(n > 10);

@@ -25,7 +25,7 @@ TEST_CASE("host memory: a recording") {
           options.path = path;
         }
         std::unique_ptr<engine::WorkRecorder> recorder;
-        const auto tried = [&](auto&& call) { refused += worked(call) ? 0 : 1; };
+        const auto tried = [&](auto&& call) { refused += scenarios::worked(call) ? 0 : 1; };
         tried([&]() -> Status {
           PENSTOCK_ASSIGN(recorder, engine::WorkRecorder::open(options));
           return {};
