@@ -33,7 +33,7 @@ void fail_each(Scenario&& scenario) {
     const auto call = static_cast<Call>(kind);
     const std::int64_t calls = fail(scenario, call, 0, false);
     CHECK(scenarios::left.ranges == 0);
-    for (std::int64_t nth = 1; nth <= calls; nth += 1 + nth / 20) {
+    for (std::int64_t nth = 1; nth <= calls; nth += 1 + nth / 10) {
       CAPTURE(nth);
       fail(scenario, call, nth, false);
       const driver::LiveCounts& left = scenarios::left;
@@ -45,7 +45,7 @@ void fail_each(Scenario&& scenario) {
       CHECK(left.events <= 1);
       if (left.ranges == 0) CHECK(left.mappings == 0);
     }
-    for (std::int64_t nth = 1; nth <= calls; nth += 1 + nth / 4) {
+    for (std::int64_t nth = 1; nth <= calls; nth += 1 + nth / 2) {
       CAPTURE(nth);
       fail(scenario, call, nth, true);
     }

@@ -82,6 +82,24 @@ Timeline& Pager::timeline(driver::Stream stream) {
   return *line;
 }
 
+Status Pager::mark_now(driver::Stream stream, Mark& mark) {
+  return guarded([&]() -> Status {
+    Timeline& line = timeline(stream);
+    PENSTOCK_ASSIGN(const Tick tick, line.record());
+    mark = {&line, tick};
+    return {};
+  });
+}
+
+// With room for its pages, or not at all.
+Result<std::int32_t> Pager::new_range(Bytes bytes, RangeKind kind) {
+  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(bytes, kind));
+  Status status = guarded([this] { return fit_slots(); });
+  if (status.ok()) return index;
+  table_.undo_create();
+  return status;
+}
+
 Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
   const std::lock_guard lock(mutex_);
   if (kind == RangeKind::kPinned &&
@@ -90,11 +108,7 @@ Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
                                           size_text(pool_.held()) + " exceeds the budget of " +
                                           size_text(pool_.budget()));
   }
-  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(bytes, kind));
-  if (Status status = guarded([this] { return fit_slots(); }); !status.ok()) {
-    table_.undo_create();
-    return status;
-  }
+  PENSTOCK_ASSIGN(const std::int32_t index, new_range(bytes, kind));
   // Page numbers and the room for slots have changed: what was planned no longer holds.
   cursor_.drop();
   recorder_.clear();
@@ -300,12 +314,7 @@ Status Pager::end(UseId id, driver::Stream stream) {
     return Status(Code::kInvalidArgument, "use " + std::to_string(id) + " ends but has not begun");
   }
   Mark mark;
-  const Status marked = guarded([&]() -> Status {
-    Timeline& line = timeline(stream);
-    PENSTOCK_ASSIGN(const Tick tick, line.record());
-    mark = {&line, tick};
-    return {};
-  });
+  Status marked = mark_now(stream, mark);
   // Without a mark nobody could tell when the kernels end: then wait for them here.
   if (!marked.ok()) (void)driver_.synchronize(stream);
   active_.erase(std::next(found).base());

@@ -44,11 +44,7 @@ Result<Addr> Pager::create_heap(Bytes bytes) {
     closed.pop_back();
     return address;
   }
-  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(size, RangeKind::kHeap));
-  if (Status status = guarded([this] { return fit_slots(); }); !status.ok()) {
-    table_.undo_create();
-    return status;
-  }
+  PENSTOCK_ASSIGN(const std::int32_t index, new_range(size, RangeKind::kHeap));
   drop_plan();
   return table_.range(index).address;
 }
@@ -149,16 +145,12 @@ void Pager::mark_death(Page& page) {
     if (streams_.destroyed(group.id)) continue;
     page.reached = page.reached || !streams_.reachable(group.id) || streams_.capturing(group.id);
     if (page.reached) return;
-    const Status marked = guarded([&]() -> Status {
-      Timeline& line = timeline(group.stream);
-      PENSTOCK_ASSIGN(const Tick tick,
-                      group.died_at == group.last ? Result<Tick>(line.latest()) : line.record());
+    if (group.died_at != group.last) {
+      page.reached = !mark_now(group.stream, group.death).ok();
+      if (page.reached) return;
       group.died_at = group.last;
-      add_mark(page.last_use, {&line, tick});
-      return {};
-    });
-    page.reached = !marked.ok();
-    if (!marked.ok()) return;
+    }
+    add_mark(page.last_use, group.death);
   }
 }
 
@@ -364,13 +356,7 @@ Status Pager::bring_in(std::size_t index) {
 Result<bool> Pager::mark_end(const Group& group, Mark& mark) {
   if (!streams_.reachable(group.id)) return streams_.wait_for_device();
   if (streams_.capturing(group.id)) return false;
-  const Status marked = guarded([&]() -> Status {
-    Timeline& line = timeline(group.stream);
-    PENSTOCK_ASSIGN(const Tick tick, line.record());
-    mark = {&line, tick};
-    return {};
-  });
-  return marked.ok() ? true : streams_.wait_for_device();
+  return mark_now(group.stream, mark).ok() ? true : streams_.wait_for_device();
 }
 
 // Mark the end of the group's work; its pages may leave when that is over.
