@@ -27,9 +27,13 @@ class FlatMap {
     }
   }
 
+  // For one more, which then needs no memory.
+  void make_room() {
+    if ((size_ + 1) * 2 > entries_.size()) rehash();
+  }
   // The key must not be there yet.
   void insert(std::uint64_t key, Value value) {
-    if ((size_ + 1) * 2 > entries_.size()) rehash();
+    make_room();
     place(key, value);
     ++size_;
   }

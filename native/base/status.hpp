@@ -3,6 +3,7 @@
 // or a Result<T>.  Nothing here throws and nothing exits; the C API turns codes into its own.
 #pragma once
 
+#include <exception>
 #include <string>
 #include <utility>
 #include <variant>
@@ -50,6 +51,16 @@ class [[nodiscard]] Result {
  private:
   std::variant<T, Status> held_;
 };
+
+// What has to be undone where it fails, for want of host memory as well.
+template <class Function>
+auto guarded(Function&& function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const std::exception&) {
+    return Status{Code::kHostOutOfMemory, "no host memory"};  // short enough to need none itself
+  }
+}
 
 }  // namespace penstock
 

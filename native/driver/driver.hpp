@@ -114,7 +114,13 @@ class Driver {
   virtual Status release_chunk(Chunk chunk) = 0;
   virtual Status map(Addr address, Bytes size, Chunk chunk) = 0;  // size == the chunk's
   virtual Status unmap(Addr address, Bytes size) = 0;
-  virtual Status set_access(Addr address, Bytes size) = 0;  // read and write, for the device
+  virtual Status set_access(Addr address, Bytes size) = 0;         // read and write, for the device
+  Status map_with_access(Addr address, Bytes size, Chunk chunk) {  // on failure neither
+    PENSTOCK_TRY(map(address, size, chunk));
+    Status status = set_access(address, size);
+    if (!status.ok()) (void)unmap(address, size);
+    return status;
+  }
   // From here on set_access() gives the device with this ordinal access as well, and what is mapped
   // already is given it now; for that some of it may be mapped anew, so that no work may be under
   // way in it.  kUnsupported where it cannot reach this one's memory.

@@ -19,6 +19,7 @@ class BlockTable {
  public:
   void insert(const Block& block) {
     if (spare_.empty()) {
+      spare_.reserve(storage_.size() + 1);  // for all of them: erase() needs no memory
       spare_.push_back(&storage_.emplace_back());
     }
     Block* const place = spare_.back();

@@ -74,6 +74,7 @@ Allocator::~Allocator() {
 Result<Addr> Allocator::allocate(Bytes size, driver::Stream stream) {
   const std::uint64_t context = context_of(AllocationEvent::kAlloc);
   const std::lock_guard lock(mutex_);
+  blocks_.make_room();
   if (!pending_.empty()) PENSTOCK_TRY(collect(false));
   if (size > kMostBytes) return out_of_memory(size);  // rounding up could make it nothing
   PENSTOCK_ASSIGN(const std::uint32_t index, pool_for(stream, size));
@@ -91,14 +92,22 @@ Result<Addr> Allocator::allocate(Bytes size, driver::Stream stream) {
   const Addr address = pool.memory->address_of(id);
   blocks_.insert(address, {index, id});
   const auto bytes = static_cast<std::int64_t>(pool.memory->packer().block(id).bytes);
+  if (options_.observer != nullptr) {
+    const Status told = guarded([&]() -> Status {
+      options_.observer->allocated(address, static_cast<Bytes>(bytes));
+      return {};
+    });
+    if (!told.ok()) {
+      blocks_.erase(address);
+      pool.memory->packer().release(id, clock_.freed(tag, static_cast<Bytes>(bytes), capturing()));
+      return told;
+    }
+  }
   stats_.requested_bytes.add(static_cast<std::int64_t>(size), size);
   stats_.allocated_bytes.add(bytes, size);
   stats_.active_bytes.add(bytes, size);
   stats_.allocations.add(1, size);
   stats_.active_blocks.add(1, size);
-  if (options_.observer != nullptr) {
-    options_.observer->allocated(address, static_cast<Bytes>(bytes));
-  }
   note(AllocationEvent::kAlloc, address, static_cast<Bytes>(bytes), size, stream, pool.id, context);
   return address;
 }
@@ -117,16 +126,16 @@ Status Allocator::free(Addr address) {
   PENSTOCK_TRY(check_live(address, &place));
   const Pool& pool = pools_[place->pool];
   const Block& block = pool.memory->packer().block(place->block);
+  const bool used = !users_.empty() && users_.contains(address);
+  const bool pinned = !pins_.empty() && pins_.contains(address);
+  if (used) deferred_.reserve(deferred_.size() + 1);
+  if (used || pinned) awaited_.try_emplace(address, 0);
   stats_.allocated_bytes.take(static_cast<std::int64_t>(block.bytes), block.requested);
   stats_.allocations.take(1, block.requested);
   note(AllocationEvent::kFreeRequested, address, block.bytes, block.requested,
        clock_.stream(block.tag), pool.id, context);
-  if (!users_.empty() && users_.contains(address)) return defer(address);
-  if (!pins_.empty() && pins_.contains(address)) {
-    awaited_[address] = 0;
-    return {};
-  }
-  complete(address);
+  if (used) return defer(address);
+  if (!pinned) complete(address);
   return {};
 }
 
@@ -191,22 +200,26 @@ void Allocator::complete_if_unused(Addr address) {
 
 // Other streams use the block: it is free after an event of each.
 Status Allocator::defer(Addr address) {
-  awaited_.try_emplace(address, 0);
   if (capturing()) {
     deferred_.push_back(address);
     return {};
   }
   std::vector<LastUse> uses;
-  for (const std::uint16_t tag : users_[address]) {
-    Result<driver::Event> event = clock_.record(tag);
-    if (!event.ok()) {
-      for (const LastUse& use : uses) clock_.give_back(use.event);
-      deferred_.push_back(address);
-      return event.status().code() == Code::kNotReady ? Status{} : event.status();
+  Status status = guarded([&]() -> Status {
+    for (const std::uint16_t tag : users_[address]) {
+      uses.push_back({{}, address, tag});
+      PENSTOCK_ASSIGN(uses.back().event, clock_.record(tag));
     }
-    uses.push_back({event.value(), address, tag});
+    pending_.insert(pending_.end(), uses.begin(), uses.end());
+    return {};
+  });
+  if (!status.ok()) {
+    for (const LastUse& use : uses) {
+      if (use.event != driver::Event{}) clock_.give_back(use.event);
+    }
+    deferred_.push_back(address);
+    return status.code() == Code::kNotReady ? Status{} : status;
   }
-  pending_.insert(pending_.end(), uses.begin(), uses.end());
   awaited_[address] += static_cast<int>(uses.size());
   users_.erase(address);
   return {};
@@ -214,7 +227,10 @@ Status Allocator::defer(Addr address) {
 
 // A block whose last use still cannot be known stays: another caller's request must not fail by it.
 void Allocator::defer_again() {
-  for (const Addr address : std::exchange(deferred_, {})) {
+  std::vector<Addr> again;
+  again.reserve(deferred_.size());
+  again.swap(deferred_);
+  for (const Addr address : again) {
     if (users_.contains(address)) (void)defer(address);
   }
 }

@@ -82,6 +82,7 @@ class ManagedMover {
   ManagedMover& operator=(const ManagedMover&) = delete;
 
   Status start() {
+    streams_.reserve(static_cast<std::size_t>(options_.streams));
     for (std::int32_t i = 0; i < options_.streams; ++i) {
       PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
       streams_.push_back(stream);

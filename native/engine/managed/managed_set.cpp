@@ -142,11 +142,13 @@ Status ManagedSet::check_use(GroupId id) const {
 Status ManagedSet::begin(GroupId id, driver::Stream stream) {
   PENSTOCK_TRY(check_use(id));
   std::unique_lock lock(mutex_);
+  active_.reserve(active_.size() + 1);
   if (cursor_.begin(id) != 0) ++counts_.mismatches;
   recorder_.begin(id);
   ++at(id).active;  // from here on it cannot be chosen as a victim
   active_.emplace_back(id, stream);
-  Status status = enter(lock, id, stream);
+  Status status = guarded([&] { return enter(lock, id, stream); });
+  if (!lock.owns_lock()) lock.lock();
   if (!status.ok()) {
     --at(id).active;
     recorder_.end(id);
@@ -218,18 +220,16 @@ Status ManagedSet::end(GroupId id, driver::Stream stream) {
 
 // Where the mark cannot be made the host waits instead: the group must not go while it is read.
 Status ManagedSet::mark_last_use(Group& group, driver::Stream stream) {
-  auto found = std::find_if(group.last_uses.begin(), group.last_uses.end(),
-                            [&](const auto& use) { return use.first == stream; });
-  Status status;
-  if (found == group.last_uses.end()) {
-    Result<driver::Event> made = driver_.create_event(false);
-    if (made.ok()) {
-      found = group.last_uses.insert(found, {stream, made.value()});
-    } else {
-      status = made.status();
+  Status status = guarded([&]() -> Status {
+    auto found = std::find_if(group.last_uses.begin(), group.last_uses.end(),
+                              [&](const auto& use) { return use.first == stream; });
+    if (found == group.last_uses.end()) {
+      group.last_uses.reserve(group.last_uses.size() + 1);
+      PENSTOCK_ASSIGN(const driver::Event made, driver_.create_event(false));
+      found = group.last_uses.insert(group.last_uses.end(), {stream, made});
     }
-  }
-  if (status.ok()) status = driver_.record(found->second, stream);
+    return driver_.record(found->second, stream);
+  });
   if (!status.ok()) (void)driver_.synchronize(stream);
   return status;
 }
@@ -266,37 +266,41 @@ bool ManagedSet::choose_victims(Bytes bytes, std::int64_t until, bool keep,
   return room >= wanted;
 }
 
-std::optional<std::vector<Departure>> ManagedSet::make_room(Bytes bytes, std::int64_t until,
-                                                            bool demanded) {
+// Submits a job that makes room for `in`, and brings that in; no ticket where nothing can leave.
+std::optional<ManagedMover::Ticket> ManagedSet::make_room(Span in, driver::Event arrived,
+                                                          std::int64_t until, bool demanded) {
   std::vector<std::pair<GroupId, Bytes>> chosen;
-  const bool found = choose_victims(bytes, until, true, chosen) ||
-                     (demanded && choose_victims(bytes, -1, false, chosen));
+  const bool found = choose_victims(in.bytes, until, true, chosen) ||
+                     (demanded && choose_victims(in.bytes, -1, false, chosen));
   if (!found) return std::nullopt;
-  std::vector<Departure> departures;
-  for (const auto& [id, taken] : chosen) departures.push_back(leave(at(id), taken));
-  return departures;
-}
-
-Departure ManagedSet::leave(Group& group, Bytes bytes) {
-  group.resident -= bytes;
-  committed_ -= bytes;
-  Departure departure{{group.span.address + group.resident, bytes}, {group.arrived}};
-  for (const auto& [stream, event] : group.last_uses) departure.after.push_back(event);
-  return departure;
+  if (chosen.empty() && in.bytes == 0) return ManagedMover::Ticket{0};
+  MoveJob job{{}, in, arrived};
+  for (const auto& [id, taken] : chosen) {
+    const Group& group = at(id);
+    Departure& out = job.out.emplace_back();
+    out.span = {group.span.address + group.resident - taken, taken};
+    out.after.push_back(group.arrived);
+    for (const auto& [stream, event] : group.last_uses) out.after.push_back(event);
+  }
+  const ManagedMover::Ticket ticket = mover_.submit(std::move(job));
+  for (const auto& [id, taken] : chosen) {
+    at(id).resident -= taken;
+    committed_ -= taken;
+  }
+  return ticket;
 }
 
 // Submit the job that brings in what is missing of a group that is needed in `until` steps.
 bool ManagedSet::load(GroupId id, std::int64_t until, bool demanded) {
   Group& group = at(id);
   const Bytes missing = group.span.bytes - group.resident;
-  auto departures = make_room(missing, until, demanded);
-  if (!departures) return false;
-  MoveJob job{
-      std::move(*departures), {group.span.address + group.resident, missing}, group.arrived};
+  const auto ticket =
+      make_room({group.span.address + group.resident, missing}, group.arrived, until, demanded);
+  if (!ticket) return false;
   group.resident = group.span.bytes;
   committed_ += missing;
   group.has_arrived = false;
-  group.ticket = mover_.submit(std::move(job));
+  group.ticket = *ticket;
   return true;
 }
 
@@ -350,7 +354,7 @@ Status ManagedSet::iteration() {
     const bool known = order.size() <= cursor_.order().size() &&
                        std::equal(order.begin(), order.end(), cursor_.order().begin());
     if (!known && active_.empty()) {
-      sequence_ = recorder_.sequence(uses_, std::move(sequence_.page_bytes));
+      sequence_ = recorder_.sequence(uses_, sequence_.page_bytes);
       cursor_.adopt({}, std::move(order), sequence_);
       PENSTOCK_TRY(make_plan());
     }
@@ -387,18 +391,17 @@ Status ManagedSet::resize(Bytes budget) {
   PENSTOCK_TRY(check_budget(budget));
   const Bytes before = std::exchange(options_.budget, budget);
   if (options_.on_demand) return {};
-  if (Status planned = make_plan(); !planned.ok()) {
-    options_.budget = before;
-    return planned;
-  }
-  auto departures = make_room(0, -1, true);
-  if (!departures) {
-    options_.budget = before;
+  std::optional<ManagedMover::Ticket> ticket;
+  const Status status = guarded([&]() -> Status {
     PENSTOCK_TRY(make_plan());
+    ticket = make_room({}, {}, -1, true);
+    if (ticket) return {};
     return {Code::kOutOfMemory, "the groups in use exceed a budget of " + mib(budget)};
-  }
-  if (departures->empty()) return {};
-  return mover_.wait_issued(mover_.submit({std::move(*departures), {}, {}}));
+  });
+  if (status.ok()) return mover_.wait_issued(*ticket);
+  options_.budget = before;
+  (void)guarded([this] { return make_plan(); });
+  return status;
 }
 
 ManagedSetStats ManagedSet::stats() {

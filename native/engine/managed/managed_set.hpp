@@ -126,10 +126,10 @@ class ManagedSet {
   Status enter(std::unique_lock<std::mutex>& lock, GroupId id, driver::Stream stream);
   Result<bool> has_arrived(Group& group);
   Status mark_last_use(Group& group, driver::Stream stream);
-  std::optional<std::vector<Departure>> make_room(Bytes bytes, std::int64_t until, bool demanded);
+  std::optional<ManagedMover::Ticket> make_room(Span in, driver::Event arrived, std::int64_t until,
+                                                bool demanded);
   bool choose_victims(Bytes bytes, std::int64_t until, bool keep,
                       std::vector<std::pair<GroupId, Bytes>>& chosen);
-  Departure leave(Group& group, Bytes bytes);
   bool load(GroupId id, std::int64_t until, bool demanded);
   void load_ahead();
   Status make_plan();

@@ -80,7 +80,7 @@ class StreamClock {
     // An event that cannot be recorded now is recorded when it is asked for.
     if (lines_.size() > 1 && line.freed >= kEpochBytes && !capturing &&
         streams_.reachable(line.id)) {
-      (void)end_epoch(line);
+      (void)guarded([&] { return end_epoch(line); });
     }
     return epoch;
   }
@@ -171,8 +171,13 @@ class StreamClock {
       PENSTOCK_ASSIGN(const bool over, retire(line));
       if (!over) break;
     }
-    PENSTOCK_ASSIGN(const driver::Event event, record(line));
-    line.ended.push_back({line.epoch, event});
+    line.ended.push_back({line.epoch, {}});
+    const Result<driver::Event> event = guarded([&] { return record(line); });
+    if (!event.ok()) {
+      line.ended.pop_back();
+      return event.status();
+    }
+    line.ended.back().event = event.value();
     ++line.epoch;
     line.freed = 0;
     line.gone = streams_.destroyed(line.id);

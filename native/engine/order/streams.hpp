@@ -29,7 +29,7 @@ class Streams {
     const auto found = ids_.find(name);
     if (found != ids_.end()) return found->second;
     const StreamId made{last_ + 1};
-    known_.emplace(made, name);
+    known_.insert_or_assign(made, name);
     ids_.emplace(name, made);
     ++last_;
     return made;

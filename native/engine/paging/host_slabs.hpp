@@ -77,9 +77,15 @@ class HostSlabs {
   }
   Result<Place> make(policy::PageId first, policy::PageId pages) {
     const Bytes bytes = static_cast<Bytes>(pages) * page_bytes_;
-    PENSTOCK_ASSIGN(void* host, driver_.host_alloc(bytes));
+    const Place made = slabs_.emplace(first, Slab{nullptr, pages, 0}).first;
+    const Result<void*> host = driver_.host_alloc(bytes);
+    if (!host.ok()) {
+      slabs_.erase(made);
+      return host.status();
+    }
     bytes_ += bytes;
-    return slabs_.emplace(first, Slab{static_cast<std::byte*>(host), pages, 0}).first;
+    made->second.host = static_cast<std::byte*>(host.value());
+    return made;
   }
 
   driver::Driver& driver_;

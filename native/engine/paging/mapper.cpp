@@ -15,16 +15,6 @@ constexpr Bytes kMostBytes = 128 * kMiB;
 // How often it is asked whether uses and copies are over, which nothing tells the host.
 constexpr std::chrono::microseconds kPoll{20};
 
-// What runs out of memory here may be undone as well, and must not end the thread.
-template <typename Function>
-Status guarded(Function&& function) {
-  try {
-    return function();
-  } catch (const std::exception&) {
-    return {Code::kHostOutOfMemory, "no host memory"};  // short enough to need none itself
-  }
-}
-
 }  // namespace
 
 Mapper::Mapper(driver::Driver& driver, Bytes chunk_bytes, Timeline& in, Timeline& out)
@@ -252,9 +242,8 @@ void Mapper::undo(Move& move) {
   (void)driver_.synchronize(in_.stream());
   if (move.left) return;  // what was copied in has taken their place
   for (Move::Out& out : move.out) {
-    if (out.mapped || !driver_.map(out.address, chunk_bytes_, out.chunk).ok()) continue;
-    out.mapped = driver_.set_access(out.address, chunk_bytes_).ok();
-    if (!out.mapped) (void)driver_.unmap(out.address, chunk_bytes_);
+    if (out.mapped) continue;
+    out.mapped = driver_.map_with_access(out.address, chunk_bytes_, out.chunk).ok();
   }
 }
 

@@ -23,7 +23,11 @@ void add_mark(std::vector<Mark>& marks, Mark mark) {
       return;
     }
   }
-  marks.push_back(mark);
+  try {
+    marks.push_back(mark);
+  } catch (const std::bad_alloc&) {  // what is over needs no mark
+    (void)mark.synchronize();
+  }
 }
 
 PageTable::~PageTable() {
@@ -46,6 +50,9 @@ void PageTable::release(const Range& range) {
 Status PageTable::give_fingerprint(Page& page) {
   if (spare_fingerprints_.empty()) {
     constexpr Bytes kBytes = kFingerprints * sizeof(driver::Fingerprint);
+    // Room for all of them, so that none needs memory to be given back.
+    fingerprints_.reserve(fingerprints_.size() + 1);
+    spare_fingerprints_.reserve((fingerprints_.size() + 1) * kFingerprints);
     PENSTOCK_ASSIGN(void* slab, driver_.host_alloc(kBytes));
     fingerprints_.push_back(slab);
     for (std::size_t i = 0; i < kFingerprints; ++i) {
@@ -66,11 +73,7 @@ Status PageTable::give_chunk(Page& page) {
   Result<driver::Chunk> chunk = driver_.create_chunk(page.bytes, driver::Place::kHost);
   Status status = chunk.status();
   if (status.ok()) {
-    status = driver_.map(address, page.bytes, chunk.value());
-    if (status.ok()) {
-      status = driver_.set_access(address, page.bytes);
-      if (!status.ok()) (void)driver_.unmap(address, page.bytes);
-    }
+    status = driver_.map_with_access(address, page.bytes, chunk.value());
     if (!status.ok()) (void)driver_.release_chunk(chunk.value());
   }
   if (!status.ok()) {
@@ -97,7 +100,7 @@ Status PageTable::give_piece(Page& page) {
 Status PageTable::give_host(Page& page) {
   if (page.host != nullptr) return {};
   PENSTOCK_TRY(give_fingerprint(page));
-  const Status status = host_chunks_ ? give_chunk(page) : give_piece(page);
+  const Status status = guarded([&] { return host_chunks_ ? give_chunk(page) : give_piece(page); });
   if (!status.ok()) spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
   return status;
 }
@@ -135,17 +138,10 @@ Bytes PageTable::changed_bytes() const {
 
 Status PageTable::back_pinned(Range& range) {
   PENSTOCK_ASSIGN(range.chunk, pool_.take(range.reserved));
-  Status status = driver_.map(range.address, range.reserved, range.chunk);
-  if (status.ok()) {
-    status = driver_.set_access(range.address, range.reserved);
-    if (!status.ok()) (void)driver_.unmap(range.address, range.reserved);
-  }
-  if (!status.ok()) {
-    (void)pool_.give_back(range.chunk, range.reserved);
-    return status;
-  }
-  range.backed = true;
-  return {};
+  Status status = driver_.map_with_access(range.address, range.reserved, range.chunk);
+  range.backed = status.ok();
+  if (!status.ok()) (void)pool_.give_back(range.chunk, range.reserved);
+  return status;
 }
 
 // Addresses, host memory and, where it is pinned, device memory for `range`; all or nothing.
@@ -164,7 +160,7 @@ Status PageTable::acquire(Range& range) {
   Status status = host.status();
   if (status.ok()) {
     range.host = static_cast<std::byte*>(host.value());
-    if (pinned) status = back_pinned(range);
+    if (pinned) status = guarded([&] { return back_pinned(range); });
     if (!status.ok()) (void)driver_.host_free(range.host);
   }
   if (!status.ok()) (void)driver_.unreserve(range.address, range.reserved);
@@ -184,7 +180,15 @@ Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
   }
   PENSTOCK_TRY(acquire(range));
   const auto index = static_cast<std::int32_t>(ranges_.size());
-  by_address_.insert(range.address, range.address + std::max(range.reserved, bytes), index);
+  const Addr end = range.address + std::max(range.reserved, bytes);
+  if (Status status = guarded([&]() -> Status {
+        by_address_.insert(range.address, end, index);
+        return {};
+      });
+      !status.ok()) {
+    release(range);
+    return status;
+  }
   if (kind != RangeKind::kHeap) host_bytes_ += bytes;
   if (kind == RangeKind::kPinned) pinned_bytes_ += range.reserved;
   if (kind == RangeKind::kPaged || kind == RangeKind::kHeap) {

@@ -41,27 +41,30 @@ class PagedMemory final : public driver::ForwardingDriver {
       const std::lock_guard lock(kept_mutex_);
       kept_.erase(address);
     }
-    return pager_.close_heap(address);
+    return guarded([&] { return pager_.close_heap(address); });
   }
   Result<driver::Chunk> create_chunk(Bytes, driver::Place) override {
     return driver::Chunk{++chunks_};
   }
   Status release_chunk(driver::Chunk) override { return {}; }
   Status map(Addr address, Bytes size, driver::Chunk) override {
-    Status status = pager_.back(address, size);
-    if (status.code() == Code::kOutOfMemory && !pager_.paging()) {
-      PENSTOCK_TRY(start_());
-      status = pager_.back(address, size);
-    }
+    Status status = guarded([&] {
+      Status backed = pager_.back(address, size);
+      if (backed.code() == Code::kOutOfMemory && !pager_.paging()) {
+        PENSTOCK_TRY(start_());
+        backed = pager_.back(address, size);
+      }
+      return backed;
+    });
     if (!status.ok() || !kept(address)) return status;
-    status = pager_.pin(address, size, 1);
-    if (!status.ok()) (void)pager_.discard(address, size);
+    status = guarded([&] { return pager_.pin(address, size, 1); });
+    if (!status.ok()) (void)guarded([&] { return pager_.discard(address, size); });
     return status;
   }
   Status unmap(Addr address, Bytes size) override {
     if (kept(address)) PENSTOCK_TRY(pager_.pin(address, size, -1));
-    const Status status = pager_.discard(address, size);
-    if (!status.ok() && kept(address)) (void)pager_.pin(address, size, 1);
+    Status status = guarded([&] { return pager_.discard(address, size); });
+    if (!status.ok() && kept(address)) (void)guarded([&] { return pager_.pin(address, size, 1); });
     return status;
   }
   Status set_access(Addr, Bytes) override { return {}; }

@@ -71,16 +71,33 @@ void Pager::check_residency() {
 }
 
 Timeline& Pager::timeline(driver::Stream stream) {
-  auto& line = timelines_[streams_.id(stream)];
-  if (line) return *line;
+  const StreamId id = streams_.id(stream);
+  if (const auto found = timelines_.find(id); found != timelines_.end()) return *found->second;
   if (spare_timelines_.empty()) {
-    line = std::make_unique<Timeline>(driver_, stream);
-  } else {
-    line = std::move(spare_timelines_.back());
-    spare_timelines_.pop_back();
-    line->go_on_in(stream);
+    spare_timelines_.push_back(std::make_unique<Timeline>(driver_, stream));
   }
+  auto& line = timelines_.try_emplace(id, std::move(spare_timelines_.back())).first->second;
+  spare_timelines_.pop_back();
+  line->go_on_in(stream);
   return *line;
+}
+
+Status Pager::mark_now(driver::Stream stream, Mark& mark) {
+  return guarded([&]() -> Status {
+    Timeline& line = timeline(stream);
+    PENSTOCK_ASSIGN(const Tick tick, line.record());
+    mark = {&line, tick};
+    return {};
+  });
+}
+
+// With room for its pages, or not at all.
+Result<std::int32_t> Pager::new_range(Bytes bytes, RangeKind kind) {
+  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(bytes, kind));
+  Status status = guarded([this] { return fit_slots(); });
+  if (status.ok()) return index;
+  table_.undo_create();
+  return status;
 }
 
 Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
@@ -91,11 +108,7 @@ Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
                                           size_text(pool_.held()) + " exceeds the budget of " +
                                           size_text(pool_.budget()));
   }
-  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(bytes, kind));
-  if (Status status = fit_slots(); !status.ok()) {
-    table_.undo_create();
-    return status;
-  }
+  PENSTOCK_ASSIGN(const std::int32_t index, new_range(bytes, kind));
   // Page numbers and the room for slots have changed: what was planned no longer holds.
   cursor_.drop();
   recorder_.clear();
@@ -245,6 +258,7 @@ Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream 
 Status Pager::begin(UseId id, driver::Stream stream) {
   std::unique_lock lock(mutex_);
   PENSTOCK_TRY(check_use(id));
+  active_.reserve(active_.size() + 1);
   if (cursor_.begin(id) != 0) {
     ++counters_.mismatches;
     disturbed_ = true;
@@ -258,17 +272,19 @@ Status Pager::begin(UseId id, driver::Stream stream) {
   for (const PageId page : pages_of(id)) ++table_.page(page).active;
   active_.emplace_back(id, stream);
   ++clock_;
-  Status status = bring_all(id, stream);
+  Status status = guarded([&] { return bring_all(id, stream); });
   // What others keep for later, and pages of other pagers; somebody may be quicker.
   for (bool more = true; more && status.code() == Code::kOutOfMemory && shared() != nullptr;) {
     const Bytes bytes = pages_of(id).size() * pool_.chunk_bytes();
     ++waiting_;
     lock.unlock();
-    shared()->reclaim();
-    more = shared()->make_room(bytes, this).ok();
+    more = guarded([&] {
+             shared()->reclaim();
+             return shared()->make_room(bytes, this);
+           }).ok();
     lock.lock();
     --waiting_;
-    status = bring_all(id, stream);
+    status = guarded([&] { return bring_all(id, stream); });
   }
   if (!status.ok()) {
     for (const PageId page : pages_of(id)) --table_.page(page).active;
@@ -297,18 +313,17 @@ Status Pager::end(UseId id, driver::Stream stream) {
   if (found == active_.rend()) {
     return Status(Code::kInvalidArgument, "use " + std::to_string(id) + " ends but has not begun");
   }
-  Timeline& line = timeline(stream);
-  const auto tick = line.record();
+  Mark mark;
+  Status marked = mark_now(stream, mark);
   // Without a mark nobody could tell when the kernels end: then wait for them here.
-  if (!tick.ok()) (void)driver_.synchronize(stream);
+  if (!marked.ok()) (void)driver_.synchronize(stream);
   active_.erase(std::next(found).base());
   recorder_.end(id);
   const Use& use = uses_[static_cast<std::size_t>(id)];
   for (const PageId page : use.pages) --table_.page(page).active;
-  const Mark mark = tick.ok() ? Mark{&line, tick.value()} : Mark{};
   for (const PageId page : use.pages) residents_.mark_used(page, mark, false);
   for (const PageId page : use.written) residents_.mark_used(page, mark, true);
-  PENSTOCK_TRY(tick.status());
+  PENSTOCK_TRY(marked);
   PENSTOCK_TRY(stalls_.use_ends(stream));
   return issue_loads();
 }

@@ -147,6 +147,7 @@ class Pager {
     std::vector<PageId> pages;
     std::uint64_t last = 0;     // the last piece of work
     std::uint64_t died_at = 0;  // that was the last when a page's death was marked
+    Mark death{};               // by this
     int under_way = 0;          // announced and not given to the stream yet: no mark can cover it
   };
   // What an iteration of some kind was like, while that of another is planned.
@@ -157,6 +158,8 @@ class Pager {
   Pager(driver::Driver& driver, const PagerOptions& options);
   Status check_use(UseId use) const;
   Timeline& timeline(driver::Stream stream);
+  Status mark_now(driver::Stream stream, Mark& mark);  // what has been given to it so far
+  Result<std::int32_t> new_range(Bytes bytes, RangeKind kind);
   [[nodiscard]] SlotId slots_for(Bytes budget) const;
   [[nodiscard]] SlotId largest_use() const;
   Status fit_slots();

@@ -44,11 +44,7 @@ Result<Addr> Pager::create_heap(Bytes bytes) {
     closed.pop_back();
     return address;
   }
-  PENSTOCK_ASSIGN(const std::int32_t index, table_.create(size, RangeKind::kHeap));
-  if (Status status = fit_slots(); !status.ok()) {
-    table_.undo_create();
-    return status;
-  }
+  PENSTOCK_ASSIGN(const std::int32_t index, new_range(size, RangeKind::kHeap));
   drop_plan();
   return table_.range(index).address;
 }
@@ -78,12 +74,13 @@ Status Pager::back(Addr address, Bytes bytes) {
     Page& page = table_.page(id);
     if (page.backed) continue;
     if (!paging_) {
-      const SlotId slot = choose_other_slot();
-      if (slot == kNoSlot || residents_.slot(slot).page != kNoPage) {
+      const SlotId slot = page.slot != kNoSlot ? page.slot : choose_other_slot();
+      if (slot == kNoSlot || (page.slot != slot && residents_.slot(slot).page != kNoPage)) {
         return {Code::kOutOfMemory,
                 "the budget of " + std::to_string(pool_.budget()) + " bytes is full"};
       }
-      PENSTOCK_TRY(residents_.place(id, std::span(&slot, 1)));
+      // It is there already if the last attempt could not wait for it.
+      if (page.slot != slot) PENSTOCK_TRY(residents_.place(id, std::span(&slot, 1)));
       PENSTOCK_TRY(residents_.arrive(id));
       PENSTOCK_TRY(page.ready.synchronize());
       page.blank = false;  // work on it is not announced: it may write
@@ -133,7 +130,7 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
     if (delta < 0 && page.live == 0 && page.slot != kNoSlot) mark_death(page);
     // Work that reaches it unseen, before any that is seen to, faults if this fails.
     if (options_.evicted == Evicted::kOnHost && paging_ && page.live > 0 && page.backed) {
-      (void)residents_.map_on_host(id);
+      (void)guarded([&] { return residents_.map_on_host(id); });
     }
   }
 }
@@ -148,12 +145,12 @@ void Pager::mark_death(Page& page) {
     if (streams_.destroyed(group.id)) continue;
     page.reached = page.reached || !streams_.reachable(group.id) || streams_.capturing(group.id);
     if (page.reached) return;
-    Timeline& line = timeline(group.stream);
-    const Result<Tick> tick = group.died_at == group.last ? line.latest() : line.record();
-    page.reached = !tick.ok();
-    if (!tick.ok()) return;
-    group.died_at = group.last;
-    add_mark(page.last_use, {&line, tick.value()});
+    if (group.died_at != group.last) {
+      page.reached = !mark_now(group.stream, group.death).ok();
+      if (page.reached) return;
+      group.died_at = group.last;
+    }
+    add_mark(page.last_use, group.death);
   }
 }
 
@@ -178,13 +175,16 @@ Status Pager::pin(Addr address, Bytes bytes, int delta) {
 Status Pager::pin_page(PageId id) {
   Page& page = table_.page(id);
   ++page.active;
-  Status status = bring(id, Among::kOthers);
-  for (std::size_t i = 0; i < groups_.size() && status.code() == Code::kOutOfMemory; ++i) {
-    status = close(i);
-    if (status.ok()) status = bring(id, Among::kOthers);
-  }
-  if (status.ok()) status = residents_.arrive(id);
-  if (status.ok()) status = page.ready.synchronize();
+  Status status = guarded([&]() -> Status {
+    Status there = bring(id, Among::kOthers);
+    for (std::size_t i = 0; i < groups_.size() && there.code() == Code::kOutOfMemory; ++i) {
+      PENSTOCK_TRY(close(i));
+      there = bring(id, Among::kOthers);
+    }
+    PENSTOCK_TRY(there);
+    PENSTOCK_TRY(residents_.arrive(id));
+    return page.ready.synchronize();
+  });
   if (!status.ok()) {
     --page.active;
     return status;
@@ -271,9 +271,9 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
     }
   }
   if (!status.ok()) return status;
+  if (on_host) ++giving_[std::this_thread::get_id()];
   ++groups_[index].under_way;
   residents_.work_follows();
-  if (on_host) ++giving_[std::this_thread::get_id()];
   return {};
 }
 
@@ -301,13 +301,14 @@ Status Pager::share_with(int ordinal) {
 
 // The fresh pages join the group: they are brought in where they are not, and the stream waits.
 Status Pager::enter(std::size_t index) {
-  Status status = bring_in(index);
+  groups_[index].pages.reserve(groups_[index].pages.size() + fresh_.size());
+  Status status = guarded([&] { return bring_in(index); });
   if (status.ok()) {
     for (const PageId id : fresh_) {
       if (table_.page(id).writing) table_.page(id).blank = false;
     }
     // What cannot be brought in ahead will be when it is needed, or fail then.
-    if (cursor_.planned() && !others_giving()) (void)issue_loads();
+    if (cursor_.planned() && !others_giving()) (void)guarded([this] { return issue_loads(); });
     check_residency();
     return {};
   }
@@ -355,11 +356,7 @@ Status Pager::bring_in(std::size_t index) {
 Result<bool> Pager::mark_end(const Group& group, Mark& mark) {
   if (!streams_.reachable(group.id)) return streams_.wait_for_device();
   if (streams_.capturing(group.id)) return false;
-  Timeline& line = timeline(group.stream);
-  const auto tick = line.record();
-  if (!tick.ok()) return streams_.wait_for_device();
-  mark = {&line, tick.value()};
-  return true;
+  return mark_now(group.stream, mark).ok() ? true : streams_.wait_for_device();
 }
 
 // Mark the end of the group's work; its pages may leave when that is over.
@@ -396,18 +393,17 @@ Status Pager::close_idle(std::size_t but) {
 Status Pager::stream_gone(driver::Stream stream) {
   const std::lock_guard lock(mutex_);
   const StreamId id = streams_.id(stream);
-  Status status;
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    if (groups_[i].id == id) status = close(i);  // while an event can still mark its end
-  }
-  const auto line = timelines_.find(id);
-  if (line != timelines_.end()) {
-    if (status.ok()) status = line->second->synchronize(line->second->latest());
-    if (status.ok()) {
-      spare_timelines_.push_back(std::move(line->second));
-      timelines_.erase(line);
+  const Status status = guarded([&]() -> Status {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      if (groups_[i].id == id) PENSTOCK_TRY(close(i));  // while an event can still mark its end
     }
-  }
+    const auto line = timelines_.find(id);
+    if (line == timelines_.end()) return {};
+    PENSTOCK_TRY(line->second->synchronize(line->second->latest()));
+    spare_timelines_.push_back(std::move(line->second));
+    timelines_.erase(line);
+    return {};
+  });
   streams_.gone(stream);
   for (Group& group : groups_) {
     if (group.id == id && group.pages.empty() && group.under_way == 0) group.id = {};

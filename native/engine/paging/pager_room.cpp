@@ -177,15 +177,19 @@ Status Pager::change_slots(SlotId wanted, Bytes budget) {
   if (!plan.ok() && plan.status().code() != Code::kOutOfMemory) return plan.status();
   PENSTOCK_TRY(give_slots(std::move(slots)));
   // From here on nothing fails but copies ahead of their time.
-  pool_.set_budget(budget);
   if (residents_.slots() < wanted) residents_.add_slots(wanted - residents_.slots());
-  if (replan && plan.ok()) {
-    ++counters_.plans;
+  pool_.set_budget(budget);
+  const Status planned = guarded([&]() -> Status {
+    if (!replan || !plan.ok()) return plan.status();
     adopt(std::move(plan).value(),
           cursor_.begun() % static_cast<std::int64_t>(cursor_.order().size()));
-    (void)issue_loads();
-  } else if (replan) {
+    ++counters_.plans;
+    return {};
+  });
+  if (!planned.ok()) {
     drop_plan();  // too little is left for it: as it comes, then
+  } else if (replan) {
+    (void)guarded([this] { return issue_loads(); });
   }
   check_residency();
   return {};

@@ -30,31 +30,27 @@ class PlanCursor {
   // begun: how many steps of its first iteration are over already.
   void adopt(policy::Plan plan, std::vector<UseId> order, const policy::Sequence& sequence,
              std::int64_t begun = 0) {
-    plan_ = std::move(plan);
-    order_ = std::move(order);
-    begun_ = begun;
-    next_load_ = 0;
-    uses_of_page_.assign(sequence.page_bytes.size(), {});
-    home_.assign(sequence.page_bytes.size(), kNoSlot);
+    PlanCursor made;  // whole, or what was there stays
+    made.plan_ = std::move(plan);
+    made.order_ = std::move(order);
+    made.begun_ = begun;
+    made.uses_of_page_.assign(sequence.page_bytes.size(), {});
+    made.home_.assign(sequence.page_bytes.size(), kNoSlot);
     for (std::size_t step = 0; step < sequence.steps.size(); ++step) {
       for (const PageId page : sequence.steps[step].pages) {
-        uses_of_page_[static_cast<std::size_t>(page)].push_back(static_cast<policy::StepId>(step));
+        auto& uses = made.uses_of_page_[static_cast<std::size_t>(page)];
+        uses.push_back(static_cast<policy::StepId>(step));
       }
     }
-    for (const policy::Kept& kept : plan_.kept)
-      home_[static_cast<std::size_t>(kept.page)] = kept.slot;
-    for (const policy::Load& load : plan_.loads) {
-      SlotId& home = home_[static_cast<std::size_t>(load.page)];
+    for (const policy::Kept& kept : made.plan_.kept)
+      made.home_[static_cast<std::size_t>(kept.page)] = kept.slot;
+    for (const policy::Load& load : made.plan_.loads) {
+      SlotId& home = made.home_[static_cast<std::size_t>(load.page)];
       if (home == kNoSlot) home = load.slot;
     }
+    *this = std::move(made);
   }
-  void drop() {
-    plan_ = {};
-    order_.clear();
-    uses_of_page_.clear();
-    home_.clear();
-    begun_ = next_load_ = 0;
-  }
+  void drop() { *this = {}; }
 
   [[nodiscard]] bool planned() const { return !order_.empty(); }
   [[nodiscard]] const policy::Plan& plan() const { return plan_; }

@@ -76,7 +76,11 @@ class Recorder {
  private:
   void note(std::int32_t event) {
     if (events_.size() >= kMost) events_.clear();
-    events_.push_back(event);
+    try {
+      events_.push_back(event);
+    } catch (const std::bad_alloc&) {  // a wrong plan costs time, a use that does not end more
+      events_.clear();
+    }
   }
   std::vector<std::int32_t> events_;  // use + 1 begins, -(use + 1) ends
 };

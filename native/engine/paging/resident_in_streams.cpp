@@ -66,11 +66,13 @@ Status ResidentSet::map_run(PageId first, std::span<const SlotId> into) {
       PENSTOCK_TRY(give_access(i));
       continue;
     }
-    Status status;
-    if (page.mapped != kNoSlot) status = unmap_page(id);
-    if (page.on_host) status = unmap_from_host(id);
-    if (status.ok()) status = give_chunk(target);
-    if (status.ok()) status = map_to(target, page.address);
+    const Status status = guarded([&]() -> Status {
+      if (page.mapped != kNoSlot) PENSTOCK_TRY(unmap_page(id));
+      if (page.on_host) PENSTOCK_TRY(unmap_from_host(id));
+      PENSTOCK_TRY(give_chunk(target));
+      target.mapped.reserve(target.mapped.size() + 1);
+      return map_to(target, page.address);
+    });
     if (!status.ok()) {
       const Status access = give_access(i);
       return access.ok() ? status : access;

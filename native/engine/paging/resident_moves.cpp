@@ -164,11 +164,7 @@ Status ResidentSet::arrive(PageId id) {
   }
   if (evicted_ != Evicted::kUnmapped || page.mapped == page.slot) return {};
   // It was to leave, did not, and could not be mapped again.
-  PENSTOCK_TRY(driver_.map(page.address, pool_.chunk_bytes(), *slot(page.slot).chunk));
-  if (Status access = driver_.set_access(page.address, pool_.chunk_bytes()); !access.ok()) {
-    (void)driver_.unmap(page.address, pool_.chunk_bytes());
-    return access;
-  }
+  PENSTOCK_TRY(driver_.map_with_access(page.address, pool_.chunk_bytes(), *slot(page.slot).chunk));
   page.mapped = page.slot;
   return {};
 }

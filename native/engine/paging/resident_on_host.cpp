@@ -21,11 +21,7 @@ Status ResidentSet::map_on_host(PageId id) {
   Page& page = table_.page(id);
   if (page.on_host || page.slot != kNoSlot) return {};
   PENSTOCK_TRY(table_.give_host(page));
-  PENSTOCK_TRY(driver_.map(page.address, pool_.chunk_bytes(), page.host_chunk));
-  if (Status status = driver_.set_access(page.address, pool_.chunk_bytes()); !status.ok()) {
-    (void)driver_.unmap(page.address, pool_.chunk_bytes());
-    return status;
-  }
+  PENSTOCK_TRY(driver_.map_with_access(page.address, pool_.chunk_bytes(), page.host_chunk));
   ++counters_.map_calls;
   page.on_host = true;
   page.blank = false;

@@ -17,12 +17,15 @@ ResidentSet::ResidentSet(driver::Driver& driver, ChunkPool& pool, PageTable& tab
       in_(evicted == Evicted::kMapped ? streams : 1) {}
 
 Status ResidentSet::start() {
-  for (auto& line : in_) {
+  const auto open = [this](std::unique_ptr<Timeline>& line) -> Status {
+    auto made = std::make_unique<Timeline>(driver_, driver::Stream{});
     PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
-    line = std::make_unique<Timeline>(driver_, stream);
-  }
-  PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
-  out_ = std::make_unique<Timeline>(driver_, stream);
+    made->go_on_in(stream);
+    line = std::move(made);
+    return {};
+  };
+  for (auto& line : in_) PENSTOCK_TRY(open(line));
+  PENSTOCK_TRY(open(out_));
   if (evicted_ == Evicted::kUnmapped) {
     mapper_ = std::make_unique<Mapper>(driver_, pool_.chunk_bytes(), *in_.front(), *out_);
   }
@@ -46,13 +49,14 @@ ResidentSet::~ResidentSet() {
     page.on_host = false;
   }
   for (Slot& slot : slots_) (void)take_chunk(slot);
-  in_.push_back(std::move(out_));
-  for (auto& line : in_) {
-    if (!line) continue;
+  const auto close = [this](std::unique_ptr<Timeline>& line) {
+    if (!line) return;
     const driver::Stream stream = line->stream();
     line.reset();
     (void)driver_.destroy_stream(stream);
-  }
+  };
+  for (auto& line : in_) close(line);
+  close(out_);
 }
 
 Status ResidentSet::give_chunk(Slot& slot) {
@@ -68,11 +72,7 @@ Status ResidentSet::give_chunk(Slot& slot) {
 Status ResidentSet::give_own_address(Slot& slot) {
   const Bytes bytes = pool_.chunk_bytes();
   PENSTOCK_ASSIGN(const Addr own, driver_.reserve(bytes));
-  Status status = driver_.map(own, bytes, *slot.chunk);
-  if (status.ok()) {
-    status = driver_.set_access(own, bytes);
-    if (!status.ok()) (void)driver_.unmap(own, bytes);
-  }
+  Status status = driver_.map_with_access(own, bytes, *slot.chunk);
   if (status.ok()) {
     slot.own = own;
   } else {
@@ -101,9 +101,9 @@ bool ResidentSet::freed_together(SlotId a, SlotId b) {
 
 void ResidentSet::mark_used(PageId id, Mark mark, bool written) {
   Page& page = table_.page(id);
-  add_mark(page.last_use, mark);
   page.dirty = page.dirty || written;
   page.blank = page.blank && !written;
+  add_mark(page.last_use, mark);
 }
 
 Status ResidentSet::synchronize_page(PageId id) {
@@ -138,7 +138,7 @@ Status ResidentSet::write_back(PageId id) {
 
 Status ResidentSet::place(PageId first, std::span<const SlotId> into, bool prefetch) {
   if (evicted_ == Evicted::kUnmapped) return move(first, into, prefetch);
-  const Status status = place_in_stream(first, into);
+  const Status status = guarded([&] { return place_in_stream(first, into); });
   return evicted_ == Evicted::kMapped ? status : arrived(first, into, status);
 }
 
@@ -215,17 +215,14 @@ Status ResidentSet::check() {
   const auto wrong = [](const char* what, std::int32_t number) {
     return Status(Code::kInternal, std::string("residency: ") + what + std::to_string(number));
   };
-  std::vector<PageId> leads(slots_.size(), kNoPage);
   for (PageId id = 0; id < table_.pages(); ++id) {
     const Page& page = table_.page(id);
     if (page.slot != kNoSlot && (page.slot >= slots() || slot(page.slot).page != id)) {
       return wrong("a slot does not hold its page ", id);
     }
     if (evicted_ != Evicted::kUnmapped || page.mapped == kNoSlot || page.move != nullptr) continue;
+    // And so no two lead to one chunk.
     if (page.mapped != page.slot) return wrong("an evicted page is mapped, ", id);
-    if (std::exchange(leads[static_cast<std::size_t>(page.mapped)], id) != kNoPage) {
-      return wrong("two pages lead to one chunk, one of them ", id);
-    }
   }
   for (SlotId id = 0; id < slots(); ++id) {
     if (slot(id).page != kNoPage && table_.page(slot(id).page).slot != id) {

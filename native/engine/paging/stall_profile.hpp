@@ -47,6 +47,7 @@ class StallProfile {
   }
   Status use_begins(driver::Stream stream) {
     if (!running_ || started_) return {};
+    used_ = 0;
     PENSTOCK_ASSIGN(const driver::Event start, event());
     PENSTOCK_ASSIGN(const driver::Event end, event());
     (void)end;
@@ -55,6 +56,7 @@ class StallProfile {
   }
   Status wait_begins(UseId use, driver::Stream stream) {
     if (!running_) return {};
+    waits_.reserve(waits_.size() + 1);
     PENSTOCK_ASSIGN(const driver::Event from, event());
     PENSTOCK_ASSIGN(const driver::Event to, event());
     waits_.push_back(Wait{use, from, to});
@@ -80,6 +82,7 @@ class StallProfile {
   };
   Result<driver::Event> event() {
     if (used_ == pool_.size()) {
+      pool_.reserve(pool_.size() + 1);
       PENSTOCK_ASSIGN(const driver::Event made, driver_.create_event(true));
       pool_.push_back(made);
     }

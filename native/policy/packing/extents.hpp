@@ -53,6 +53,7 @@ class Extents {
       : shift_(slot_shift), cover_(slots, 0), chunks_(slots), bins_(1), free_of_(1, 0) {
     Extent all;
     all.bytes = slots << shift_;
+    make_room();
     first_ = last_ = make(all);
     vacancies_.insert(0);
   }
@@ -127,6 +128,7 @@ class Extents {
 
   // Free bytes become used by `owner`: the new extent.  All of them must be free for `tag`.
   ExtentId take(const Piece& piece, StreamTag tag, std::uint32_t owner) {
+    make_room();
     ExtentId id = at(piece.start);
     leave(id);
     while (extents_[id].end() < piece.start + piece.bytes) {  // neighbours of another tag
@@ -143,6 +145,7 @@ class Extents {
   }
   // The same for the first bytes of a free extent, without looking for it.
   ExtentId take_front(ExtentId id, Bytes bytes, StreamTag tag, std::uint32_t owner) {
+    make_room();
     leave(id);
     return use(id, {extents_[id].start, bytes}, tag, owner);
   }
@@ -153,10 +156,21 @@ class Extents {
     set_free(id, tag, epoch);
     return watchers;
   }
+  // For what so many pieces to be taken make, and for all extents to be spare: neither needs memory
+  // then.
+  void make_room(std::size_t carvings = 1) {
+    if (extents_.capacity() >= extents_.size() + 2 * carvings) return;
+    const std::size_t room = 2 * (extents_.size() + carvings) + 8;
+    spare_.reserve(room);
+    links_.reserve(room);
+    extents_.reserve(room);
+  }
   void set_watchers(ExtentId id, std::uint32_t head) { extents_[id].watchers = head; }
 
   // Vacant slots become chunks of so many slots each, free for `tag`.
   void populate(std::uint64_t first_slot, const std::vector<std::uint32_t>& sizes, StreamTag tag) {
+    make_room();
+    make_bin(tag);
     auto slot = static_cast<std::uint32_t>(first_slot);
     for (const std::uint32_t slots : sizes) {
       const Chunk chunk{slot, slots};
@@ -165,12 +179,14 @@ class Extents {
     const ExtentId id = at(first_slot << shift_);
     const std::uint64_t start = first_slot << shift_;
     const std::uint64_t end = std::uint64_t{slot} << shift_;
-    if (extents_[id].start == start) vacancies_.erase(start);
     if (extents_[id].end() > end) vacancies_.insert(end);
+    if (extents_[id].start == start) vacancies_.erase(start);
     set_free(carve(id, start, end - start), tag, 0);
   }
   // Whole free chunks become vacant.
   void vacate(std::uint64_t first_slot, std::uint64_t slots) {
+    make_room();
+    vacancies_.insert(first_slot << shift_);
     ExtentId id = at(first_slot << shift_);
     const std::uint64_t end = (first_slot + slots) << shift_;
     leave(id);
@@ -185,18 +201,21 @@ class Extents {
     const auto vacant = [&](ExtentId other) {
       return other != kNone && extents_[other].state == ExtentState::kVacant;
     };
-    if (vacant(extents_[id].before)) id = join(extents_[id].before, id);
+    if (vacant(extents_[id].before)) {
+      vacancies_.erase(first_slot << shift_);
+      id = join(extents_[id].before, id);
+    }
     if (const ExtentId after = extents_[id].after; vacant(after)) {
       vacancies_.erase(extents_[after].start);
       id = join(id, after);
     }
-    vacancies_.insert(extents_[id].start);
   }
 
   // Work of `from` up to and including `epoch` is over, or `to` waits for it: what `from` had
   // freed by then is free for `to`, as if `to` had freed it in `to_epoch` (0: long ago).
   void hand_over(StreamTag from, StreamTag to, std::uint32_t epoch, std::uint32_t to_epoch) {
     if (from == kAnyStream || from >= bins_.size() || from == to) return;
+    make_bin(to);
     std::vector<ExtentId> all;
     bins_[from].each_from(links_, kUnit, [&](ExtentId id) {
       if (extents_[id].epoch <= epoch) all.push_back(id);
@@ -218,6 +237,10 @@ class Extents {
  private:
   [[nodiscard]] bool usable(const Extent& extent, StreamTag tag) const {
     return extent.state == ExtentState::kFree && (extent.tag == tag || extent.tag == kAnyStream);
+  }
+  void make_bin(StreamTag tag) {
+    if (tag >= free_of_.size()) free_of_.resize(tag + 1, 0);
+    if (tag >= bins_.size()) bins_.resize(tag + 1);
   }
   ExtentId make(const Extent& extent) {
     if (spare_.empty()) {
@@ -330,10 +353,7 @@ class Extents {
     free_of_[extent.tag] -= extent.bytes;
   }
   void set_free(ExtentId id, StreamTag tag, std::uint32_t epoch) {
-    if (tag >= bins_.size()) {
-      bins_.resize(tag + 1);
-      free_of_.resize(tag + 1, 0);
-    }
+    make_bin(tag);
     extents_[id].state = ExtentState::kFree;
     const auto joins = [&](ExtentId other) {
       if (other == kNone || extents_[other].state != ExtentState::kFree) return false;

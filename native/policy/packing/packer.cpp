@@ -151,9 +151,10 @@ std::vector<std::uint32_t> Packer::cut(std::uint64_t slots, std::uint64_t growab
 }
 
 void Packer::grown(const Decision& decision, StreamTag tag) {
+  Held& held = held_of(tag);
   extents_.populate(decision.first_slot, decision.chunks, tag);
   slots_ += decision.slots();
-  held_of(tag).grown += decision.slots() << shift_;
+  held.grown += decision.slots() << shift_;
   last_growth_ = allocations_;
 }
 
@@ -176,32 +177,40 @@ void Packer::release(BlockId id, std::uint32_t epoch) {
   --live_blocks_;
 }
 
-BlockId Packer::new_block(const Request& request, Bytes bytes) {
-  BlockId id;
+BlockId Packer::next_block(StreamTag tag) {
+  (void)held_of(tag);
+  if (!spare_.empty()) return spare_.back();
+  if (blocks_.size() == blocks_.capacity()) blocks_.reserve(2 * blocks_.size() + 8);
+  spare_.reserve(blocks_.capacity());
+  return static_cast<BlockId>(blocks_.size());
+}
+
+void Packer::make_block(BlockId id, const Request& request, Bytes bytes) {
   if (spare_.empty()) {
-    id = static_cast<BlockId>(blocks_.size());
     blocks_.emplace_back();
   } else {
-    id = spare_.back();
     spare_.pop_back();
   }
   blocks_[id] = {.bytes = bytes, .requested = request.bytes, .tag = request.tag, .live = true};
   held_of(request.tag).used += bytes;
   ++live_blocks_;
   ++allocations_;
-  return id;
 }
 
 BlockId Packer::put(const Request& request, Bytes bytes, ExtentId extent) {
-  const BlockId id = new_block(request, bytes);
-  blocks_[id].offset = extents_[extent].start;
-  blocks_[id].extent = extents_.take_front(extent, bytes, request.tag, id);
+  const BlockId id = next_block(request.tag);
+  const std::uint64_t start = extents_[extent].start;
+  extent = extents_.take_front(extent, bytes, request.tag, id);
+  make_block(id, request, bytes);
+  blocks_[id].offset = start;
+  blocks_[id].extent = extent;
   return id;
 }
 
 BlockId Packer::put_in_range(const Request& request, Bytes bytes, RangeId range) {
-  const BlockId id = new_block(request, bytes);
-  ranges_.take(range, bytes, request.tag, id, allocations_);
+  const BlockId id = next_block(request.tag);
+  ranges_.take(range, bytes, request.tag, id, allocations_ + 1);
+  make_block(id, request, bytes);
   blocks_[id].range = range;
   blocks_[id].offset = ranges_[range].pieces.front().start;
   return id;

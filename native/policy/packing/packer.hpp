@@ -100,7 +100,9 @@ class Packer {
  private:
   BlockId put(const Request& request, Bytes bytes, ExtentId extent);
   BlockId put_in_range(const Request& request, Bytes bytes, RangeId range);
-  BlockId new_block(const Request& request, Bytes bytes);
+  // The next block, with all the memory that making it takes; and then it is made.
+  BlockId next_block(StreamTag tag);
+  void make_block(BlockId id, const Request& request, Bytes bytes);
   [[nodiscard]] bool may_stitch(const Request& request, Bytes bytes) const;
   // Chunks to be added for `bytes` in one piece, or for a stitch that lacks `missing` (0: none).
   [[nodiscard]] Decision grow(const Request& request, Bytes bytes, Bytes missing);

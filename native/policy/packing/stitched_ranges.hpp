@@ -44,6 +44,10 @@ class StitchedRanges {
   [[nodiscard]] std::size_t ids() const { return ranges_.size(); }
 
   RangeId add(std::vector<Piece> pieces) {
+    Bytes mapped = 0;
+    for (const Piece& chunk : chunks_of(pieces)) mapped += chunk.bytes;
+    spare_.reserve(ranges_.size() + 1);
+    links_.reserve(ranges_.size() + 1);
     RangeId id;
     if (spare_.empty()) {
       id = static_cast<RangeId>(ranges_.size());
@@ -57,7 +61,7 @@ class StitchedRanges {
     range = {};
     range.pieces = std::move(pieces);
     for (const Piece& piece : range.pieces) range.bytes += piece.bytes;
-    for (const Piece& chunk : chunks_of(range.pieces)) range.mapped += chunk.bytes;
+    range.mapped = mapped;
     range.state = State::kCached;
     cached_.insert(links_, id, range.bytes);
     ++live_;
@@ -105,13 +109,15 @@ class StitchedRanges {
   // The first `bytes` of the range become used by `owner`.
   void take(RangeId id, Bytes bytes, StreamTag tag, std::uint32_t owner, std::uint64_t now) {
     StitchedRange& range = ranges_[id];
-    cached_.erase(links_, id);
-    range.state = State::kUsed;
-    range.last_use = now;
+    range.used.reserve(range.pieces.size());
+    extents_.make_room(range.pieces.size());
     if (turns_.size() >= kMostTurns) turns_.clear();
     std::deque<RangeId>& turn = turns_[bytes];
     turn.push_back(id);
     if (turn.size() > kLongestTurn) turn.pop_front();
+    cached_.erase(links_, id);
+    range.state = State::kUsed;
+    range.last_use = now;
     range.used.clear();
     for (const Piece& piece : range.pieces) {
       const Bytes part = std::min(bytes, piece.bytes);

@@ -42,13 +42,8 @@ enum {
  * touch where the copy goes to may reach it.  `bytes` is the address at which it will stand.
  * GAPS: of a copy or a fill of rows with something between them.
  * AWAY: what a copy reads goes to memory of the device's that is not the engine's. */
-enum {
-  PENSTOCK_ACCESS_READ = 1,
-  PENSTOCK_ACCESS_WRITE = 2,
-  PENSTOCK_ACCESS_HELD = 4,
-  PENSTOCK_ACCESS_GAPS = 8,
-  PENSTOCK_ACCESS_AWAY = 16
-};
+enum { PENSTOCK_ACCESS_READ = 1, PENSTOCK_ACCESS_WRITE = 2, PENSTOCK_ACCESS_HELD = 4 };
+enum { PENSTOCK_ACCESS_GAPS = 8, PENSTOCK_ACCESS_AWAY = 16 };
 
 /* Why a block must stay where it is: the proxy cannot see, or not bound, what will touch it.  `for
  * good`: until it is freed, without a token. */
@@ -58,8 +53,7 @@ enum {
   PENSTOCK_PIN_DESCRIPTOR = 3, /* a tensor map that does not show the address in plain; for good */
   PENSTOCK_PIN_WAIT = 4,       /* a stream polls it: who writes it is not known; for good */
   PENSTOCK_PIN_SHARED = 5,     /* another process or a peer may reach it; for good */
-  PENSTOCK_PIN_TABLE = 6       /* it stands where no kernel need name it, as in a module's variable
-                                  or in what a graph will bring; for good */
+  PENSTOCK_PIN_TABLE = 6       /* it stands where no kernel need name it; for good */
 };
 
 /* What one piece of work touches; of a linear copy, what is read and then what is written.  Only
