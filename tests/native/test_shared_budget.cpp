@@ -295,5 +295,34 @@ TEST_CASE("kinds of iterations: the order of each is known when it comes again")
   check_right(program);
 }
 
+TEST_CASE("kinds of iterations that come in turns are planned as one") {
+  // Two models of 19 pages, and room for 25: the 12 that do not fit come in once a round, and a few
+  // that others go through.
+  PagedProgram program({.budget = 25 * kGranule, .evicted = engine::Evicted::kUnmapped});
+  PENSTOCK_REQUIRE_OK(program.open());
+  const auto pass = [&](std::int64_t kind) {
+    PENSTOCK_REQUIRE_OK(program.pager().iteration(kind));
+    for (int layer = 0; layer < 6; ++layer) {
+      PENSTOCK_REQUIRE_OK(program.layer(static_cast<int>(kind) * 6 + layer));
+    }
+  };
+  for (int round = 0; round < 5; ++round) {
+    pass(0);
+    pass(1);
+  }
+  const std::uint64_t before = program.pager().stats().counters.bytes_in;
+  const std::uint64_t plans = program.pager().stats().counters.plans;
+  for (int round = 0; round < 10; ++round) {
+    pass(0);
+    pass(1);
+  }
+  const auto after = program.pager().stats();
+  CHECK(after.counters.plans == plans);
+  CHECK(after.counters.mismatches == 0);
+  const Bytes a_round = (after.counters.bytes_in - before) / 10;
+  CHECK(a_round <= 17 * kGranule);
+  check_right(program);
+}
+
 }  // namespace
 }  // namespace penstock::testing

@@ -360,7 +360,7 @@ Status ManagedSet::iteration() {
     }
     recorder_.clear();
   }
-  cursor_.start_iteration();
+  cursor_.start_at(0);
   load_ahead();
   return {};
 }

@@ -112,8 +112,8 @@ Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
   // Page numbers and the room for slots have changed: what was planned no longer holds.
   cursor_.drop();
   recorder_.clear();
-  order_.clear();
   kinds_.clear();
+  turns_.forget();
   return index;
 }
 
@@ -328,51 +328,73 @@ Status Pager::end(UseId id, driver::Stream stream) {
   return issue_loads();
 }
 
-void Pager::put_by() {
-  if (!order_.empty()) kinds_[planned_kind_] = {std::move(order_), std::move(sequence_)};
-  order_.clear();
-  sequence_ = {};
+// A new number, unless another kind has the same order.
+std::int64_t Pager::number_of(const std::vector<UseId>& order) {
+  for (const auto& [kind, known] : kinds_) {
+    if (known.order == order) return known.number;
+  }
+  return ++numbers_;
+}
+
+// The orders that are to come by turns, one behind the other, are planned as one.
+Status Pager::plan_turns(std::vector<std::int64_t> turns) {
+  std::vector<UseId> order;
+  std::vector<std::size_t> ends;
+  policy::Sequence sequence;
+  for (const std::int64_t turn : turns) {
+    const auto known = std::ranges::find_if(
+        kinds_, [turn](const auto& entry) { return entry.second.number == turn; });
+    if (known == kinds_.end()) return plan_turns({turns.front()});  // its kind has another by now
+    const auto& [kind, of] = *known;
+    order.insert(order.end(), of.order.begin(), of.order.end());
+    ends.push_back(order.size());
+    sequence.page_bytes = of.sequence.page_bytes;
+    sequence.steps.insert(sequence.steps.end(), of.sequence.steps.begin(), of.sequence.steps.end());
+  }
+  planned_turns_ = std::move(turns);
+  turn_ends_ = std::move(ends);
+  turn_ = 0;
+  sequence_ = std::move(sequence);
+  disturbed_ = false;
+  cursor_.adopt({}, std::move(order), sequence_);
+  return plan_or_drop();
 }
 
 Status Pager::iteration(std::int64_t kind) {
   const std::lock_guard lock(mutex_);
-  bool replan = false;
   if (!recorder_.empty()) {
     ++counters_.iterations;
     before_ = at_boundary_;
     at_boundary_ = counters_;
     PENSTOCK_TRY(stalls_.next_iteration(counters_.iterations));
     std::vector<UseId> order = recorder_.order();
-    // A prefix of the plan is an iteration that was broken off, not a new one.
-    const bool known = cursor_.planned() && order.size() <= cursor_.order().size() &&
-                       std::equal(order.begin(), order.end(), cursor_.order().begin());
+    KnownKind& seen = kinds_[kind_];
+    // A prefix is an iteration that was broken off, not a new order.  Nor is a new one planned
+    // while something of it is still running.
+    const bool known = order.size() <= seen.order.size() &&
+                       std::equal(order.begin(), order.end(), seen.order.begin());
     if (!known && active_.empty()) {
-      put_by();
-      sequence_ = recorder_.sequence(uses_, table_);
-      order_ = std::move(order);
-      planned_kind_ = kind_;
-      replan = true;
-    } else {  // a new order is planned once nothing of it is running any more
-      replan = disturbed_ && cursor_.planned();
+      const std::int64_t number = number_of(order);
+      seen = {std::move(order), recorder_.sequence(uses_, table_), number};
     }
-    disturbed_ = false;
+    if (!seen.order.empty()) turns_.over(seen.number);
     recorder_.clear();
   }
   kind_ = kind;
-  if (const auto found = kinds_.find(kind); kind != planned_kind_ && found != kinds_.end()) {
-    KnownKind next = std::move(found->second);
-    kinds_.erase(found);
-    put_by();
-    order_ = std::move(next.order);
-    sequence_ = std::move(next.sequence);
-    planned_kind_ = kind;
-    replan = true;
+  const auto next = kinds_.find(kind);
+  std::size_t offset = 0;
+  if (next != kinds_.end() && !next->second.order.empty()) {
+    const std::int64_t number = next->second.number;
+    const std::size_t turn = turn_ + 1 < planned_turns_.size() ? turn_ + 1 : 0;
+    const bool expected = cursor_.planned() && planned_turns_[turn] == number;
+    if (!expected || (turn == 0 && disturbed_)) {
+      PENSTOCK_TRY(plan_turns(turns_.from(number)));
+    } else {
+      turn_ = turn;
+      offset = turn == 0 ? 0 : turn_ends_[turn - 1];
+    }
   }
-  if (replan) {
-    cursor_.adopt({}, order_, sequence_);
-    PENSTOCK_TRY(plan_or_drop());
-  }
-  cursor_.start_iteration();
+  cursor_.start_at(static_cast<std::int64_t>(offset));
   return issue_loads();
 }
 

@@ -29,6 +29,7 @@
 #include "engine/paging/stall_profile.hpp"
 #include "policy/learning/known_orders.hpp"
 #include "policy/learning/period.hpp"
+#include "policy/learning/turns.hpp"
 #include "policy/residency/straying.hpp"
 #include "policy/residency/victim.hpp"
 
@@ -150,10 +151,11 @@ class Pager {
     Mark death{};               // by this
     int under_way = 0;          // announced and not given to the stream yet: no mark can cover it
   };
-  // What an iteration of some kind was like, while that of another is planned.
+  // What the last iteration of some kind was like.
   struct KnownKind {
     std::vector<UseId> order;
     policy::Sequence sequence;
+    std::int64_t number = 0;  // of its order; the same for kinds whose orders are the same
   };
   Pager(driver::Driver& driver, const PagerOptions& options);
   Status check_use(UseId use) const;
@@ -184,7 +186,8 @@ class Pager {
   [[nodiscard]] policy::residency::Held held(SlotId slot) const;
   Status issue_loads();
   [[nodiscard]] bool in_the_way(const PlanCursor::Next& load);
-  void put_by();                             // the planned order, for when its kind comes again
+  std::int64_t number_of(const std::vector<UseId>& order);
+  Status plan_turns(std::vector<std::int64_t> turns);
   Status make_plan(std::int64_t begun = 0);  // of its first iteration, steps that are over
   [[nodiscard]] Result<policy::Plan> draw_plan(SlotId slots) const;
   void adopt(policy::Plan plan, std::int64_t begun);
@@ -237,9 +240,12 @@ class Pager {
   std::vector<Use> uses_;
   Recorder recorder_;
   policy::Sequence sequence_;  // the planned one
-  std::vector<UseId> order_;   // its, declared
   std::map<std::int64_t, KnownKind> kinds_;
-  std::int64_t kind_ = 0, planned_kind_ = 0;
+  std::int64_t kind_ = 0, numbers_ = 0;
+  policy::learning::Turns turns_;
+  std::vector<std::int64_t> planned_turns_;  // numbers of orders; the plan is of them all
+  std::vector<std::size_t> turn_ends_;       // where each is over, in steps
+  std::size_t turn_ = 0;                     // the present one
   PlanCursor cursor_;
   std::vector<std::pair<UseId, driver::Stream>> active_;
   bool held_ = false;           // nothing is given up

@@ -74,11 +74,11 @@ class PlanCursor {
   // The use that the plan has next, and the one before it.
   [[nodiscard]] UseId expected() const { return at(begun_); }
   [[nodiscard]] UseId latest() const { return at(begun_ + steps() - 1); }
-  // The program starts an iteration anew: go on to the next multiple of n.
-  void start_iteration() {
+  // The program starts an iteration anew: go on to the next time that the plan is at this step.
+  void start_at(std::int64_t step) {
     if (!planned()) return;
     const std::int64_t n = steps();
-    begun_ = (begun_ + n - 1) / n * n;
+    begun_ += (step - begun_ % n + n) % n;
   }
 
   [[nodiscard]] std::optional<Next> peek() const { return peek_after(0); }
