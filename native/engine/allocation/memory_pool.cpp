@@ -93,12 +93,11 @@ Status MemoryPool::grow(const Decision& decision, StreamTag tag) {
     release();
     return status;
   }
-  try {
-    packer_.grown(decision, tag);
-  } catch (...) {  // no host memory for its tables
+  status = guarded([&] { return packer_.grown(decision, tag), Status{}; });
+  if (!status.ok()) {
     (void)driver_.unmap(address, decision.slots() * slot_bytes());
     release();
-    throw;
+    return status;
   }
   chunks_ += static_cast<std::int64_t>(made.size());
   return {};
@@ -107,7 +106,7 @@ Status MemoryPool::grow(const Decision& decision, StreamTag tag) {
 Result<RangeId> MemoryPool::stitch(std::vector<Piece> pieces) {
   const std::vector<Piece> chunks = packer_.ranges().chunks_of(pieces);
   // Nothing may fail once the packer knows of the range.
-  ranges_.reserve(packer_.ranges().ids() + 1);
+  room_for(ranges_, packer_.ranges().ids() + 1);
   Bytes bytes = 0;
   for (const Piece& chunk : chunks) bytes += chunk.bytes;
   ++driver_calls_;

@@ -142,7 +142,7 @@ Status ManagedSet::check_use(GroupId id) const {
 Status ManagedSet::begin(GroupId id, driver::Stream stream) {
   PENSTOCK_TRY(check_use(id));
   std::unique_lock lock(mutex_);
-  active_.reserve(active_.size() + 1);
+  room_for(active_, active_.size() + 1);
   if (cursor_.begin(id) != 0) ++counts_.mismatches;
   recorder_.begin(id);
   ++at(id).active;  // from here on it cannot be chosen as a victim

@@ -258,7 +258,7 @@ Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream 
 Status Pager::begin(UseId id, driver::Stream stream) {
   std::unique_lock lock(mutex_);
   PENSTOCK_TRY(check_use(id));
-  active_.reserve(active_.size() + 1);
+  room_for(active_, active_.size() + 1);
   if (cursor_.begin(id) != 0) {
     ++counters_.mismatches;
     disturbed_ = true;

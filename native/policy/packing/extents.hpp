@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.hpp"
 #include "policy/packing/size_bins.hpp"
 
 namespace penstock::policy::packing {
@@ -156,14 +157,12 @@ class Extents {
     set_free(id, tag, epoch);
     return watchers;
   }
-  // For what so many pieces to be taken make, and for all extents to be spare: neither needs memory
-  // then.
+  // For so many pieces to be taken, and for all extents to be spare.
   void make_room(std::size_t carvings = 1) {
-    if (extents_.capacity() >= extents_.size() + 2 * carvings) return;
-    const std::size_t room = 2 * (extents_.size() + carvings) + 8;
-    spare_.reserve(room);
-    links_.reserve(room);
-    extents_.reserve(room);
+    const std::size_t room = extents_.size() + 2 * carvings;
+    room_for(spare_, room);
+    room_for(links_, room);
+    room_for(extents_, room);
   }
   void set_watchers(ExtentId id, std::uint32_t head) { extents_[id].watchers = head; }
 
