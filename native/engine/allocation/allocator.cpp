@@ -156,7 +156,7 @@ Status Allocator::record_stream(Addr address, driver::Stream stream) {
   PENSTOCK_TRY(check_live(address, &place));
   PENSTOCK_ASSIGN(const std::uint16_t tag, clock_.tag(stream));
   if (tag == pools_[place->pool].memory->packer().block(place->block).tag) return {};
-  std::vector<std::uint16_t>& users = users_[address];
+  auto& users = users_.try_emplace(address, 1, tag).first->second;  // never there without a user
   if (std::ranges::find(users, tag) == users.end()) users.push_back(tag);
   return {};
 }

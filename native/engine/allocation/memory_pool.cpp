@@ -139,15 +139,17 @@ Status MemoryPool::trim(Trimmed& trimmed) {
   for (const Packer::Run& run : packer_.free_runs()) {
     for (const RangeId id : packer_.idle_ranges(run)) {
       const Span range{ranges_[id], packer_.ranges()[id].mapped};
+      room_for(trimmed.ranges, trimmed.ranges.size() + 1);
       PENSTOCK_TRY(drop_range(id));
       trimmed.ranges.push_back(range);
     }
     const Span span{base_ + run.first_slot * slot_bytes(), run.slots * slot_bytes()};
+    room_for(trimmed.runs, trimmed.runs.size() + 1);
     ++driver_calls_;
-    const Status status = driver_.unmap(span.address, span.bytes);
+    const Status status =
+        packer_.vacate(run, [&] { return driver_.unmap(span.address, span.bytes); });
     if (status.code() == Code::kNotReady) continue;  // another time
     PENSTOCK_TRY(status);
-    packer_.vacate(run);
     for (std::uint64_t slot = run.first_slot; slot < run.first_slot + run.slots; ++slot) {
       if (handles_[slot] == driver::Chunk{}) continue;
       ++driver_calls_;

@@ -182,10 +182,15 @@ class Extents {
     if (extents_[id].start == start) vacancies_.erase(start);
     set_free(carve(id, start, end - start), tag, 0);
   }
-  // Whole free chunks become vacant.
-  void vacate(std::uint64_t first_slot, std::uint64_t slots) {
+  // Whole free chunks become vacant, unless `unmap()` fails; nothing else can once that has worked.
+  template <class Unmap>
+  Status vacate(std::uint64_t first_slot, std::uint64_t slots, Unmap&& unmap) {
     make_room();
     vacancies_.insert(first_slot << shift_);
+    if (Status status = guarded(unmap); !status.ok()) {
+      vacancies_.erase(first_slot << shift_);
+      return status;
+    }
     ExtentId id = at(first_slot << shift_);
     const std::uint64_t end = (first_slot + slots) << shift_;
     leave(id);
@@ -208,6 +213,7 @@ class Extents {
       vacancies_.erase(extents_[after].start);
       id = join(id, after);
     }
+    return {};
   }
 
   // Work of `from` up to and including `epoch` is over, or `to` waits for it: what `from` had
