@@ -3,6 +3,7 @@
 // or a Result<T>.  Nothing here throws and nothing exits; the C API turns codes into its own.
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <string>
 #include <utility>
@@ -51,6 +52,12 @@ class [[nodiscard]] Result {
  private:
   std::variant<T, Status> held_;
 };
+
+// Room in a list for so many, so that what follows needs no memory; it grows as push_back() does.
+template <class List>
+void room_for(List& list, std::size_t size) {
+  if (list.capacity() < size) list.reserve(2 * size + 8);
+}
 
 // What has to be undone where it fails, for want of host memory as well.
 template <class Function>

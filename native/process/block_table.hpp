@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/interval_map.hpp"
+#include "base/status.hpp"
 
 namespace penstock::engine {
 
@@ -19,7 +20,7 @@ class BlockTable {
  public:
   void insert(const Block& block) {
     if (spare_.empty()) {
-      spare_.reserve(storage_.size() + 1);  // for all of them: erase() needs no memory
+      room_for(spare_, storage_.size() + 1);  // for all of them: erase() needs no memory
       spare_.push_back(&storage_.emplace_back());
     }
     Block* const place = spare_.back();

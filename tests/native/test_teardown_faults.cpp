@@ -3,6 +3,8 @@
 // that an engine makes fails once, or from there on for good.  No word is wrong and nothing
 // crashes; after one failure no more is left than the call itself would have taken away.
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "engine_scenarios.hpp"
 
@@ -10,6 +12,7 @@ namespace penstock::testing {
 namespace {
 
 using scenarios::Evicted;
+using scenarios::Machine;
 
 // The scenario with the nth call of a kind failing; how many there were.
 template <class Scenario>
@@ -68,6 +71,54 @@ TEST_CASE("faults of tearing down: a program whose work is announced") {
     CAPTURE(static_cast<int>(evicted));
     fail_each([&] { return scenarios::announce(evicted); });
   }
+}
+
+// A kernel that takes its time.
+void give_slow_work(Machine& machine, std::atomic<bool>& over) {
+  CHECK(machine.host
+            ->launch(machine.stream,
+                     [&over] {
+                       std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                       over = true;
+                     })
+            .ok());
+}
+Status no_event_tells(Call call) {
+  return call == Call::kSynchronizeEvent ? Status(Code::kDriver, "injected") : Status{};
+}
+
+TEST_CASE("faults of tearing down: a pager outlives work whose end no event tells") {
+  std::atomic<bool> over{false};
+  scenarios::watch = no_event_tells;
+  Machine machine;
+  scenarios::watch = {};
+  auto pager = engine::Pager::create(*machine.device, scenarios::pager_options(Evicted::kMapped));
+  REQUIRE(pager.ok());
+  const auto range = pager.value()->create_range(scenarios::kGranule, engine::RangeKind::kPaged);
+  REQUIRE(range.ok());
+  const Addr address = pager.value()->range(range.value()).address;
+  const auto use = pager.value()->define_use({{address, scenarios::kGranule, true}});
+  REQUIRE(use.ok());
+  CHECK(pager.value()->begin(use.value(), machine.stream).ok());
+  give_slow_work(machine, over);
+  CHECK(pager.value()->end(use.value(), machine.stream).ok());
+  pager.value().reset();
+  CHECK(over);
+}
+
+TEST_CASE("faults of tearing down: a managed set outlives work whose end no event tells") {
+  std::atomic<bool> over{false};
+  scenarios::watch = no_event_tells;
+  Machine machine;
+  scenarios::watch = {};
+  auto set = engine::ManagedSet::create(
+      *machine.device, {.budget = 2 * scenarios::kGranule, .mover = {}}, {{scenarios::kGranule}});
+  REQUIRE(set.ok());
+  CHECK(set.value()->begin(0, machine.stream).ok());
+  give_slow_work(machine, over);
+  CHECK(set.value()->end(0, machine.stream).ok());
+  set.value().reset();
+  CHECK(over);
 }
 
 TEST_CASE("faults of tearing down: an allocator") { fail_each(scenarios::allocate); }

@@ -23,10 +23,8 @@ void AllocationHistory::add(AllocationRecord record) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   record.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   if (ring_.size() < capacity_) {
-    if (ring_.size() == ring_.capacity()) {  // what is told of late is not worth a failure
-      if (!guarded([&] { return ring_.reserve(2 * ring_.size() + 8), Status{}; }).ok()) return;
-    }
-    ring_.push_back(record);
+    // What is told of late is not worth a failure.
+    if (!guarded([&] { return ring_.push_back(record), Status{}; }).ok()) return;
   } else {
     ring_[next_ % capacity_] = record;
   }

@@ -62,11 +62,8 @@ Result<std::unique_ptr<Allocator>> Allocator::create(driver::Driver& driver,
 
 Allocator::~Allocator() {
   const std::lock_guard lock(mutex_);
-  try {
-    (void)clock_.synchronize();
-  } catch (...) {  // no host memory for an event
-    (void)driver_.synchronize_device();
-  }
+  // There may be no host memory for an event.
+  if (!guarded([this] { return clock_.synchronize(); }).ok()) (void)driver_.synchronize_device();
   for (const LastUse& use : pending_) clock_.give_back(use.event);
   pools_.clear();
 }
@@ -93,10 +90,8 @@ Result<Addr> Allocator::allocate(Bytes size, driver::Stream stream) {
   blocks_.insert(address, {index, id});
   const auto bytes = static_cast<std::int64_t>(pool.memory->packer().block(id).bytes);
   if (options_.observer != nullptr) {
-    const Status told = guarded([&]() -> Status {
-      options_.observer->allocated(address, static_cast<Bytes>(bytes));
-      return {};
-    });
+    const Status told = guarded(
+        [&] { return options_.observer->allocated(address, static_cast<Bytes>(bytes)), Status{}; });
     if (!told.ok()) {
       blocks_.erase(address);
       pool.memory->packer().release(id, clock_.freed(tag, static_cast<Bytes>(bytes), capturing()));
@@ -128,7 +123,7 @@ Status Allocator::free(Addr address) {
   const Block& block = pool.memory->packer().block(place->block);
   const bool used = !users_.empty() && users_.contains(address);
   const bool pinned = !pins_.empty() && pins_.contains(address);
-  if (used) deferred_.reserve(deferred_.size() + 1);
+  if (used) room_for(deferred_, deferred_.size() + 1);
   if (used || pinned) awaited_.try_emplace(address, 0);
   stats_.allocated_bytes.take(static_cast<std::int64_t>(block.bytes), block.requested);
   stats_.allocations.take(1, block.requested);
@@ -161,7 +156,7 @@ Status Allocator::record_stream(Addr address, driver::Stream stream) {
   PENSTOCK_TRY(check_live(address, &place));
   PENSTOCK_ASSIGN(const std::uint16_t tag, clock_.tag(stream));
   if (tag == pools_[place->pool].memory->packer().block(place->block).tag) return {};
-  std::vector<std::uint16_t>& users = users_[address];
+  auto& users = users_.try_emplace(address, 1, tag).first->second;  // never there without a user
   if (std::ranges::find(users, tag) == users.end()) users.push_back(tag);
   return {};
 }

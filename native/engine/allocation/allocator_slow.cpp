@@ -170,7 +170,7 @@ Status Allocator::trim() {
     }
     MemoryPool::Trimmed trimmed;
     const std::int64_t chunks = pool.memory->chunks();
-    const Status status = pool.memory->trim(trimmed);
+    const Status status = guarded([&] { return pool.memory->trim(trimmed); });
     tell_trimmed(pool, trimmed, pool.memory->chunks() - chunks);
     PENSTOCK_TRY(status);
     if (!pool.common && pool.users == 0 && pool.memory->packer().live_blocks() == 0) {

@@ -93,12 +93,11 @@ Status MemoryPool::grow(const Decision& decision, StreamTag tag) {
     release();
     return status;
   }
-  try {
-    packer_.grown(decision, tag);
-  } catch (...) {  // no host memory for its tables
+  status = guarded([&] { return packer_.grown(decision, tag), Status{}; });
+  if (!status.ok()) {
     (void)driver_.unmap(address, decision.slots() * slot_bytes());
     release();
-    throw;
+    return status;
   }
   chunks_ += static_cast<std::int64_t>(made.size());
   return {};
@@ -107,7 +106,7 @@ Status MemoryPool::grow(const Decision& decision, StreamTag tag) {
 Result<RangeId> MemoryPool::stitch(std::vector<Piece> pieces) {
   const std::vector<Piece> chunks = packer_.ranges().chunks_of(pieces);
   // Nothing may fail once the packer knows of the range.
-  ranges_.reserve(packer_.ranges().ids() + 1);
+  room_for(ranges_, packer_.ranges().ids() + 1);
   Bytes bytes = 0;
   for (const Piece& chunk : chunks) bytes += chunk.bytes;
   ++driver_calls_;
@@ -140,15 +139,17 @@ Status MemoryPool::trim(Trimmed& trimmed) {
   for (const Packer::Run& run : packer_.free_runs()) {
     for (const RangeId id : packer_.idle_ranges(run)) {
       const Span range{ranges_[id], packer_.ranges()[id].mapped};
+      room_for(trimmed.ranges, trimmed.ranges.size() + 1);
       PENSTOCK_TRY(drop_range(id));
       trimmed.ranges.push_back(range);
     }
     const Span span{base_ + run.first_slot * slot_bytes(), run.slots * slot_bytes()};
+    room_for(trimmed.runs, trimmed.runs.size() + 1);
     ++driver_calls_;
-    const Status status = driver_.unmap(span.address, span.bytes);
+    const Status status =
+        packer_.vacate(run, [&] { return driver_.unmap(span.address, span.bytes); });
     if (status.code() == Code::kNotReady) continue;  // another time
     PENSTOCK_TRY(status);
-    packer_.vacate(run);
     for (std::uint64_t slot = run.first_slot; slot < run.first_slot + run.slots; ++slot) {
       if (handles_[slot] == driver::Chunk{}) continue;
       ++driver_calls_;

@@ -14,7 +14,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -149,13 +148,7 @@ class ManagedMover {
       const MoveJob job = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
-      Status status;
-      try {
-        status = carry_out(job);
-      } catch (const std::exception& error) {
-        status = Status(Code::kHostOutOfMemory,
-                        std::string("moving managed memory failed: ") + error.what());
-      }
+      Status status = guarded([&] { return carry_out(job); });
       lock.lock();
       if (status.ok()) {
         ++issued_;

@@ -109,10 +109,14 @@ Status ManagedSet::advise(const Group& group) {
 
 ManagedSet::~ManagedSet() {
   // Kernels of uses that never ended (a failure in between) may still be reading.
-  for (const auto& [id, stream] : active_) (void)driver_.synchronize(stream);
+  bool over = true;
+  for (const auto& [id, stream] : active_) over = driver_.synchronize(stream).ok() && over;
   for (const Group& group : groups_) {
-    for (const auto& [stream, event] : group.last_uses) (void)driver_.synchronize(event);
+    for (const auto& [stream, event] : group.last_uses) {
+      over = driver_.synchronize(event).ok() && over;
+    }
   }
+  if (!over) (void)driver_.synchronize_device();
   mover_.stop();
   for (const Group& group : groups_) {
     for (const auto& [stream, event] : group.last_uses) (void)driver_.destroy_event(event);
@@ -142,7 +146,7 @@ Status ManagedSet::check_use(GroupId id) const {
 Status ManagedSet::begin(GroupId id, driver::Stream stream) {
   PENSTOCK_TRY(check_use(id));
   std::unique_lock lock(mutex_);
-  active_.reserve(active_.size() + 1);
+  room_for(active_, active_.size() + 1);
   if (cursor_.begin(id) != 0) ++counts_.mismatches;
   recorder_.begin(id);
   ++at(id).active;  // from here on it cannot be chosen as a victim

@@ -140,11 +140,8 @@ class StreamClock {
   }
   // Where there is no memory for the list, there is one event less.
   void give_back(driver::Event event) noexcept {
-    try {
-      spare_.push_back(event);
-    } catch (...) {
-      (void)driver_.destroy_event(event);
-    }
+    const Status kept = guarded([&] { return spare_.push_back(event), Status{}; });
+    if (!kept.ok()) (void)driver_.destroy_event(event);
   }
 
  private:

@@ -35,7 +35,7 @@ class ChunkPool {
                                             std::to_string(held_) + " exceeds the budget of " +
                                             std::to_string(budget_));
     }
-    if (live_.size() == live_.capacity()) live_.reserve(2 * live_.size() + 8);
+    room_for(live_, live_.size() + 1);
     PENSTOCK_ASSIGN(const driver::Chunk chunk, driver_.create_chunk(bytes, driver::Place::kDevice));
     live_.push_back(chunk);
     held_ += bytes;

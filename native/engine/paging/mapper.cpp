@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 
 namespace penstock::engine {
 namespace {
@@ -103,14 +102,13 @@ void Mapper::work() {
 }
 
 bool Mapper::ready(std::span<const Mark> marks) {
-  try {
+  const auto all = guarded([&]() -> Result<bool> {
     return std::all_of(marks.begin(), marks.end(), [](const Mark& mark) {
       const Result<bool> reached = mark.reached();
       return !reached.ok() || reached.value();  // a failure shows when it is waited for
     });
-  } catch (const std::exception&) {
-    return false;
-  }
+  });
+  return all.ok() && all.value();
 }
 
 // What somebody waits for first, then what has arrived, then what is ahead of its time.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -23,11 +22,8 @@ void add_mark(std::vector<Mark>& marks, Mark mark) {
       return;
     }
   }
-  try {
-    marks.push_back(mark);
-  } catch (const std::bad_alloc&) {  // what is over needs no mark
-    (void)mark.synchronize();
-  }
+  const Status kept = guarded([&] { return marks.push_back(mark), Status{}; });
+  if (!kept.ok()) (void)mark.synchronize();  // what is over needs no mark
 }
 
 PageTable::~PageTable() {
@@ -51,8 +47,8 @@ Status PageTable::give_fingerprint(Page& page) {
   if (spare_fingerprints_.empty()) {
     constexpr Bytes kBytes = kFingerprints * sizeof(driver::Fingerprint);
     // Room for all of them, so that none needs memory to be given back.
-    fingerprints_.reserve(fingerprints_.size() + 1);
-    spare_fingerprints_.reserve((fingerprints_.size() + 1) * kFingerprints);
+    room_for(fingerprints_, fingerprints_.size() + 1);
+    room_for(spare_fingerprints_, (fingerprints_.size() + 1) * kFingerprints);
     PENSTOCK_ASSIGN(void* slab, driver_.host_alloc(kBytes));
     fingerprints_.push_back(slab);
     for (std::size_t i = 0; i < kFingerprints; ++i) {
@@ -173,19 +169,15 @@ Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
   range.bytes = bytes;
   range.kind = kind;
   // Room first: a page whose range is not in the list would be one that nobody can give back.
-  if (ranges_.size() == ranges_.capacity()) ranges_.reserve(2 * ranges_.size() + 8);
+  room_for(ranges_, ranges_.size() + 1);
   if (kind == RangeKind::kPaged || kind == RangeKind::kHeap) {
-    const std::size_t pages = pages_.size() + divide_up(bytes, pool_.chunk_bytes());
-    if (pages > pages_.capacity()) pages_.reserve(std::max(pages, 2 * pages_.size()));
+    room_for(pages_, pages_.size() + divide_up(bytes, pool_.chunk_bytes()));
   }
   PENSTOCK_TRY(acquire(range));
   const auto index = static_cast<std::int32_t>(ranges_.size());
   const Addr end = range.address + std::max(range.reserved, bytes);
-  if (Status status = guarded([&]() -> Status {
-        by_address_.insert(range.address, end, index);
-        return {};
-      });
-      !status.ok()) {
+  Status status = guarded([&] { return by_address_.insert(range.address, end, index), Status{}; });
+  if (!status.ok()) {
     release(range);
     return status;
   }

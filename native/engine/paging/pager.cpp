@@ -46,8 +46,10 @@ Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const Pager
 
 Pager::~Pager() {
   // A use that never ended (a failure in between) may still be running.
-  for (const auto& [use, stream] : active_) (void)driver_.synchronize(stream);
-  for (auto& [stream, line] : timelines_) (void)line->synchronize(line->latest());
+  bool over = true;
+  for (const auto& [use, stream] : active_) over = driver_.synchronize(stream).ok() && over;
+  for (auto& [stream, line] : timelines_) over = line->synchronize(line->latest()).ok() && over;
+  if (!over) (void)driver_.synchronize_device();
 }
 
 // In builds for tests what is wrong ends the program here, and does not show as other data later.
@@ -258,7 +260,7 @@ Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream 
 Status Pager::begin(UseId id, driver::Stream stream) {
   std::unique_lock lock(mutex_);
   PENSTOCK_TRY(check_use(id));
-  active_.reserve(active_.size() + 1);
+  room_for(active_, active_.size() + 1);
   if (cursor_.begin(id) != 0) {
     ++counters_.mismatches;
     disturbed_ = true;

@@ -301,7 +301,7 @@ Status Pager::share_with(int ordinal) {
 
 // The fresh pages join the group: they are brought in where they are not, and the stream waits.
 Status Pager::enter(std::size_t index) {
-  groups_[index].pages.reserve(groups_[index].pages.size() + fresh_.size());
+  room_for(groups_[index].pages, groups_[index].pages.size() + fresh_.size());
   Status status = guarded([&] { return bring_in(index); });
   if (status.ok()) {
     for (const PageId id : fresh_) {

@@ -76,11 +76,8 @@ class Recorder {
  private:
   void note(std::int32_t event) {
     if (events_.size() >= kMost) events_.clear();
-    try {
-      events_.push_back(event);
-    } catch (const std::bad_alloc&) {  // a wrong plan costs time, a use that does not end more
-      events_.clear();
-    }
+    // A wrong plan costs time, a use that does not end more.
+    if (!guarded([&] { return events_.push_back(event), Status{}; }).ok()) events_.clear();
   }
   std::vector<std::int32_t> events_;  // use + 1 begins, -(use + 1) ends
 };

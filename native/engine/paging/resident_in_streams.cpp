@@ -70,7 +70,7 @@ Status ResidentSet::map_run(PageId first, std::span<const SlotId> into) {
       if (page.mapped != kNoSlot) PENSTOCK_TRY(unmap_page(id));
       if (page.on_host) PENSTOCK_TRY(unmap_from_host(id));
       PENSTOCK_TRY(give_chunk(target));
-      target.mapped.reserve(target.mapped.size() + 1);
+      room_for(target.mapped, target.mapped.size() + 1);
       return map_to(target, page.address);
     });
     if (!status.ok()) {

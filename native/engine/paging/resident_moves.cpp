@@ -40,7 +40,7 @@ Status ResidentSet::leaves(SlotId id, Move& move) {
 }
 
 Status ResidentSet::submit(std::unique_ptr<Move> made) {
-  moves_.reserve(moves_.size() + 1);
+  room_for(moves_, moves_.size() + 1);
   PENSTOCK_TRY(mapper_->submit(*made));
   Move& move = *made;
   moves_.push_back(std::move(made));

@@ -135,20 +135,15 @@ Status BudgetedDriver::count_in(SharedBudget* budget) {
 Result<driver::Chunk> BudgetedDriver::create_chunk(Bytes size, driver::Place place) {
   if (place != driver::Place::kDevice) return device_.create_chunk(size, place);
   const std::lock_guard lock(mutex_);
+  sizes_.make_room();
   if (budget_ != nullptr) PENSTOCK_TRY(budget_->take(size));
   Result<driver::Chunk> chunk = device_.create_chunk(size, place);
-  try {
-    if (chunk.ok()) {
-      sizes_.insert(static_cast<std::uint64_t>(chunk.value()), size);
-      made_ += size;
-      return chunk;
-    }
-  } catch (...) {  // no host memory for the table
-    (void)device_.release_chunk(chunk.value());
-    if (budget_ != nullptr) (void)budget_->put_back(size);
-    throw;
+  if (chunk.ok()) {
+    sizes_.insert(static_cast<std::uint64_t>(chunk.value()), size);
+    made_ += size;
+  } else if (budget_ != nullptr) {
+    (void)budget_->put_back(size);
   }
-  if (budget_ != nullptr) (void)budget_->put_back(size);
   return chunk;
 }
 

@@ -56,7 +56,7 @@ class StallProfile {
   }
   Status wait_begins(UseId use, driver::Stream stream) {
     if (!running_) return {};
-    waits_.reserve(waits_.size() + 1);
+    room_for(waits_, waits_.size() + 1);
     PENSTOCK_ASSIGN(const driver::Event from, event());
     PENSTOCK_ASSIGN(const driver::Event to, event());
     waits_.push_back(Wait{use, from, to});
@@ -82,7 +82,7 @@ class StallProfile {
   };
   Result<driver::Event> event() {
     if (used_ == pool_.size()) {
-      pool_.reserve(pool_.size() + 1);
+      room_for(pool_, pool_.size() + 1);
       PENSTOCK_ASSIGN(const driver::Event made, driver_.create_event(true));
       pool_.push_back(made);
     }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.hpp"
 #include "policy/packing/size_bins.hpp"
 
 namespace penstock::policy::packing {
@@ -156,14 +157,12 @@ class Extents {
     set_free(id, tag, epoch);
     return watchers;
   }
-  // For what so many pieces to be taken make, and for all extents to be spare: neither needs memory
-  // then.
+  // For so many pieces to be taken, and for all extents to be spare.
   void make_room(std::size_t carvings = 1) {
-    if (extents_.capacity() >= extents_.size() + 2 * carvings) return;
-    const std::size_t room = 2 * (extents_.size() + carvings) + 8;
-    spare_.reserve(room);
-    links_.reserve(room);
-    extents_.reserve(room);
+    const std::size_t room = extents_.size() + 2 * carvings;
+    room_for(spare_, room);
+    room_for(links_, room);
+    room_for(extents_, room);
   }
   void set_watchers(ExtentId id, std::uint32_t head) { extents_[id].watchers = head; }
 
@@ -183,10 +182,15 @@ class Extents {
     if (extents_[id].start == start) vacancies_.erase(start);
     set_free(carve(id, start, end - start), tag, 0);
   }
-  // Whole free chunks become vacant.
-  void vacate(std::uint64_t first_slot, std::uint64_t slots) {
+  // Whole free chunks become vacant, unless `unmap()` fails; nothing else can once that has worked.
+  template <class Unmap>
+  Status vacate(std::uint64_t first_slot, std::uint64_t slots, Unmap&& unmap) {
     make_room();
     vacancies_.insert(first_slot << shift_);
+    if (Status status = guarded(unmap); !status.ok()) {
+      vacancies_.erase(first_slot << shift_);
+      return status;
+    }
     ExtentId id = at(first_slot << shift_);
     const std::uint64_t end = (first_slot + slots) << shift_;
     leave(id);
@@ -209,6 +213,7 @@ class Extents {
       vacancies_.erase(extents_[after].start);
       id = join(id, after);
     }
+    return {};
   }
 
   // Work of `from` up to and including `epoch` is over, or `to` waits for it: what `from` had

@@ -180,8 +180,8 @@ void Packer::release(BlockId id, std::uint32_t epoch) {
 BlockId Packer::next_block(StreamTag tag) {
   (void)held_of(tag);
   if (!spare_.empty()) return spare_.back();
-  if (blocks_.size() == blocks_.capacity()) blocks_.reserve(2 * blocks_.size() + 8);
-  spare_.reserve(blocks_.capacity());
+  room_for(blocks_, blocks_.size() + 1);
+  room_for(spare_, blocks_.size() + 1);
   return static_cast<BlockId>(blocks_.size());
 }
 

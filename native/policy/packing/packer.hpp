@@ -85,10 +85,12 @@ class Packer {
   };
   [[nodiscard]] std::vector<RangeId> idle_ranges(const Run& run) const;
   [[nodiscard]] std::vector<Run> free_runs() const;
-  void vacate(const Run& run) {
-    extents_.vacate(run.first_slot, run.slots);
+  template <class Unmap>
+  Status vacate(const Run& run, Unmap&& unmap) {
+    PENSTOCK_TRY(extents_.vacate(run.first_slot, run.slots, unmap));
     slots_ -= run.slots;
     for (Held& held : held_of_) held.grown = 0;  // whoever had it: all begin anew
+    return {};
   }
 
   [[nodiscard]] const Options& options() const { return options_; }

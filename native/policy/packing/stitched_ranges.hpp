@@ -46,8 +46,8 @@ class StitchedRanges {
   RangeId add(std::vector<Piece> pieces) {
     Bytes mapped = 0;
     for (const Piece& chunk : chunks_of(pieces)) mapped += chunk.bytes;
-    spare_.reserve(ranges_.size() + 1);
-    links_.reserve(ranges_.size() + 1);
+    room_for(spare_, ranges_.size() + 1);
+    room_for(links_, ranges_.size() + 1);
     RangeId id;
     if (spare_.empty()) {
       id = static_cast<RangeId>(ranges_.size());
