@@ -33,7 +33,6 @@ static struct {
   int done;
   void* library;
   penstock_get_address get_address;
-  penstock_get_address_v1 get_address_v1;
   int late;
   size_t count;
   known sorted[2 * PENSTOCK_HOOK_COUNT];
@@ -47,12 +46,8 @@ static penstock_function ask(const char* base, int since, int default_stream) {
   const cuuint64_t flags = default_stream == PENSTOCK_PER_THREAD ? kFlagPerThread : kFlagLegacy;
   void* found = NULL;
   CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-  if (state.get_address != NULL) {
-    CUdriverProcAddressQueryResult status = 0;
-    result = state.get_address(base, &found, since, flags, &status);
-  } else if (state.get_address_v1 != NULL) {
-    result = state.get_address_v1(base, &found, since, flags);
-  }
+  CUdriverProcAddressQueryResult status = 0;
+  if (state.get_address != NULL) result = state.get_address(base, &found, since, flags, &status);
   return result == CUDA_SUCCESS ? (penstock_function)found : NULL;
 }
 
@@ -111,7 +106,6 @@ static void fill(void) {
     hook->real = hook->real_by_symbol = symbol(hook->exported);
   }
   state.get_address = (penstock_get_address)symbol("cuGetProcAddress_v2");
-  state.get_address_v1 = (penstock_get_address_v1)symbol("cuGetProcAddress");
   for (penstock_hook* hook = penstock_hooks; hook < penstock_hooks + PENSTOCK_HOOK_COUNT; ++hook) {
     const penstock_function found = ask(hook->base, hook->since, hook->default_stream);
     if (found != NULL && !is_ours(found)) hook->real = found;

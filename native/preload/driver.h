@@ -85,7 +85,6 @@ extern penstock_uses penstock_driver;
 
 typedef CUresult (*penstock_get_address)(const char*, void**, int, cuuint64_t,
                                          CUdriverProcAddressQueryResult*);
-typedef CUresult (*penstock_get_address_v1)(const char*, void**, int, cuuint64_t);
 
 /* Find the driver and fill the tables, once. */
 void penstock_start(void);

@@ -14,26 +14,19 @@ class Loader {
  public:
   explicit Loader(void* library)
       : library_(library),
-        get_v2_(reinterpret_cast<GetProcAddressV2>(dlsym(library, "cuGetProcAddress_v2"))),
-        get_v1_(reinterpret_cast<GetProcAddressV1>(dlsym(library, "cuGetProcAddress"))) {}
+        get_(reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"))) {}
 
   void* find(const char* name, int version, const char* exported) const {
     void* found = nullptr;
-    if (get_v2_ != nullptr) {
-      int status = 0;
-      if (get_v2_(name, &found, version, kProcAddressLegacyStream, &status) != kSuccess) {
-        found = nullptr;
-      }
-    } else if (get_v1_ != nullptr) {
-      if (get_v1_(name, &found, version, kProcAddressLegacyStream) != kSuccess) found = nullptr;
-    }
-    return found != nullptr ? found : dlsym(library_, exported);
+    int status = 0;
+    const bool answered = get_ != nullptr && get_(name, &found, version, kProcAddressLegacyStream,
+                                                  &status) == kSuccess;
+    return answered && found != nullptr ? found : dlsym(library_, exported);
   }
 
  private:
   void* const library_;
-  const GetProcAddressV2 get_v2_;
-  const GetProcAddressV1 get_v1_;
+  const GetProcAddress get_;
 };
 
 // Under `penstock run` a proxy stands in front of the driver (native/preload).  What Penstock
