@@ -307,10 +307,6 @@ EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node,
   values->kernelParams = node->pointers;
   return 0;
 }
-EXPORT CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* values) {
-  (void)node, (void)values;
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
 EXPORT CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* values) {
   *values = node->copy;
   return 0;
