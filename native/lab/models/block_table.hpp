@@ -91,20 +91,4 @@ class FreeSet {
   std::set<Entry> entries_;
 };
 
-// Joins a free block, in no free set, with its free neighbours.
-// `leave(id)` takes a neighbour out of its free set.
-template <class Leave>
-BlockId join_free_neighbours(BlockTable& table, BlockId id, Leave&& leave) {
-  if (const BlockId after = table[id].after; table.is(after, BlockState::kFree)) {
-    leave(after);
-    table.absorb_next(id);
-  }
-  if (const BlockId before = table[id].before; table.is(before, BlockState::kFree)) {
-    leave(before);
-    table.absorb_next(before);
-    return before;
-  }
-  return id;
-}
-
 }  // namespace penstock::policy::baseline

@@ -21,8 +21,8 @@ class ExpandableModel final : public Model {
  public:
   using Model::Model;
 
-  std::optional<Handle> allocate(Bytes bytes, std::uint32_t stream) override {
-    const Bytes wanted = round_request(bytes);
+ private:
+  BlockId place(Bytes wanted, std::uint32_t stream) override {
     const std::uint32_t number = pool_of(wanted <= kSmallRequest, stream);
     BlockId id = best_fit(pools_[number], wanted);
     if (id == kNoBlock) id = map_room(number, wanted);
@@ -30,15 +30,13 @@ class ExpandableModel final : public Model {
       for (Pool& pool : pools_) unmap_free_pages(pool);
       id = map_room(number, wanted);
     }
-    if (id == kNoBlock) return std::nullopt;
+    if (id == kNoBlock) return kNoBlock;
     Pool& pool = pools_[number];
     pool.free.erase(blocks_[id], id);
     if (blocks_[id].bytes > wanted) insert_free(pool, blocks_.split(id, wanted));
-    blocks_[id].state = BlockState::kUsed;
     return id;
   }
 
- private:
   static Bytes page_of(const Pool& pool) { return pool.small ? kSmallSegment : kMiddleSegment; }
 
   [[nodiscard]] Bytes could_become(BlockId id) const {

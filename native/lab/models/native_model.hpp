@@ -17,8 +17,8 @@ class NativeModel final : public Model {
  public:
   using Model::Model;
 
-  std::optional<Handle> allocate(Bytes bytes, std::uint32_t stream) override {
-    const Bytes wanted = round_request(bytes);
+ private:
+  BlockId place(Bytes wanted, std::uint32_t stream) override {
     const std::uint32_t number = pool_of(wanted <= kSmallRequest, stream);
     Pool& pool = pools_[number];
     BlockId id = kNoBlock;
@@ -31,18 +31,16 @@ class NativeModel final : public Model {
         release_free_segments();
         id = add_segment(number, segment_bytes(wanted));
       }
-      if (id == kNoBlock) return std::nullopt;
+      if (id == kNoBlock) return kNoBlock;
     }
     const Bytes rest = blocks_[id].bytes - wanted;
     if (pool.small ? rest >= kSmallest : rest > kLargestLeftover) {
       const BlockId after = blocks_.split(id, wanted);
       pool.free.insert(blocks_[after], after);
     }
-    blocks_[id].state = BlockState::kUsed;
     return id;
   }
 
- private:
   static Bytes segment_bytes(Bytes request) {
     if (request <= kSmallRequest) return kSmallSegment;
     if (request < kMiddleRequest) return kMiddleSegment;
