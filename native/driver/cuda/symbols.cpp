@@ -41,7 +41,7 @@ std::string version_text(int version) { return text(version / 1000, ".", version
 
 Status check_version(const Symbols& symbols) {
   int version = 0;
-  if (symbols.driver_get_version == nullptr || symbols.driver_get_version(&version) != kSuccess) {
+  if (symbols.cuDriverGetVersion == nullptr || symbols.cuDriverGetVersion(&version) != kSuccess) {
     return {Code::kNoDevice, text(kLibrary, " does not tell its version; is it NVIDIA's driver?")};
   }
   if (version >= kMinimumVersion) return {};
@@ -62,10 +62,10 @@ Result<Symbols> load_symbols() {
   const Loader loader(behind_proxy(library));
   Symbols symbols;
   const char* missing = nullptr;
-#define PENSTOCK_CUDA(member, name, suffix, version, parameters)                         \
-  symbols.member =                                                                       \
+#define PENSTOCK_CUDA(name, suffix, version, parameters)                                 \
+  symbols.name =                                                                         \
       reinterpret_cast<Error(*) parameters>(loader.find(#name, version, #name #suffix)); \
-  if (symbols.member == nullptr) missing = #name;
+  if (symbols.name == nullptr) missing = #name;
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
   PENSTOCK_TRY(check_version(symbols));
