@@ -150,9 +150,9 @@ CUresult penstock_on_cuGetProcAddress(penstock_hook* self, const char* name, voi
   return result;
 }
 
-CUresult penstock_on_cuGetProcAddressV2(penstock_hook* self, const char* name, void** function,
-                                        int version, cuuint64_t flags,
-                                        CUdriverProcAddressQueryResult* status) {
+CUresult penstock_on_cuGetProcAddress_v2(penstock_hook* self, const char* name, void** function,
+                                         int version, cuuint64_t flags,
+                                         CUdriverProcAddressQueryResult* status) {
   const CUresult result =
       PENSTOCK_REAL(cuGetProcAddress_v2)(name, function, version, flags, status);
   if (result == CUDA_SUCCESS && function != NULL && *function != NULL) {
