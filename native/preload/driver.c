@@ -141,20 +141,8 @@ static void* substitute(const char* name, void* found, int version, cuuint64_t f
   return found;
 }
 
-CUresult penstock_on_cuGetProcAddress(penstock_hook* self, const char* name, void** function,
-                                      int version, cuuint64_t flags) {
-  const CUresult result = PENSTOCK_REAL(cuGetProcAddress)(name, function, version, flags);
-  if (result == CUDA_SUCCESS && function != NULL && *function != NULL) {
-    *function = substitute(name, *function, version, flags);
-  }
-  return result;
-}
-
-CUresult penstock_on_cuGetProcAddress_v2(penstock_hook* self, const char* name, void** function,
-                                         int version, cuuint64_t flags,
-                                         CUdriverProcAddressQueryResult* status) {
-  const CUresult result =
-      PENSTOCK_REAL(cuGetProcAddress_v2)(name, function, version, flags, status);
+CUresult penstock_after_asking(CUresult result, const char* name, void** function, int version,
+                               cuuint64_t flags) {
   if (result == CUDA_SUCCESS && function != NULL && *function != NULL) {
     *function = substitute(name, *function, version, flags);
   }

@@ -125,8 +125,7 @@ CUresult penstock_after_capture_began(CUresult result) {
 
 /* A capture that failed has ended as well.  One that ends unseen, with its stream, only makes later
  * work look whether it is being captured. */
-CUresult penstock_on_cuStreamEndCapture(penstock_hook* self, CUstream stream, CUgraph* graph) {
-  const CUresult result = PENSTOCK_REAL(cuStreamEndCapture)(stream, graph);
+CUresult penstock_after_capture_ended(CUresult result) {
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
     uint32_t open = atomic_load(&penstock_captures);
     while (open != 0 && !atomic_compare_exchange_weak(&penstock_captures, &open, open - 1)) {

@@ -23,5 +23,6 @@ void penstock_touch_graph(penstock_call* call, CUgraph graph, int depth);
 void penstock_describe_graph(penstock_call* call, penstock_interposer* engine, CUstream stream,
                              CUgraphExec exec);
 CUresult penstock_after_capture_began(CUresult result);
+CUresult penstock_after_capture_ended(CUresult result);
 
 #endif /* PENSTOCK_PRELOAD_GRAPHS_H_ */

@@ -10,24 +10,14 @@ namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
 
-class Loader {
- public:
-  explicit Loader(void* library)
-      : library_(library),
-        get_(reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"))) {}
-
-  void* find(const char* name, int version, const char* exported) const {
-    void* found = nullptr;
-    int status = 0;
-    const bool answered = get_ != nullptr && get_(name, &found, version, kProcAddressLegacyStream,
-                                                  &status) == kSuccess;
-    return answered && found != nullptr ? found : dlsym(library_, exported);
-  }
-
- private:
-  void* const library_;
-  const GetProcAddress get_;
-};
+void* find(void* library, const char* name, int version, const char* exported) {
+  const auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
+  void* found = nullptr;
+  int status = 0;
+  const bool answered =
+      get != nullptr && get(name, &found, version, kProcAddressLegacyStream, &status) == kSuccess;
+  return answered && found != nullptr ? found : dlsym(library, exported);
+}
 
 // Under `penstock run` a proxy stands in front of the driver (native/preload).  What Penstock
 // itself asks of the driver is not the program's, and goes to the one behind it.
@@ -59,12 +49,12 @@ Result<Symbols> load_symbols() {
     return Status(Code::kNoDevice, text("no NVIDIA driver: ", dlerror(),
                                         "; install the driver, or choose the emulated GPU"));
   }
-  const Loader loader(behind_proxy(library));
+  library = behind_proxy(library);
   Symbols symbols;
   const char* missing = nullptr;
-#define PENSTOCK_CUDA(name, suffix, version, parameters)                                 \
-  symbols.name =                                                                         \
-      reinterpret_cast<Error(*) parameters>(loader.find(#name, version, #name #suffix)); \
+#define PENSTOCK_CUDA(name, suffix, version, parameters)                                   \
+  symbols.name =                                                                           \
+      reinterpret_cast<Error(*) parameters>(find(library, #name, version, #name #suffix)); \
   if (symbols.name == nullptr) missing = #name;
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
