@@ -28,7 +28,7 @@ static bool made_room(penstock_interposer* engine, CUresult result, size_t bytes
          engine->make_room(penstock_current_context(), bytes) != 0;
 }
 
-static CUresult foreign(CUresult result, size_t bytes) {
+CUresult penstock_after_foreign(CUresult result, size_t bytes) {
   if (result == CUDA_SUCCESS) penstock_count(&penstock_counts.foreign_bytes, bytes);
   return result;
 }
@@ -37,7 +37,7 @@ static CUresult foreign(CUresult result, size_t bytes) {
 #define PENSTOCK_FROM_DRIVER(bytes, real_call)                  \
   CUresult result = (real_call);                                \
   if (made_room(engine, result, (bytes))) result = (real_call); \
-  return foreign(result, (bytes))
+  return penstock_after_foreign(result, (bytes))
 
 CUresult penstock_on_cuMemAlloc_v2(penstock_hook* self, CUdeviceptr* address, size_t bytes) {
   penstock_interposer* const engine = penstock_engine();
@@ -92,12 +92,6 @@ CUresult penstock_on_cuMemAllocFromPoolAsync(penstock_hook* self, CUdeviceptr* a
     if (answer != PENSTOCK_PASS) return answer;
   }
   PENSTOCK_FROM_DRIVER(bytes, real(address, bytes, pool, stream));
-}
-
-/* The host may touch it, which memory of the engine's cannot offer. */
-CUresult penstock_on_cuMemAllocManaged(penstock_hook* self, CUdeviceptr* address, size_t bytes,
-                                       unsigned int flags) {
-  return foreign(PENSTOCK_REAL(cuMemAllocManaged)(address, bytes, flags), bytes);
 }
 
 CUresult penstock_on_cuMemCreate(penstock_hook* self, CUmemGenericAllocationHandle* handle,

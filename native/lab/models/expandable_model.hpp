@@ -32,7 +32,7 @@ class ExpandableModel final : public Model {
     }
     if (id == kNoBlock) return kNoBlock;
     Pool& pool = pools_[number];
-    pool.free.erase(blocks_[id], id);
+    pool.free.erase(blocks_.entry(id));
     if (blocks_[id].bytes > wanted) insert_free(pool, blocks_.split(id, wanted));
     return id;
   }
@@ -46,7 +46,7 @@ class ExpandableModel final : public Model {
   }
 
   [[nodiscard]] BlockId best_fit(const Pool& pool, Bytes bytes) const {
-    auto best = pool.free.from(bytes);
+    auto best = pool.free.lower_bound({bytes, 0, 0});
     if (best == pool.free.end()) return kNoBlock;
     for (auto next = std::next(best); next != pool.free.end(); ++next) {
       if (could_become(std::get<BlockId>(*next)) >= could_become(std::get<BlockId>(*best))) break;
@@ -116,7 +116,7 @@ class ExpandableModel final : public Model {
       const Addr begin = align_up(block.address, page_of(pool));
       const Addr end = align_down(block.address + block.bytes, page_of(pool));
       if (begin >= end) continue;
-      pool.free.erase(block, id);
+      pool.free.erase(blocks_.entry(id));
       unmap_pages(pool, id, begin, end);
     }
   }
@@ -144,7 +144,7 @@ class ExpandableModel final : public Model {
     pool.unmapped.emplace(blocks_[id].address, id);
   }
 
-  void insert_free(Pool& pool, BlockId id) { pool.free.insert(blocks_[id], id); }
+  void insert_free(Pool& pool, BlockId id) { pool.free.insert(blocks_.entry(id)); }
 };
 
 }  // namespace penstock::policy::baseline

@@ -33,21 +33,21 @@ constexpr Bytes round_request(Bytes bytes) {
 // A pool of each stream: small requests apart from others.
 struct Pool {
   bool small = false;
-  FreeSet free;
+  std::set<FreeEntry> free;
   std::set<std::pair<Addr, BlockId>> unmapped = {};  // of a model that unmaps
 
   // A free block that is in no free set, joined with its free neighbours.
   BlockId take_back(BlockTable& blocks, BlockId id) {
     if (const BlockId after = blocks[id].after; blocks.is(after, BlockState::kFree)) {
-      free.erase(blocks[after], after);
+      free.erase(blocks.entry(after));
       blocks.absorb_next(id);
     }
     if (const BlockId before = blocks[id].before; blocks.is(before, BlockState::kFree)) {
-      free.erase(blocks[before], before);
+      free.erase(blocks.entry(before));
       blocks.absorb_next(before);
       id = before;
     }
-    free.insert(blocks[id], id);
+    free.insert(blocks.entry(id));
     return id;
   }
 };
