@@ -20,13 +20,17 @@ namespace {
 
 constexpr int kMostDevices = 128;
 
+struct OfDevice {
+  penstock_device* device = nullptr;           // what the allocator is on, and
+  engine::BudgetedDriver* budgeted = nullptr;  // its driver; neither under a proxy
+  engine::SharedBudget* budget = nullptr;      // where that counts
+};
+
 // Never destroyed, since torch frees tensors until the very end of a process.
 struct State {
   std::mutex mutex;  // all but reading `allocators`
   std::array<std::atomic<penstock_allocator*>, kMostDevices> allocators{};
-  std::array<penstock_device*, kMostDevices> devices{};
-  std::array<engine::BudgetedDriver*, kMostDevices> budgeted{};  // the drivers of these
-  std::array<engine::SharedBudget*, kMostDevices> budgets{};     // where they count
+  std::array<OfDevice, kMostDevices> devices{};
   std::atomic<penstock_torch_observer> observer{nullptr};
   penstock_device_options device_options{};
   penstock_allocator_options allocator_options{};
@@ -59,7 +63,7 @@ std::uint64_t budget_of(penstock_device* device, double share) {
 // forbids unless access was given.  Only a program that uses several pays for it.
 penstock_status share_with_others(penstock_device* device, int ordinal) {
   for (int other = 0; other < kMostDevices; ++other) {
-    penstock_device* const there = state.devices[static_cast<std::size_t>(other)];
+    penstock_device* const there = state.devices[static_cast<std::size_t>(other)].device;
     if (there == nullptr || other == ordinal) continue;
     for (const penstock_status status :
          {penstock_share(there, ordinal), penstock_share(device, other)}) {
@@ -71,17 +75,14 @@ penstock_status share_with_others(penstock_device* device, int ordinal) {
 
 // Under the lock.  NULL, with the reason in penstock_last_error(), where it cannot be made.
 penstock_allocator* make_allocator(int ordinal) {
+  // There the budget is the process's, and its memory is paged.
+  if (api::interposed()) return api::interposed_allocator(ordinal);
+  OfDevice& own = state.devices[static_cast<std::size_t>(ordinal)];
   penstock_device_options wanted = state.device_options;
   wanted.struct_size = sizeof(wanted);
   wanted.ordinal = ordinal;
   penstock_device* device = nullptr;
   if (penstock_open(&wanted, &device) != PENSTOCK_OK) return nullptr;
-  if (api::interposed()) {  // the budget is the process's, and its memory is paged
-    penstock_allocator* const paged = api::interposed_allocator(ordinal);
-    if (paged != nullptr) state.devices[static_cast<std::size_t>(ordinal)] = device;
-    if (paged == nullptr) penstock_close(device);
-    return paged;
-  }
   penstock_allocator_options options = state.allocator_options;
   options.struct_size = sizeof(options);
   if (options.budget == 0 && state.budget_share > 0) {
@@ -91,7 +92,7 @@ penstock_allocator* make_allocator(int ordinal) {
   auto budgeted = std::make_unique<engine::BudgetedDriver>(*device->driver.release());
   engine::BudgetedDriver* const counted = budgeted.get();
   device->driver = std::move(budgeted);
-  (void)counted->count_in(state.budgets[static_cast<std::size_t>(ordinal)]);
+  (void)counted->count_in(own.budget);
   penstock_allocator* allocator = nullptr;
   if (share_with_others(device, ordinal) != PENSTOCK_OK ||
       penstock_allocator_create(device, &options, &allocator) != PENSTOCK_OK) {
@@ -104,8 +105,8 @@ penstock_allocator* make_allocator(int ordinal) {
     penstock_allocator_record_history(allocator, state.history_capacity, state.history_context,
                                       state.history_user);
   }
-  state.devices[static_cast<std::size_t>(ordinal)] = device;
-  state.budgeted[static_cast<std::size_t>(ordinal)] = counted;
+  own.device = device;
+  own.budgeted = counted;
   return allocator;
 }
 
@@ -224,10 +225,10 @@ penstock_status penstock_torch_count_in(int32_t device, penstock_budget* budget)
       return {Code::kInvalidArgument, "there is no GPU " + std::to_string(device)};
     }
     const std::lock_guard lock(state.mutex);
-    const auto at = static_cast<std::size_t>(device);
+    OfDevice& own = state.devices[static_cast<std::size_t>(device)];
     engine::SharedBudget* const shared = budget == nullptr ? nullptr : &budget->budget;
-    if (state.budgeted[at] != nullptr) PENSTOCK_TRY(state.budgeted[at]->count_in(shared));
-    state.budgets[at] = shared;
+    if (own.budgeted != nullptr) PENSTOCK_TRY(own.budgeted->count_in(shared));
+    own.budget = shared;
     return count_segments_in(device, shared);
   });
 }
@@ -280,7 +281,7 @@ void penstock_torch_reset() {
 void penstock_torch_memory_fraction(double fraction, int device) {
   penstock_allocator* const allocator = need_allocator(device);
   if (api::interposed()) return;  // what is beyond the budget is paged
-  penstock_device* const of = state.devices[static_cast<std::size_t>(device)];
+  penstock_device* const of = state.devices[static_cast<std::size_t>(device)].device;
   std::uint64_t budget = budget_of(of, fraction);
   const std::uint64_t configured = state.allocator_options.budget;
   if (configured != 0) {

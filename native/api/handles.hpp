@@ -38,7 +38,9 @@ struct penstock_pager {
 };
 
 struct penstock_budget {
+  static constexpr const char* kName = "the budget";
   penstock::engine::SharedBudget budget;
+  auto& operator*() { return budget; }
 };
 
 namespace penstock::api {

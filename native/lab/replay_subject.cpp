@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lab/replay_subject.hpp"
 
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -56,52 +55,17 @@ class StitchSubject final : public ReplaySubject {
   std::vector<driver::Stream> streams_;
 };
 
-// A model of one of PyTorch's.
-class ModelSubject final : public ReplaySubject {
- public:
-  ModelSubject(std::unique_ptr<baseline::Model> model, const driver::DriverCosts& costs,
-               Bytes capacity)
-      : model_(std::move(model)), costs_(costs), capacity_(capacity) {}
-
-  Status allocate(Bytes bytes, std::uint32_t stream, std::uint64_t& handle) override {
-    const auto block = model_->allocate(bytes, stream);
-    if (!block) {
-      return {Code::kOutOfMemory, std::to_string(bytes) +
-                                      " bytes do not fit: " + std::to_string(model_->reserved()) +
-                                      " of " + std::to_string(capacity_) + " are reserved"};
-    }
-    handle = *block;
-    return {};
-  }
-  Status free(std::uint64_t handle) override {
-    model_->free(static_cast<baseline::Handle>(handle));
-    return {};
-  }
-
-  Bytes reserved() const override { return model_->reserved(); }
-  Bytes peak_reserved() const override { return model_->peak_reserved(); }
-  std::int64_t map_calls() const override { return model_->calls().map; }
-  double modelled_us() const override { return driver::cost_us(model_->calls(), costs_); }
-
- private:
-  std::unique_ptr<baseline::Model> model_;
-  const driver::DriverCosts costs_;
-  const Bytes capacity_;
-};
-
 }  // namespace
 
 Result<std::unique_ptr<ReplaySubject>> make_replay_subject(const ReplaySubjectOptions& options,
                                                            std::uint32_t streams) {
-  const auto model = [&](std::unique_ptr<baseline::Model> made) {
-    return std::unique_ptr<ReplaySubject>(
-        std::make_unique<ModelSubject>(std::move(made), options.costs, options.capacity));
-  };
   switch (options.allocator) {
     case ReplayAllocator::kNative:
-      return model(std::make_unique<baseline::NativeModel>(options.capacity));
+      return std::unique_ptr<ReplaySubject>(
+          std::make_unique<baseline::NativeModel>(options.capacity, options.costs));
     case ReplayAllocator::kExpandable:
-      return model(std::make_unique<baseline::ExpandableModel>(options.capacity));
+      return std::unique_ptr<ReplaySubject>(
+          std::make_unique<baseline::ExpandableModel>(options.capacity, options.costs));
     case ReplayAllocator::kStitch:
       break;
   }

@@ -35,10 +35,6 @@ static bool is_address(CUmemorytype type) {
                       (copy)->WidthInBytes,   (copy)->Height,  depth};                          \
     touch_box(call, (copy)->side##Device, &part, access);                                       \
   }
-#define PENSTOCK_TOUCH_3D(copy)                                                         \
-  if ((copy) == NULL) return;                                                           \
-  PENSTOCK_TOUCH_SIDE(copy, src, (copy)->srcZ, (copy)->srcHeight, (copy)->Depth, kRead) \
-  PENSTOCK_TOUCH_SIDE(copy, dst, (copy)->dstZ, (copy)->dstHeight, (copy)->Depth, kWrite)
 
 void penstock_touch_2d(penstock_call* call, const CUDA_MEMCPY2D* copy) {
   if (copy == NULL) return;
@@ -46,10 +42,10 @@ void penstock_touch_2d(penstock_call* call, const CUDA_MEMCPY2D* copy) {
   PENSTOCK_TOUCH_SIDE(copy, dst, 0, 0, 1, kWrite)
 }
 
-void penstock_touch_3d(penstock_call* call, const CUDA_MEMCPY3D* copy) { PENSTOCK_TOUCH_3D(copy) }
-
-void penstock_touch_peer(penstock_call* call, const CUDA_MEMCPY3D_PEER* copy) {
-  PENSTOCK_TOUCH_3D(copy)
+void penstock_touch_3d(penstock_call* call, const CUDA_MEMCPY3D* copy) {
+  if (copy == NULL) return;
+  PENSTOCK_TOUCH_SIDE(copy, src, copy->srcZ, copy->srcHeight, copy->Depth, kRead)
+  PENSTOCK_TOUCH_SIDE(copy, dst, copy->dstZ, copy->dstHeight, copy->Depth, kWrite)
 }
 
 /* Lengths of rows are in elements, whose size only an array on the other side would tell: between

@@ -15,7 +15,6 @@ void penstock_touch_copy(penstock_call* call, uint64_t dst, uint64_t src, size_t
 void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes);
 void penstock_touch_2d(penstock_call* call, const CUDA_MEMCPY2D* copy);
 void penstock_touch_3d(penstock_call* call, const CUDA_MEMCPY3D* copy);
-void penstock_touch_peer(penstock_call* call, const CUDA_MEMCPY3D_PEER* copy);
 void penstock_touch_batch(penstock_call* call, const CUdeviceptr* dsts, const CUdeviceptr* srcs,
                           const size_t* sizes, size_t count);
 void penstock_touch_3d_batch(penstock_call* call, const CUDA_MEMCPY3D_BATCH_OP* copies,

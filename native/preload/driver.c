@@ -15,28 +15,18 @@
 #include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char kRealName[] = "libcuda_real.so.1";
 
 enum { kFlagLegacy = 1, kFlagPerThread = 2 };
 
-/* Real address -> hook, sorted by address. */
-typedef struct {
-  uintptr_t address;
-  penstock_hook* hook;
-} known;
-
 static struct {
   pthread_mutex_t lock;
   int done;
   void* library;
   penstock_get_address get_address;
-  penstock_get_address_v1 get_address_v1;
   int late;
-  size_t count;
-  known sorted[2 * PENSTOCK_HOOK_COUNT];
   _Atomic(uint64_t) unknown_forms;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Thread_local int starting;
@@ -47,12 +37,8 @@ static penstock_function ask(const char* base, int since, int default_stream) {
   const cuuint64_t flags = default_stream == PENSTOCK_PER_THREAD ? kFlagPerThread : kFlagLegacy;
   void* found = NULL;
   CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-  if (state.get_address != NULL) {
-    CUdriverProcAddressQueryResult status = 0;
-    result = state.get_address(base, &found, since, flags, &status);
-  } else if (state.get_address_v1 != NULL) {
-    result = state.get_address_v1(base, &found, since, flags);
-  }
+  CUdriverProcAddressQueryResult status = 0;
+  if (state.get_address != NULL) result = state.get_address(base, &found, since, flags, &status);
   return result == CUDA_SUCCESS ? (penstock_function)found : NULL;
 }
 
@@ -63,16 +49,6 @@ static penstock_function symbol(const char* exported) {
 static penstock_function resolve(const char* exported, const char* base, int since, int stream) {
   const penstock_function found = ask(base, since, stream);
   return found != NULL ? found : symbol(exported);
-}
-
-static int by_address(const void* left, const void* right) {
-  const uintptr_t a = ((const known*)left)->address;
-  const uintptr_t b = ((const known*)right)->address;
-  return a < b ? -1 : a > b;
-}
-
-static void remember(penstock_function address, penstock_hook* hook) {
-  if (address != NULL) state.sorted[state.count++] = (known){(uintptr_t)address, hook};
 }
 
 /* A driver whose symbols are not bound within itself hands out those that the program would find.
@@ -111,14 +87,10 @@ static void fill(void) {
     hook->real = hook->real_by_symbol = symbol(hook->exported);
   }
   state.get_address = (penstock_get_address)symbol("cuGetProcAddress_v2");
-  state.get_address_v1 = (penstock_get_address_v1)symbol("cuGetProcAddress");
   for (penstock_hook* hook = penstock_hooks; hook < penstock_hooks + PENSTOCK_HOOK_COUNT; ++hook) {
     const penstock_function found = ask(hook->base, hook->since, hook->default_stream);
     if (found != NULL && !is_ours(found)) hook->real = found;
-    remember(hook->real, hook);
-    if (hook->real_by_symbol != hook->real) remember(hook->real_by_symbol, hook);
   }
-  qsort(state.sorted, state.count, sizeof(known), by_address);
 #define PENSTOCK_USE(exported, base, since, parameters) \
   penstock_driver.exported =                            \
       (__typeof__(penstock_driver.exported))resolve(#exported, base, since, PENSTOCK_NO_STREAM);
@@ -145,20 +117,6 @@ penstock_get_address penstock_real_get_address(void) { return state.get_address;
 int penstock_is_late(void) { return state.late; }
 uint64_t penstock_unknown_forms(void) { return atomic_load(&state.unknown_forms); }
 
-static size_t first_at(uintptr_t address) {
-  size_t low = 0;
-  size_t high = state.count;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (state.sorted[middle].address < address) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 /* A form that came after all that we know of this name could touch memory unseen. */
 static void note_unknown(const char* name, int version, cuuint64_t flags) {
   int newest = 0;
@@ -172,30 +130,19 @@ static void note_unknown(const char* name, int version, cuuint64_t flags) {
 }
 
 static void* substitute(const char* name, void* found, int version, cuuint64_t flags) {
-  for (size_t i = first_at((uintptr_t)found);
-       i < state.count && state.sorted[i].address == (uintptr_t)found; ++i) {
-    penstock_hook* const hook = state.sorted[i].hook;
+  const penstock_function real = (penstock_function)found;
+  for (const penstock_hook* hook = penstock_hooks; hook < penstock_hooks + PENSTOCK_HOOK_COUNT;
+       ++hook) {
+    if (hook->real != real && hook->real_by_symbol != real) continue;
     const int same = strcmp(hook->base, name) == 0 || strcmp(hook->exported, name) == 0;
     if (same) return (void*)hook->entry;
   }
-  if (!is_ours((penstock_function)found)) note_unknown(name, version, flags);
+  if (!is_ours(real)) note_unknown(name, version, flags);
   return found;
 }
 
-CUresult penstock_on_cuGetProcAddress(penstock_hook* self, const char* name, void** function,
-                                      int version, cuuint64_t flags) {
-  const CUresult result = PENSTOCK_REAL(cuGetProcAddress)(name, function, version, flags);
-  if (result == CUDA_SUCCESS && function != NULL && *function != NULL) {
-    *function = substitute(name, *function, version, flags);
-  }
-  return result;
-}
-
-CUresult penstock_on_cuGetProcAddressV2(penstock_hook* self, const char* name, void** function,
-                                        int version, cuuint64_t flags,
-                                        CUdriverProcAddressQueryResult* status) {
-  const CUresult result =
-      PENSTOCK_REAL(cuGetProcAddress_v2)(name, function, version, flags, status);
+CUresult penstock_after_asking(CUresult result, const char* name, void** function, int version,
+                               cuuint64_t flags) {
   if (result == CUDA_SUCCESS && function != NULL && *function != NULL) {
     *function = substitute(name, *function, version, flags);
   }

@@ -85,12 +85,14 @@ extern penstock_uses penstock_driver;
 
 typedef CUresult (*penstock_get_address)(const char*, void**, int, cuuint64_t,
                                          CUdriverProcAddressQueryResult*);
-typedef CUresult (*penstock_get_address_v1)(const char*, void**, int, cuuint64_t);
 
 /* Find the driver and fill the tables, once. */
 void penstock_start(void);
 void* penstock_real_library(void);
 penstock_get_address penstock_real_get_address(void);
+/* What the driver answered to a question for an entry point, with ours in the place of its own. */
+CUresult penstock_after_asking(CUresult result, const char* name, void** function, int version,
+                               cuuint64_t flags);
 /* Whether the driver was loaded before this library, so that calls may go past it. */
 int penstock_is_late(void);
 /* Entry points handed out as they are, because they are newer than the table. */

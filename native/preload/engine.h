@@ -44,6 +44,9 @@ void penstock_unpin(uint64_t token);
 
 void* penstock_current_context(void);
 
+/* Memory that is not the engine's is counted. */
+CUresult penstock_after_foreign(CUresult result, size_t bytes);
+
 /* Where this library lies, as it was loaded. */
 const char* penstock_own_path(void);
 

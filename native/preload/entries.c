@@ -37,21 +37,27 @@ static inline penstock_hook* enter(enum penstock_hook_index index) {
       penstock_describe_##what(&call, engine, penstock_stream(self, stream), __VA_ARGS__), \
       real_call);
 
-/* MAKE, exec, graph, flags: a graph becomes executable; CHANGE, new, what, ...: a node of an
- * executable one gets the new values, described by penstock_touch_WHAT(). */
-#define PENSTOCK_BODY_MAKE(own_call, real_call, kind, exec, graph, flags)   \
-  penstock_interposer* const engine = penstock_engine();                    \
-  if (engine == NULL) return real_call;                                     \
-  penstock_program* const made = penstock_read_graph(engine, graph, flags); \
-  return made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : penstock_settle(made, real_call, exec);
+/* MAKE, handle, hold: an object is made, and `hold` kept until it is destroyed; DESTROY, handle.
+ * CHANGE, new, what, ...: a node of an executable graph gets the new values, described by
+ * penstock_touch_WHAT(). */
+#define PENSTOCK_BODY_MAKE(own_call, real_call, kind, handle, hold) \
+  penstock_interposer* const engine = penstock_engine();            \
+  if (engine == NULL) return real_call;                             \
+  penstock_hold* const made = hold;                                 \
+  return made == NULL ? CUDA_ERROR_OUT_OF_MEMORY                    \
+                      : penstock_settle(made, real_call, PENSTOCK_##kind, handle);
+#define PENSTOCK_BODY_DESTROY(own_call, real_call, kind, handle)                         \
+  penstock_hold* const taken = penstock_take_held(PENSTOCK_##kind, (uintptr_t)(handle)); \
+  return penstock_destroyed(taken, real_call);
 #define PENSTOCK_BODY_CHANGE(own_call, real_call, kind, new, what, ...) \
   penstock_interposer* const engine = penstock_engine();                \
   if (engine == NULL || new == NULL) return real_call;                  \
   penstock_call call;                                                   \
   penstock_work_on(&call, engine, PENSTOCK_WORK_GRAPH, NULL);           \
   penstock_touch_##what(&call, __VA_ARGS__);                            \
-  penstock_program* const made = penstock_changed_graph(&call, exec);   \
-  return made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : penstock_settle(made, real_call, &exec);
+  penstock_hold* const made = penstock_changed_graph(&call, exec);      \
+  return made == NULL ? CUDA_ERROR_OUT_OF_MEMORY                        \
+                      : penstock_settle(made, real_call, PENSTOCK_##kind, &exec);
 
 /* PIN, address, reason: its block stays until it is freed; a call that cannot have that fails. */
 #define PENSTOCK_BODY_PIN(own_call, real_call, kind, address, reason)                    \

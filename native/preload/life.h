@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Contexts and streams that begin and end, and what is pinned by what a call made: the parts of
- * hooks that rows of hooks.def name.  Thread rule: any thread.
+ * Contexts and streams that begin and end: the parts of hooks that rows of hooks.def name.
+ * Thread rule: any thread.
  */
 #ifndef PENSTOCK_PRELOAD_LIFE_H_
 #define PENSTOCK_PRELOAD_LIFE_H_
@@ -14,7 +14,5 @@ CUresult penstock_after_context(CUresult result);
 void penstock_context_ends(CUcontext context);
 void penstock_primary_ends(CUdevice device);
 void penstock_stream_ends(CUstream stream);
-/* A tensor map that does not show the address in plain keeps its block. */
-CUresult penstock_after_encoding(CUresult result, const CUtensorMap* map, const void* address);
 
 #endif /* PENSTOCK_PRELOAD_LIFE_H_ */

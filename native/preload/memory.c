@@ -28,7 +28,7 @@ static bool made_room(penstock_interposer* engine, CUresult result, size_t bytes
          engine->make_room(penstock_current_context(), bytes) != 0;
 }
 
-static CUresult foreign(CUresult result, size_t bytes) {
+CUresult penstock_after_foreign(CUresult result, size_t bytes) {
   if (result == CUDA_SUCCESS) penstock_count(&penstock_counts.foreign_bytes, bytes);
   return result;
 }
@@ -37,17 +37,17 @@ static CUresult foreign(CUresult result, size_t bytes) {
 #define PENSTOCK_FROM_DRIVER(bytes, real_call)                  \
   CUresult result = (real_call);                                \
   if (made_room(engine, result, (bytes))) result = (real_call); \
-  return foreign(result, (bytes))
+  return penstock_after_foreign(result, (bytes))
 
-CUresult penstock_on_cuMemAlloc(penstock_hook* self, CUdeviceptr* address, size_t bytes) {
+CUresult penstock_on_cuMemAlloc_v2(penstock_hook* self, CUdeviceptr* address, size_t bytes) {
   penstock_interposer* const engine = penstock_engine();
   const int32_t answer = ask_engine(engine, address, bytes, NULL, 0);
   if (answer != PENSTOCK_PASS) return answer;
   PENSTOCK_FROM_DRIVER(bytes, PENSTOCK_REAL(cuMemAlloc_v2)(address, bytes));
 }
 
-CUresult penstock_on_cuMemAllocPitch(penstock_hook* self, CUdeviceptr* address, size_t* pitch,
-                                     size_t width, size_t height, unsigned int element) {
+CUresult penstock_on_cuMemAllocPitch_v2(penstock_hook* self, CUdeviceptr* address, size_t* pitch,
+                                        size_t width, size_t height, unsigned int element) {
   penstock_interposer* const engine = penstock_engine();
   const size_t wide = (width + kPitch - 1) / kPitch * kPitch;
   const bool sound = pitch != NULL && (element == 4 || element == 8 || element == 16) &&
@@ -94,12 +94,6 @@ CUresult penstock_on_cuMemAllocFromPoolAsync(penstock_hook* self, CUdeviceptr* a
   PENSTOCK_FROM_DRIVER(bytes, real(address, bytes, pool, stream));
 }
 
-/* The host may touch it, which memory of the engine's cannot offer. */
-CUresult penstock_on_cuMemAllocManaged(penstock_hook* self, CUdeviceptr* address, size_t bytes,
-                                       unsigned int flags) {
-  return foreign(PENSTOCK_REAL(cuMemAllocManaged)(address, bytes, flags), bytes);
-}
-
 CUresult penstock_on_cuMemCreate(penstock_hook* self, CUmemGenericAllocationHandle* handle,
                                  size_t bytes, const CUmemAllocationProp* properties,
                                  unsigned long long flags) {
@@ -113,7 +107,7 @@ static int32_t give_back(CUdeviceptr address, CUstream stream, int ordered) {
   return engine->release(address, penstock_current_context(), (uint64_t)(uintptr_t)stream, ordered);
 }
 
-CUresult penstock_on_cuMemFree(penstock_hook* self, CUdeviceptr address) {
+CUresult penstock_on_cuMemFree_v2(penstock_hook* self, CUdeviceptr address) {
   const int32_t answer = give_back(address, NULL, 0);
   return answer != PENSTOCK_PASS ? answer : PENSTOCK_REAL(cuMemFree_v2)(address);
 }
@@ -123,7 +117,7 @@ CUresult penstock_on_cuMemFreeAsync(penstock_hook* self, CUdeviceptr address, CU
   return answer != PENSTOCK_PASS ? answer : PENSTOCK_REAL(cuMemFreeAsync)(address, stream);
 }
 
-CUresult penstock_on_cuMemGetInfo(penstock_hook* self, size_t* free_bytes, size_t* total_bytes) {
+CUresult penstock_on_cuMemGetInfo_v2(penstock_hook* self, size_t* free_bytes, size_t* total_bytes) {
   penstock_interposer* const engine = penstock_engine();
   void* const context = penstock_current_context();
   uint64_t left = 0;

@@ -1,82 +1,142 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * What lets something reach memory that no launch will show: other processes, other hardware,
- * textures, descriptors.  The block is pinned before the driver is asked, so that it is there.
- */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/pins.h"
+
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "preload/life.h"
+enum { kBuckets = 256 };
 
-static CUdeviceptr texture_memory(const CUDA_RESOURCE_DESC* resource) {
-  const bool linear = resource != NULL && (resource->resType == CU_RESOURCE_TYPE_LINEAR ||
-                                           resource->resType == CU_RESOURCE_TYPE_PITCH2D);
-  return linear ? resource->res.linear.devPtr : 0;
+typedef struct {
+  penstock_touch touch;
+  uint64_t pin;
+} pinned;
+
+struct penstock_hold {
+  uint64_t handle;
+  int kind;
+  bool opaque;
+  penstock_hold* next;
+  uint32_t count;
+  pinned touches[];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static penstock_hold* holds[kBuckets];
+
+static int by_address(const void* left, const void* right) {
+  const uint64_t a = ((const penstock_touch*)left)->address;
+  const uint64_t b = ((const penstock_touch*)right)->address;
+  return a < b ? -1 : a > b;
 }
 
-/* The textures that hold a block. */
-typedef struct bound {
-  CUtexObject texture;
-  uint64_t token;
-  struct bound* next;
-} bound;
+/* A model's weight stands in many nodes: each address once, with the most that is said of it. */
+static uint32_t merge(penstock_touch* touches, uint32_t count) {
+  qsort(touches, count, sizeof(*touches), by_address);
+  uint32_t kept = count != 0;
+  for (uint32_t i = 1; i < count; ++i) {
+    penstock_touch* const last = &touches[kept - 1];
+    if (last->address != touches[i].address) {
+      touches[kept++] = touches[i];
+      continue;
+    }
+    const bool whole = last->bytes == 0 || touches[i].bytes == 0;
+    if (whole) last->bytes = 0;
+    if (!whole && touches[i].bytes > last->bytes) last->bytes = touches[i].bytes;
+    last->access |= touches[i].access;
+  }
+  return kept;
+}
 
-static pthread_mutex_t bound_lock = PTHREAD_MUTEX_INITIALIZER;
-static bound* bounds;
+static penstock_hold** place_of(int kind, uint64_t handle) {
+  penstock_hold** at = &holds[(handle ^ handle >> 6) % kBuckets];
+  while (*at != NULL && ((*at)->handle != handle || (*at)->kind != kind)) at = &(*at)->next;
+  return at;
+}
 
-static bound* take_bound(CUtexObject texture) {
-  pthread_mutex_lock(&bound_lock);
-  bound** at = &bounds;
-  while (*at != NULL && (*at)->texture != texture) at = &(*at)->next;
-  bound* const taken = *at;
+penstock_hold* penstock_take_held(int kind, uint64_t handle) {
+  pthread_mutex_lock(&lock);
+  penstock_hold** const at = place_of(kind, handle);
+  penstock_hold* const taken = *at;
   if (taken != NULL) *at = taken->next;
-  pthread_mutex_unlock(&bound_lock);
+  pthread_mutex_unlock(&lock);
   return taken;
 }
 
-static void keep_bound(bound* made) {
-  pthread_mutex_lock(&bound_lock);
-  made->next = bounds;
-  bounds = made;
-  pthread_mutex_unlock(&bound_lock);
+static void keep(penstock_hold* made) {
+  pthread_mutex_lock(&lock);
+  penstock_hold** const at = place_of(made->kind, made->handle);
+  made->next = *at; /* none, as a rule */
+  *at = made;
+  pthread_mutex_unlock(&lock);
 }
 
-static void let_go(bound* taken) {
-  if (taken != NULL) penstock_unpin(taken->token);
-  free(taken);
+static void let_go(penstock_hold* gone) {
+  for (uint32_t i = 0; gone != NULL && i < gone->count; ++i) penstock_unpin(gone->touches[i].pin);
+  free(gone);
 }
 
-CUresult penstock_on_cuTexObjectCreate(penstock_hook* self, CUtexObject* texture,
-                                       const CUDA_RESOURCE_DESC* resource,
-                                       const CUDA_TEXTURE_DESC* description,
-                                       const CUDA_RESOURCE_VIEW_DESC* view) {
-  uint64_t token = 0;
-  CUresult result = penstock_pin(texture_memory(resource), PENSTOCK_PIN_TEXTURE, &token);
-  if (result != CUDA_SUCCESS) return result;
-  bound* const made = token != 0 ? malloc(sizeof(bound)) : NULL;
-  if (token != 0 && made == NULL) {
-    penstock_unpin(token);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+void penstock_touch_held(penstock_call* call, int kind, uint64_t handle) {
+  pthread_mutex_lock(&lock);
+  const penstock_hold* const known = *place_of(kind, handle);
+  call->work.opaque |= known == NULL || known->opaque;
+  for (uint32_t i = 0; known != NULL && i < known->count; ++i) {
+    const penstock_touch* const each = &known->touches[i].touch;
+    penstock_touches_push(&call->touches, each->address, each->bytes, each->access);
   }
-  result = PENSTOCK_REAL(cuTexObjectCreate)(texture, resource, description, view);
-  if (made == NULL) return result;
-  *made = (bound){.texture = result == CUDA_SUCCESS ? *texture : 0, .token = token};
-  if (result == CUDA_SUCCESS) {
-    keep_bound(made);
-  } else {
+  pthread_mutex_unlock(&lock);
+}
+
+penstock_hold* penstock_hold_touches(penstock_call* call, int32_t reason, bool for_good) {
+  const uint32_t count = merge(call->touches.list, call->touches.count);
+  const bool refused = call->touches.lost || call->refusal != CUDA_SUCCESS;
+  penstock_hold* made = refused ? NULL : malloc(sizeof(penstock_hold) + count * sizeof(pinned));
+  if (made != NULL) *made = (penstock_hold){.opaque = call->work.opaque};
+  for (uint32_t i = 0; made != NULL && i < count; ++i) {
+    const penstock_touch touch = call->touches.list[i];
+    made->touches[i] = (pinned){.touch = touch};
+    ++made->count;
+    CUresult result = penstock_pin(touch.address, reason, &made->touches[i].pin);
+    if (result == CUDA_SUCCESS && for_good) {
+      result = penstock_pin(touch.address, PENSTOCK_PIN_SHARED, NULL);
+    }
+    if (result == CUDA_SUCCESS) continue;
     let_go(made);
+    made = NULL;
   }
+  penstock_touches_free(&call->touches);
+  return made;
+}
+
+penstock_hold* penstock_hold_texture(penstock_interposer* engine,
+                                     const CUDA_RESOURCE_DESC* resource) {
+  penstock_call call;
+  penstock_work_on(&call, engine, PENSTOCK_WORK_KERNEL, NULL);
+  if (resource != NULL && (resource->resType == CU_RESOURCE_TYPE_LINEAR ||
+                           resource->resType == CU_RESOURCE_TYPE_PITCH2D)) {
+    penstock_touch_block(&call, resource->res.linear.devPtr, PENSTOCK_ACCESS_READ);
+  }
+  return penstock_hold_touches(&call, PENSTOCK_PIN_TEXTURE, false);
+}
+
+CUresult penstock_settle(penstock_hold* made, CUresult result, int kind, const void* handle) {
+  if (result != CUDA_SUCCESS) {
+    let_go(made);
+    return result;
+  }
+  made->kind = kind;
+  memcpy(&made->handle, handle, sizeof(made->handle));
+  penstock_hold* const old = penstock_take_held(kind, made->handle);
+  keep(made);
+  let_go(old);
   return result;
 }
 
-/* Off the list before its number can be another's. */
-CUresult penstock_on_cuTexObjectDestroy(penstock_hook* self, CUtexObject texture) {
-  bound* const taken = take_bound(texture);
-  const CUresult result = PENSTOCK_REAL(cuTexObjectDestroy)(texture);
+CUresult penstock_destroyed(penstock_hold* taken, CUresult result) {
   if (result == CUDA_SUCCESS) {
     let_go(taken);
   } else if (taken != NULL) {
-    keep_bound(taken);
+    keep(taken);
   }
   return result;
 }

@@ -16,8 +16,8 @@ static bool find_block(CUdeviceptr address, penstock_block* block) {
   return engine->block_of(address, block) == CUDA_SUCCESS;
 }
 
-CUresult penstock_on_cuMemGetAddressRange(penstock_hook* self, CUdeviceptr* base, size_t* bytes,
-                                          CUdeviceptr address) {
+CUresult penstock_on_cuMemGetAddressRange_v2(penstock_hook* self, CUdeviceptr* base, size_t* bytes,
+                                             CUdeviceptr address) {
   penstock_block block;
   if (!find_block(address, &block)) {
     return PENSTOCK_REAL(cuMemGetAddressRange_v2)(base, bytes, address);

@@ -120,38 +120,38 @@ Place place_of(Location at) { return at.type == kLocationDevice ? Place::kDevice
 
 // One function for each line of cuda_symbols.def, which checks its type below.
 struct Calls {
-  static Error init(unsigned flags) {
+  static Error cuInit(unsigned flags) {
     NEEDS(alive());
     return flags == 0 ? static_cast<Error>(control().init_error.load()) : kInvalidValue;
   }
-  static Error driver_get_version(int* version) {
+  static Error cuDriverGetVersion(int* version) {
     *version = control().version;
     return kSuccess;
   }
-  static Error get_error_name(Error error, const char** name) {
+  static Error cuGetErrorName(Error error, const char** name) {
     *name = error == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY"
             : error == kNotReady  ? "CUDA_ERROR_NOT_READY"
                                   : "CUDA_ERROR_OF_THE_EMULATION";
     return kSuccess;
   }
-  static Error get_error_string(Error, const char** meaning) {
+  static Error cuGetErrorString(Error, const char** meaning) {
     *meaning = "told by the emulation";
     return kSuccess;
   }
 
-  static Error device_get(Device* device, int ordinal) {
+  static Error cuDeviceGet(Device* device, int ordinal) {
     *device = ordinal;
     return ordinal >= 0 && ordinal < control().devices ? kSuccess : kInvalidValue;
   }
-  static Error device_get_count(int* count) {
+  static Error cuDeviceGetCount(int* count) {
     *count = control().devices;
     return alive();
   }
-  static Error device_get_name(char* name, int length, Device) {
+  static Error cuDeviceGetName(char* name, int length, Device) {
     std::strncpy(name, "emulated GPU behind libcuda", static_cast<std::size_t>(length) - 1);
     return kSuccess;
   }
-  static Error device_get_attribute(int* value, Attribute which, Device) {
+  static Error cuDeviceGetAttribute(int* value, Attribute which, Device) {
     switch (which) {
       case kComputeCapabilityMajor:
         *value = 9;
@@ -172,85 +172,85 @@ struct Calls {
     }
     return kInvalidValue;
   }
-  static Error device_total_mem(std::size_t* total, Device) {
+  static Error cuDeviceTotalMem(std::size_t* total, Device) {
     *total = gpu().info().total;
     return kSuccess;
   }
-  static Error device_can_access_peer(int* can, Device, Device) {
+  static Error cuDeviceCanAccessPeer(int* can, Device, Device) {
     *can = control().reachable;
     return alive();
   }
-  static Error primary_context_retain(ContextPtr* context, Device) {
+  static Error cuDevicePrimaryCtxRetain(ContextPtr* context, Device) {
     NEEDS(alive());
     ++control().contexts;
     *context = primary_context();
     return kSuccess;
   }
-  static Error primary_context_release(Device) {
+  static Error cuDevicePrimaryCtxRelease(Device) {
     NEEDS(alive());
     --control().contexts;
     return kSuccess;
   }
 
-  static Error context_get_current(ContextPtr* context) {
+  static Error cuCtxGetCurrent(ContextPtr* context) {
     *context = top_context();
     return alive();
   }
-  static Error context_push_current(ContextPtr context) {
+  static Error cuCtxPushCurrent(ContextPtr context) {
     NEEDS(alive());
     push_context(context);
     return kSuccess;
   }
-  static Error context_pop_current(ContextPtr* context) {
+  static Error cuCtxPopCurrent(ContextPtr* context) {
     if (stack_of_thread.depth == 0) return kInvalidContext;
     *context = top_context();
     --stack_of_thread.depth;
     return kSuccess;
   }
-  static Error context_synchronize() {
+  static Error cuCtxSynchronize() {
     DO_WHEN(safe_in_captures(), error_of(gpu().synchronize_device()));
   }
-  static Error exchange_capture_mode(int* mode) {
+  static Error cuThreadExchangeStreamCaptureMode(int* mode) {
     NEEDS(alive());
     std::swap(*mode, capture_mode_of_thread);
     return kSuccess;
   }
-  static Error mem_get_info(std::size_t* free, std::size_t* total) {
+  static Error cuMemGetInfo(std::size_t* free, std::size_t* total) {
     NEEDS(in_context());
     const auto info = gpu().memory_info();
     *free = info.value().free;
     *total = info.value().total;
     return kSuccess;
   }
-  static Error mem_get_granularity(std::size_t* granularity, const AllocationProperties* properties,
-                                   int option) {
+  static Error cuMemGetAllocationGranularity(std::size_t* granularity,
+                                             const AllocationProperties* properties, int option) {
     NEEDS(in_context());
     NEEDS(check(*properties));
     if (option != kGranularityMinimum) return kInvalidValue;
     *granularity = gpu().info().granularity;
     return kSuccess;
   }
-  static Error mem_address_reserve(DevicePtr* address, std::size_t size, std::size_t alignment,
+  static Error cuMemAddressReserve(DevicePtr* address, std::size_t size, std::size_t alignment,
                                    DevicePtr hint, unsigned long long flags) {
     NEEDS(in_context());
     if (alignment != gpu().info().granularity || hint != 0 || flags != 0) return kInvalidValue;
     return hand_over(gpu().reserve(size), address);
   }
-  static Error mem_address_free(DevicePtr address, std::size_t size) {
+  static Error cuMemAddressFree(DevicePtr address, std::size_t size) {
     DO_WHEN(in_context(), error_of(gpu().unreserve(address, size)));
   }
-  static Error mem_create(AllocationHandle* handle, std::size_t size,
-                          const AllocationProperties* properties, unsigned long long flags) {
+  static Error cuMemCreate(AllocationHandle* handle, std::size_t size,
+                           const AllocationProperties* properties, unsigned long long flags) {
     NEEDS(in_context());
     NEEDS(check(*properties));
     if (flags != 0) return kInvalidValue;
     return hand_over(gpu().create_chunk(size, place_of(properties->location)), handle);
   }
-  static Error mem_release(AllocationHandle handle) {
+  static Error cuMemRelease(AllocationHandle handle) {
     DO_WHEN(in_context(), error_of(gpu().release_chunk(Chunk{handle})));
   }
-  static Error mem_map(DevicePtr address, std::size_t size, std::size_t offset,
-                       AllocationHandle handle, unsigned long long flags) {
+  static Error cuMemMap(DevicePtr address, std::size_t size, std::size_t offset,
+                        AllocationHandle handle, unsigned long long flags) {
     NEEDS(in_context());
     if (offset != 0 || flags != 0) return kInvalidValue;
     if (control().stale) {
@@ -259,10 +259,10 @@ struct Calls {
     }
     return error_of(gpu().map(address, size, Chunk{handle}));
   }
-  static Error mem_unmap(DevicePtr address, std::size_t size) {
+  static Error cuMemUnmap(DevicePtr address, std::size_t size) {
     DO_WHEN(in_context(), error_of(gpu().unmap(address, size)));
   }
-  static Error mem_set_access(DevicePtr address, std::size_t size, const AccessDescriptor* access,
+  static Error cuMemSetAccess(DevicePtr address, std::size_t size, const AccessDescriptor* access,
                               std::size_t count) {
     NEEDS(in_context());
     if (control().not_ready > 0) {
@@ -283,20 +283,20 @@ struct Calls {
     return expected ? error_of(gpu().set_access(address, size)) : kInvalidValue;
   }
 
-  static Error mem_host_alloc(void** pointer, std::size_t size, unsigned flags) {
+  static Error cuMemHostAlloc(void** pointer, std::size_t size, unsigned flags) {
     NEEDS(safe_in_captures());
     if (flags != kHostAllocPortable) return kInvalidValue;
     return hand_over(gpu().host_alloc(size), pointer);
   }
-  static Error mem_free_host(void* pointer) {
+  static Error cuMemFreeHost(void* pointer) {
     DO_WHEN(safe_in_captures(), error_of(gpu().host_free(pointer)));
   }
-  static Error mem_alloc_managed(DevicePtr* address, std::size_t size, unsigned flags) {
+  static Error cuMemAllocManaged(DevicePtr* address, std::size_t size, unsigned flags) {
     NEEDS(safe_in_captures());
     if (flags != kAttachGlobal) return kInvalidValue;
     return hand_over(gpu().managed_alloc(size), address);
   }
-  static Error mem_alloc(DevicePtr* address, std::size_t size) {
+  static Error cuMemAlloc(DevicePtr* address, std::size_t size) {
     NEEDS(in_context());
     // Work space of a driver that may outlive a test: not counted as the others are.
     *address = reinterpret_cast<DevicePtr>(std::calloc(size, 1));
@@ -304,7 +304,7 @@ struct Calls {
     work_spaces.insert(*address);
     return kSuccess;
   }
-  static Error mem_free(DevicePtr address) {
+  static Error cuMemFree(DevicePtr address) {
     NEEDS(safe_in_captures());
     {
       const std::lock_guard lock(work_spaces_mutex);
@@ -315,7 +315,7 @@ struct Calls {
     }
     return error_of(gpu().managed_free(address));
   }
-  static Error mem_advise(DevicePtr address, std::size_t size, Advice advice, Location location) {
+  static Error cuMemAdvise(DevicePtr address, std::size_t size, Advice advice, Location location) {
     NEEDS(in_context());
     control().advice = advice;
     control().advice_location = location.type;
@@ -336,40 +336,40 @@ struct Calls {
     }
     return kInvalidValue;
   }
-  static Error mem_prefetch_async(DevicePtr address, std::size_t size, Location location,
+  static Error cuMemPrefetchAsync(DevicePtr address, std::size_t size, Location location,
                                   unsigned flags, StreamPtr stream) {
     DO_WHEN(flags == 0 ? in_context() : kInvalidValue,
             error_of(gpu().managed_prefetch(address, size, place_of(location), stream_of(stream))));
   }
 
-  static Error memcpy_htod_async(DevicePtr to, const void* from, std::size_t size,
+  static Error cuMemcpyHtoDAsync(DevicePtr to, const void* from, std::size_t size,
                                  StreamPtr stream) {
     DO_WHEN(in_context(), error_of(gpu().copy_in(to, from, size, stream_of(stream))));
   }
-  static Error memcpy_dtoh_async(void* to, DevicePtr from, std::size_t size, StreamPtr stream) {
+  static Error cuMemcpyDtoHAsync(void* to, DevicePtr from, std::size_t size, StreamPtr stream) {
     DO_WHEN(in_context(), error_of(gpu().copy_out(to, from, size, stream_of(stream))));
   }
-  static Error memcpy_dtod_async(DevicePtr to, DevicePtr from, std::size_t size, StreamPtr stream) {
+  static Error cuMemcpyDtoDAsync(DevicePtr to, DevicePtr from, std::size_t size, StreamPtr stream) {
     NEEDS(in_context());
     return error_of(gpu().launch(stream_of(stream), [=] {  // overlapping or not
       std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size);
     }));
   }
-  static Error memset_d8_async(DevicePtr to, unsigned char value, std::size_t size,
+  static Error cuMemsetD8Async(DevicePtr to, unsigned char value, std::size_t size,
                                StreamPtr stream) {
     DO_WHEN(in_context(), error_of(gpu().fill(to, value, size, stream_of(stream))));
   }
 
   // The kernels of copy_out_changed(), by name; with both launched the second does the work.
-  static Error module_load_data(ModulePtr* module, const void* image) {
+  static Error cuModuleLoadData(ModulePtr* module, const void* image) {
     NEEDS(in_context());
     if (std::strncmp(static_cast<const char*>(image), "\n.version", 9) != 0) return kInvalidValue;
     static int nothing;
     *module = reinterpret_cast<ModulePtr>(&nothing);
     return kSuccess;
   }
-  static Error module_unload(ModulePtr) { return in_context(); }
-  static Error module_get_function(FunctionPtr* function, ModulePtr, const char* name) {
+  static Error cuModuleUnload(ModulePtr) { return in_context(); }
+  static Error cuModuleGetFunction(FunctionPtr* function, ModulePtr, const char* name) {
     NEEDS(in_context());
     static int compare;
     static int copy;
@@ -378,8 +378,9 @@ struct Calls {
     if (first) compare_function = *function;
     return first || std::strcmp(name, "penstock_copy_if_changed") == 0 ? kSuccess : kInvalidValue;
   }
-  static Error launch_kernel(FunctionPtr function, unsigned, unsigned, unsigned, unsigned, unsigned,
-                             unsigned, unsigned, StreamPtr stream, void** parameters, void**) {
+  static Error cuLaunchKernel(FunctionPtr function, unsigned, unsigned, unsigned, unsigned,
+                              unsigned, unsigned, unsigned, StreamPtr stream, void** parameters,
+                              void**) {
     NEEDS(in_context());
     const auto from = *static_cast<DevicePtr*>(parameters[0]);
     const auto size = 16 * *static_cast<std::uint64_t*>(parameters[1]);
@@ -405,44 +406,44 @@ struct Calls {
   static inline std::mutex work_spaces_mutex;
   static inline std::set<DevicePtr> work_spaces;
 
-  static Error stream_create(StreamPtr* stream, unsigned flags) {
+  static Error cuStreamCreate(StreamPtr* stream, unsigned flags) {
     DO_WHEN(flags == kStreamNonBlocking ? in_context() : kInvalidValue,
             hand_over(gpu().create_stream(), stream));
   }
-  static Error stream_destroy(StreamPtr stream) {
+  static Error cuStreamDestroy(StreamPtr stream) {
     DO_WHEN(in_context(), error_of(gpu().destroy_stream(stream_of(stream))));
   }
-  static Error stream_synchronize(StreamPtr stream) {
+  static Error cuStreamSynchronize(StreamPtr stream) {
     DO_WHEN(safe_in_captures(), error_of(gpu().synchronize(stream_of(stream))));
   }
-  static Error stream_is_capturing(StreamPtr stream, int* status) {
+  static Error cuStreamIsCapturing(StreamPtr stream, int* status) {
     NEEDS(in_context());
     const auto capturing = gpu().capturing(stream_of(stream));
     *status = capturing.ok() && capturing.value() ? 1 : 0;
     return error_of(capturing.status());
   }
-  static Error stream_wait_event(StreamPtr stream, EventPtr event, unsigned flags) {
+  static Error cuStreamWaitEvent(StreamPtr stream, EventPtr event, unsigned flags) {
     DO_WHEN(flags == 0 ? in_context() : kInvalidValue,
             error_of(gpu().wait(stream_of(stream), event_of(event))));
   }
-  static Error event_create(EventPtr* event, unsigned flags) {
+  static Error cuEventCreate(EventPtr* event, unsigned flags) {
     NEEDS(in_context());
     if (flags != kEventDefault && flags != kEventDisableTiming) return kInvalidValue;
     return hand_over(gpu().create_event(flags == kEventDefault), event);
   }
-  static Error event_destroy(EventPtr event) {
+  static Error cuEventDestroy(EventPtr event) {
     DO_WHEN(in_context(), error_of(gpu().destroy_event(event_of(event))));
   }
-  static Error event_record(EventPtr event, StreamPtr stream) {
+  static Error cuEventRecord(EventPtr event, StreamPtr stream) {
     DO_WHEN(in_context(), error_of(gpu().record(event_of(event), stream_of(stream))));
   }
-  static Error event_query(EventPtr event) {
+  static Error cuEventQuery(EventPtr event) {
     DO_WHEN(safe_in_captures(), error_of(gpu().query(event_of(event))));
   }
-  static Error event_synchronize(EventPtr event) {
+  static Error cuEventSynchronize(EventPtr event) {
     DO_WHEN(safe_in_captures(), error_of(gpu().synchronize(event_of(event))));
   }
-  static Error event_elapsed_time(float* milliseconds, EventPtr from, EventPtr to) {
+  static Error cuEventElapsedTime(float* milliseconds, EventPtr from, EventPtr to) {
     NEEDS(in_context());
     const Error error = hand_over(gpu().elapsed_ms(event_of(from), event_of(to)), milliseconds);
     return error == kInvalidValue ? kInvalidHandle : error;
@@ -466,8 +467,8 @@ struct EntryPoint {
 };
 
 const EntryPoint kEntryPoints[] = {
-#define PENSTOCK_CUDA(member, name, suffix, version, parameters) \
-  {#name, version, reinterpret_cast<void*>(static_cast<Error(*) parameters>(&Calls::member))},
+#define PENSTOCK_CUDA(name, suffix, version, parameters) \
+  {#name, version, reinterpret_cast<void*>(static_cast<Error(*) parameters>(&Calls::name))},
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
 };

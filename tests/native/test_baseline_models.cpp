@@ -13,10 +13,17 @@
 namespace penstock::policy::baseline {
 namespace {
 
+using Handle = std::uint64_t;
+
 Handle take(Model& model, Bytes bytes, std::uint32_t stream = 0) {
-  const auto block = model.allocate(bytes, stream);
-  REQUIRE(block.has_value());
-  return *block;
+  Handle block = 0;
+  REQUIRE(model.allocate(bytes, stream, block).ok());
+  return block;
+}
+
+bool has_room(Model& model, Bytes bytes, std::uint32_t stream = 0) {
+  Handle block = 0;
+  return model.allocate(bytes, stream, block).ok();
 }
 
 TEST_CASE("native model: segments have the documented sizes") {
@@ -61,12 +68,12 @@ TEST_CASE("native model: free neighbours join, segments never do") {
   const Handle c = take(model, 6 * kMiB);
   const Handle other = take(model, 20 * kMiB);
   CHECK(model.reserved() == 40 * kMiB);
-  model.free(a);
-  model.free(c);
-  model.free(b);
+  CHECK(model.free(a).ok());
+  CHECK(model.free(c).ok());
+  CHECK(model.free(b).ok());
   take(model, 20 * kMiB);  // all of the first segment
   CHECK(model.reserved() == 40 * kMiB);
-  model.free(other);
+  CHECK(model.free(other).ok());
   take(model, 21 * kMiB);  // 20 MiB are free, not enough
   CHECK(model.reserved() == 62 * kMiB);
 }
@@ -75,8 +82,8 @@ TEST_CASE("native model: the smallest block that fits is taken, of the same stre
   NativeModel model(kTiB);
   const Handle large = take(model, 40 * kMiB);
   const Handle small = take(model, 30 * kMiB);
-  model.free(large);
-  model.free(small);
+  CHECK(model.free(large).ok());
+  CHECK(model.free(small).ok());
   take(model, 29 * kMiB);  // from the 30 MiB
   take(model, 40 * kMiB);
   CHECK(model.reserved() == 70 * kMiB);
@@ -89,13 +96,13 @@ TEST_CASE("native model: free segments are given back before a request fails") {
   NativeModel model(100 * kMiB);
   const Handle a = take(model, 60 * kMiB);
   take(model, 30 * kMiB);
-  model.free(a);
+  CHECK(model.free(a).ok());
   take(model, 70 * kMiB);  // more than the free segment
   CHECK(model.reserved() == 100 * kMiB);
   CHECK(model.peak_reserved() == 100 * kMiB);
   CHECK(model.calls().unmapped == 1);
-  CHECK_FALSE(model.allocate(2 * kMiB, 0).has_value());
-  CHECK_FALSE(model.allocate(200 * kMiB, 0).has_value());
+  CHECK_FALSE(has_room(model, 2 * kMiB));
+  CHECK_FALSE(has_room(model, 200 * kMiB));
   CHECK(model.reserved() == 100 * kMiB);
 }
 
@@ -104,9 +111,9 @@ TEST_CASE("native model: a segment in use stays, whichever part of it is free") 
   const Handle first = take(model, 6 * kMiB);
   take(model, 6 * kMiB);
   const Handle last = take(model, 6 * kMiB);
-  model.free(first);
-  model.free(last);
-  CHECK_FALSE(model.allocate(50 * kMiB, 0).has_value());
+  CHECK(model.free(first).ok());
+  CHECK(model.free(last).ok());
+  CHECK_FALSE(has_room(model, 50 * kMiB));
   CHECK(model.calls().unmapped == 0);
   CHECK(model.reserved() == 20 * kMiB);
   take(model, 40 * kMiB);
@@ -139,7 +146,7 @@ TEST_CASE("expandable model: the block at the edge is used last") {
   ExpandableModel model(kTiB);
   const Handle hole = take(model, 15 * kMiB);
   take(model, 2 * kMiB);  // 3 MiB are left at the edge
-  model.free(hole);
+  CHECK(model.free(hole).ok());
   take(model, 2 * kMiB);   // the edge is the smaller, and yet this is from the hole
   take(model, 23 * kMiB);  // so that there are 3 MiB to grow from
   CHECK(model.reserved() == 40 * kMiB);
@@ -149,19 +156,19 @@ TEST_CASE("expandable model: pages of holes are mapped again elsewhere") {
   ExpandableModel model(100 * kMiB);
   const Handle hole = take(model, 60 * kMiB);
   take(model, 20 * kMiB);
-  model.free(hole);
+  CHECK(model.free(hole).ok());
   take(model, 70 * kMiB);  // three pages of the hole go, and 70 MiB grow at the end
   CHECK(model.reserved() == 100 * kMiB);
   CHECK(model.calls().unmapped == 3);
-  CHECK_FALSE(model.allocate(20 * kMiB, 0).has_value());
+  CHECK_FALSE(has_room(model, 20 * kMiB));
 }
 
 TEST_CASE("expandable model: a hole of part of a page stays") {
   ExpandableModel model(60 * kMiB);
   const Handle hole = take(model, 39 * kMiB);
   take(model, 2 * kMiB);  // from the last MiB of the second page into the third
-  model.free(hole);
-  CHECK_FALSE(model.allocate(41 * kMiB, 0).has_value());
+  CHECK(model.free(hole).ok());
+  CHECK_FALSE(has_room(model, 41 * kMiB));
   CHECK(model.calls().unmapped == 1);
   take(model, 39 * kMiB);  // and the hole can be filled again
   CHECK(model.reserved() == 60 * kMiB);
@@ -186,22 +193,22 @@ TEST_CASE("models: the books hold after any sequence of calls") {
       for (int i = 0; i < 3000; ++i) {
         if (random() % 5 < 3) {
           const Bytes bytes = (random() % 3 == 0 ? random() % (40 * kMiB) : random() % kMiB) + 1;
-          const auto block = model->allocate(bytes, random() % 2);
-          if (block) {
-            live.emplace_back(*block, bytes);
+          Handle block = 0;
+          if (model->allocate(bytes, random() % 2, block).ok()) {
+            live.emplace_back(block, bytes);
             held += bytes;
           }
         } else if (!live.empty()) {
           std::swap(live[random() % live.size()], live.back());
-          model->free(live.back().first);
+          CHECK(model->free(live.back().first).ok());
           held -= live.back().second;
           live.pop_back();
         }
         REQUIRE(held <= model->reserved());
         REQUIRE(model->reserved() <= capacity);
       }
-      for (const auto& [block, bytes] : live) model->free(block);
-      CHECK(model->allocate(capacity - 20 * kMiB, 7).has_value());  // everything came back
+      for (const auto& [block, bytes] : live) CHECK(model->free(block).ok());
+      CHECK(has_room(*model, capacity - 20 * kMiB, 7));  // everything came back
     }
   }
 }

@@ -34,61 +34,62 @@ requires(sizeof...(Ours) ==
     : std::bool_constant<(same_parameter<Ours, Theirs>() && ...)> {
 };
 
-#define PENSTOCK_SAME_CALL(member, function) \
+#define PENSTOCK_SAME_FORM(member, function) \
   static_assert(SameCall<decltype(abi::Symbols::member), decltype(&function)>::value, #function)
+#define PENSTOCK_SAME_CALL(function) PENSTOCK_SAME_FORM(function, function)
 
-PENSTOCK_SAME_CALL(init, cuInit);
-PENSTOCK_SAME_CALL(driver_get_version, cuDriverGetVersion);
-PENSTOCK_SAME_CALL(get_error_name, cuGetErrorName);
-PENSTOCK_SAME_CALL(get_error_string, cuGetErrorString);
-PENSTOCK_SAME_CALL(device_get, cuDeviceGet);
-PENSTOCK_SAME_CALL(device_get_count, cuDeviceGetCount);
-PENSTOCK_SAME_CALL(device_get_name, cuDeviceGetName);
-PENSTOCK_SAME_CALL(device_get_attribute, cuDeviceGetAttribute);
-PENSTOCK_SAME_CALL(device_can_access_peer, cuDeviceCanAccessPeer);
-PENSTOCK_SAME_CALL(mem_alloc, cuMemAlloc);
-PENSTOCK_SAME_CALL(module_load_data, cuModuleLoadData);
-PENSTOCK_SAME_CALL(module_unload, cuModuleUnload);
-PENSTOCK_SAME_CALL(module_get_function, cuModuleGetFunction);
-PENSTOCK_SAME_CALL(launch_kernel, cuLaunchKernel);
-PENSTOCK_SAME_CALL(device_total_mem, cuDeviceTotalMem);
-PENSTOCK_SAME_CALL(primary_context_retain, cuDevicePrimaryCtxRetain);
-PENSTOCK_SAME_CALL(primary_context_release, cuDevicePrimaryCtxRelease);
-PENSTOCK_SAME_CALL(context_get_current, cuCtxGetCurrent);
-PENSTOCK_SAME_CALL(context_push_current, cuCtxPushCurrent);
-PENSTOCK_SAME_CALL(context_pop_current, cuCtxPopCurrent);
-PENSTOCK_SAME_CALL(context_synchronize, cuCtxSynchronize);
-PENSTOCK_SAME_CALL(exchange_capture_mode, cuThreadExchangeStreamCaptureMode);
-PENSTOCK_SAME_CALL(mem_get_info, cuMemGetInfo);
-PENSTOCK_SAME_CALL(mem_get_granularity, cuMemGetAllocationGranularity);
-PENSTOCK_SAME_CALL(mem_address_reserve, cuMemAddressReserve);
-PENSTOCK_SAME_CALL(mem_address_free, cuMemAddressFree);
-PENSTOCK_SAME_CALL(mem_create, cuMemCreate);
-PENSTOCK_SAME_CALL(mem_release, cuMemRelease);
-PENSTOCK_SAME_CALL(mem_map, cuMemMap);
-PENSTOCK_SAME_CALL(mem_unmap, cuMemUnmap);
-PENSTOCK_SAME_CALL(mem_set_access, cuMemSetAccess);
-PENSTOCK_SAME_CALL(mem_host_alloc, cuMemHostAlloc);
-PENSTOCK_SAME_CALL(mem_free_host, cuMemFreeHost);
-PENSTOCK_SAME_CALL(mem_alloc_managed, cuMemAllocManaged);
-PENSTOCK_SAME_CALL(mem_free, cuMemFree);
-PENSTOCK_SAME_CALL(mem_advise, cuMemAdvise_v2);
-PENSTOCK_SAME_CALL(mem_prefetch_async, cuMemPrefetchAsync_v2);
-PENSTOCK_SAME_CALL(memcpy_htod_async, cuMemcpyHtoDAsync);
-PENSTOCK_SAME_CALL(memcpy_dtoh_async, cuMemcpyDtoHAsync);
-PENSTOCK_SAME_CALL(memcpy_dtod_async, cuMemcpyDtoDAsync);
-PENSTOCK_SAME_CALL(memset_d8_async, cuMemsetD8Async);
-PENSTOCK_SAME_CALL(stream_create, cuStreamCreate);
-PENSTOCK_SAME_CALL(stream_destroy, cuStreamDestroy);
-PENSTOCK_SAME_CALL(stream_synchronize, cuStreamSynchronize);
-PENSTOCK_SAME_CALL(stream_is_capturing, cuStreamIsCapturing);
-PENSTOCK_SAME_CALL(stream_wait_event, cuStreamWaitEvent);
-PENSTOCK_SAME_CALL(event_create, cuEventCreate);
-PENSTOCK_SAME_CALL(event_destroy, cuEventDestroy);
-PENSTOCK_SAME_CALL(event_record, cuEventRecord);
-PENSTOCK_SAME_CALL(event_query, cuEventQuery);
-PENSTOCK_SAME_CALL(event_synchronize, cuEventSynchronize);
-PENSTOCK_SAME_CALL(event_elapsed_time, cuEventElapsedTime);
+PENSTOCK_SAME_CALL(cuInit);
+PENSTOCK_SAME_CALL(cuDriverGetVersion);
+PENSTOCK_SAME_CALL(cuGetErrorName);
+PENSTOCK_SAME_CALL(cuGetErrorString);
+PENSTOCK_SAME_CALL(cuDeviceGet);
+PENSTOCK_SAME_CALL(cuDeviceGetCount);
+PENSTOCK_SAME_CALL(cuDeviceGetName);
+PENSTOCK_SAME_CALL(cuDeviceGetAttribute);
+PENSTOCK_SAME_CALL(cuDeviceCanAccessPeer);
+PENSTOCK_SAME_CALL(cuMemAlloc);
+PENSTOCK_SAME_CALL(cuModuleLoadData);
+PENSTOCK_SAME_CALL(cuModuleUnload);
+PENSTOCK_SAME_CALL(cuModuleGetFunction);
+PENSTOCK_SAME_CALL(cuLaunchKernel);
+PENSTOCK_SAME_CALL(cuDeviceTotalMem);
+PENSTOCK_SAME_CALL(cuDevicePrimaryCtxRetain);
+PENSTOCK_SAME_CALL(cuDevicePrimaryCtxRelease);
+PENSTOCK_SAME_CALL(cuCtxGetCurrent);
+PENSTOCK_SAME_CALL(cuCtxPushCurrent);
+PENSTOCK_SAME_CALL(cuCtxPopCurrent);
+PENSTOCK_SAME_CALL(cuCtxSynchronize);
+PENSTOCK_SAME_CALL(cuThreadExchangeStreamCaptureMode);
+PENSTOCK_SAME_CALL(cuMemGetInfo);
+PENSTOCK_SAME_CALL(cuMemGetAllocationGranularity);
+PENSTOCK_SAME_CALL(cuMemAddressReserve);
+PENSTOCK_SAME_CALL(cuMemAddressFree);
+PENSTOCK_SAME_CALL(cuMemCreate);
+PENSTOCK_SAME_CALL(cuMemRelease);
+PENSTOCK_SAME_CALL(cuMemMap);
+PENSTOCK_SAME_CALL(cuMemUnmap);
+PENSTOCK_SAME_CALL(cuMemSetAccess);
+PENSTOCK_SAME_CALL(cuMemHostAlloc);
+PENSTOCK_SAME_CALL(cuMemFreeHost);
+PENSTOCK_SAME_CALL(cuMemAllocManaged);
+PENSTOCK_SAME_CALL(cuMemFree);
+PENSTOCK_SAME_FORM(cuMemAdvise, cuMemAdvise_v2);
+PENSTOCK_SAME_FORM(cuMemPrefetchAsync, cuMemPrefetchAsync_v2);
+PENSTOCK_SAME_CALL(cuMemcpyHtoDAsync);
+PENSTOCK_SAME_CALL(cuMemcpyDtoHAsync);
+PENSTOCK_SAME_CALL(cuMemcpyDtoDAsync);
+PENSTOCK_SAME_CALL(cuMemsetD8Async);
+PENSTOCK_SAME_CALL(cuStreamCreate);
+PENSTOCK_SAME_CALL(cuStreamDestroy);
+PENSTOCK_SAME_CALL(cuStreamSynchronize);
+PENSTOCK_SAME_CALL(cuStreamIsCapturing);
+PENSTOCK_SAME_CALL(cuStreamWaitEvent);
+PENSTOCK_SAME_CALL(cuEventCreate);
+PENSTOCK_SAME_CALL(cuEventDestroy);
+PENSTOCK_SAME_CALL(cuEventRecord);
+PENSTOCK_SAME_CALL(cuEventQuery);
+PENSTOCK_SAME_CALL(cuEventSynchronize);
+PENSTOCK_SAME_CALL(cuEventElapsedTime);
 
 #define PENSTOCK_SAME_VALUE(ours, theirs) \
   static_assert(static_cast<long>(abi::ours) == static_cast<long>(theirs), #theirs)

@@ -113,8 +113,8 @@ static struct {
     {"cuInit", 2000, (void (*)(void))cuInit},
 };
 
-CUresult fake_cuGetProcAddressV2(const char* symbol, void** pfn, int version, cuuint64_t flags,
-                                 CUdriverProcAddressQueryResult* status) {
+CUresult fake_cuGetProcAddress_v2(const char* symbol, void** pfn, int version, cuuint64_t flags,
+                                  CUdriverProcAddressQueryResult* status) {
   int best = -1;
   *pfn = NULL;
   for (int i = 0; i < ENTRIES; ++i) {
@@ -136,7 +136,7 @@ CUresult fake_cuGetProcAddressV2(const char* symbol, void** pfn, int version, cu
 }
 
 CUresult fake_cuGetProcAddress(const char* symbol, void** pfn, int version, cuuint64_t flags) {
-  return fake_cuGetProcAddressV2(symbol, pfn, version, flags, NULL);
+  return fake_cuGetProcAddress_v2(symbol, pfn, version, flags, NULL);
 }
 
 /* ---- For the tests -------------------------------------------------------------------------- */
@@ -168,7 +168,7 @@ CUresult fake_cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   *context = (CUcontext)&a_context;
   return 0;
 }
-CUresult fake_cuCtxCreateV2(CUcontext* context, unsigned int flags, CUdevice device) {
+CUresult fake_cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
   (void)flags;
   current = (CUcontext)&a_context;
   return fake_cuDevicePrimaryCtxRetain(context, device);
@@ -203,39 +203,39 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return note(INDEX_cuDevicePrimaryCtxRelease_v2);
 }
 
-CUresult fake_cuMemAlloc(CUdeviceptr* address, size_t bytes) {
+CUresult fake_cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   *address = (CUdeviceptr)(uintptr_t)calloc(1, bytes);
   return *address != 0 ? 0 : CUDA_ERROR_OUT_OF_MEMORY;
 }
 CUresult fake_cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   (void)stream;
-  return fake_cuMemAlloc(address, bytes);
+  return fake_cuMemAlloc_v2(address, bytes);
 }
 CUresult fake_cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
   (void)pool;
   return fake_cuMemAllocAsync(address, bytes, stream);
 }
-CUresult fake_cuMemAllocPitch(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
-                              unsigned int element) {
+CUresult fake_cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
+                                 unsigned int element) {
   (void)element;
   *pitch = (width + 511) / 512 * 512;
-  return fake_cuMemAlloc(address, *pitch * height);
+  return fake_cuMemAlloc_v2(address, *pitch * height);
 }
-CUresult fake_cuMemFree(CUdeviceptr address) {
+CUresult fake_cuMemFree_v2(CUdeviceptr address) {
   free((void*)(uintptr_t)address);
   return 0;
 }
 CUresult fake_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   (void)stream;
-  return fake_cuMemFree(address);
+  return fake_cuMemFree_v2(address);
 }
-CUresult fake_cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+CUresult fake_cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
   *free_bytes = 111;
   *total_bytes = 222;
   return 0;
 }
-CUresult fake_cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+CUresult fake_cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   *base = address;
   *bytes = 1;
   return 0;
@@ -285,9 +285,15 @@ CUresult fake_cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint3
   if (address != 0) memcpy((void*)(uintptr_t)address, &value, sizeof(value));
   return 0;
 }
+/* The other form takes the same. */
+extern __typeof__(fake_cuStreamWriteValue32) fake_cuStreamWriteValue32_v2
+    __attribute__((alias("fake_cuStreamWriteValue32")));
 CUresult fake_cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
                                    unsigned int flags) {
   (void)stream, (void)flags;
   if (address != 0) memcpy((void*)(uintptr_t)address, &value, sizeof(value));
   return 0;
 }
+/* The other form takes the same. */
+extern __typeof__(fake_cuStreamWriteValue64) fake_cuStreamWriteValue64_v2
+    __attribute__((alias("fake_cuStreamWriteValue64")));

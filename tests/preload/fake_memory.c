@@ -36,13 +36,13 @@ void fake_fill(CUdeviceptr dst, size_t pitch, unsigned int value, unsigned int e
   }
 }
 
-CUresult fake_cuMemcpy3D(const CUDA_MEMCPY3D* copy);
-CUresult fake_cuMemcpy3D(const CUDA_MEMCPY3D* copy) {
+CUresult fake_cuMemcpy3D_v2(const CUDA_MEMCPY3D* copy);
+CUresult fake_cuMemcpy3D_v2(const CUDA_MEMCPY3D* copy) {
   fake_copy_3d(copy);
   return 0;
 }
-CUresult fake_cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream);
-CUresult fake_cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream) {
+CUresult fake_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream);
+CUresult fake_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream) {
   (void)stream;
   fake_copy_3d(copy);
   return 0;
@@ -59,8 +59,8 @@ CUresult fake_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream strea
   (void)stream;
   return fake_cuMemcpy3DPeer(copy);
 }
-CUresult fake_cuMemcpy2D(const CUDA_MEMCPY2D* c);
-CUresult fake_cuMemcpy2D(const CUDA_MEMCPY2D* c) {
+CUresult fake_cuMemcpy2D_v2(const CUDA_MEMCPY2D* c);
+CUresult fake_cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) {
   const uint64_t src = side(c->srcMemoryType, c->srcHost, c->srcDevice);
   const uint64_t dst = side(c->dstMemoryType, c->dstHost, c->dstDevice);
   for (size_t y = 0; y < c->Height; ++y) {
@@ -69,10 +69,13 @@ CUresult fake_cuMemcpy2D(const CUDA_MEMCPY2D* c) {
   }
   return 0;
 }
-CUresult fake_cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream);
-CUresult fake_cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
+/* The other form takes the same. */
+extern __typeof__(fake_cuMemcpy2D_v2) fake_cuMemcpy2DUnaligned_v2
+    __attribute__((alias("fake_cuMemcpy2D_v2")));
+CUresult fake_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream);
+CUresult fake_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
   (void)stream;
-  return fake_cuMemcpy2D(copy);
+  return fake_cuMemcpy2D_v2(copy);
 }
 static CUresult batch(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count) {
   for (size_t i = 0; i < count; ++i) move(dsts[i], srcs[i], sizes[i]);
@@ -87,12 +90,12 @@ CUresult fake_cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* s
   (void)attributes, (void)indices, (void)n, (void)failed, (void)stream;
   return batch(dsts, srcs, sizes, count);
 }
-CUresult fake_cuMemcpyBatchAsyncV2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
-                                   size_t count, CUmemcpyAttributes* attributes, size_t* indices,
-                                   size_t n, CUstream stream);
-CUresult fake_cuMemcpyBatchAsyncV2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
-                                   size_t count, CUmemcpyAttributes* attributes, size_t* indices,
-                                   size_t n, CUstream stream) {
+CUresult fake_cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
+                                    size_t count, CUmemcpyAttributes* attributes, size_t* indices,
+                                    size_t n, CUstream stream);
+CUresult fake_cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
+                                    size_t count, CUmemcpyAttributes* attributes, size_t* indices,
+                                    size_t n, CUstream stream) {
   (void)attributes, (void)indices, (void)n, (void)stream;
   return batch(dsts, srcs, sizes, count);
 }
@@ -102,18 +105,18 @@ CUresult fake_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
   move(dst, src, bytes);
   return 0;
 }
-CUresult fake_cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
-CUresult fake_cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+CUresult fake_cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+CUresult fake_cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
   move(dst, src, bytes);
   return 0;
 }
-CUresult fake_cuMemcpyHtoD(CUdeviceptr dst, const void* src, size_t bytes);
-CUresult fake_cuMemcpyHtoD(CUdeviceptr dst, const void* src, size_t bytes) {
+CUresult fake_cuMemcpyHtoD_v2(CUdeviceptr dst, const void* src, size_t bytes);
+CUresult fake_cuMemcpyHtoD_v2(CUdeviceptr dst, const void* src, size_t bytes) {
   move(dst, (uintptr_t)src, bytes);
   return 0;
 }
-CUresult fake_cuMemcpyDtoH(void* dst, CUdeviceptr src, size_t bytes);
-CUresult fake_cuMemcpyDtoH(void* dst, CUdeviceptr src, size_t bytes) {
+CUresult fake_cuMemcpyDtoH_v2(void* dst, CUdeviceptr src, size_t bytes);
+CUresult fake_cuMemcpyDtoH_v2(void* dst, CUdeviceptr src, size_t bytes) {
   move((uintptr_t)dst, src, bytes);
   return 0;
 }
@@ -125,39 +128,39 @@ CUresult fake_cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcon
   move(dst, src, bytes);
   return 0;
 }
-CUresult fake_cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t count);
-CUresult fake_cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t count) {
+CUresult fake_cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t count);
+CUresult fake_cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t count) {
   fake_fill(dst, 0, value, 1, count, 1);
   return 0;
 }
-CUresult fake_cuMemsetD2D8(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
-                           size_t height);
-CUresult fake_cuMemsetD2D8(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
-                           size_t height) {
+CUresult fake_cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
+                              size_t height);
+CUresult fake_cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
+                              size_t height) {
   fake_fill(dst, pitch, value, 1, width, height);
   return 0;
 }
-CUresult fake_cuMemsetD16(CUdeviceptr dst, unsigned short value, size_t count);
-CUresult fake_cuMemsetD16(CUdeviceptr dst, unsigned short value, size_t count) {
+CUresult fake_cuMemsetD16_v2(CUdeviceptr dst, unsigned short value, size_t count);
+CUresult fake_cuMemsetD16_v2(CUdeviceptr dst, unsigned short value, size_t count) {
   fake_fill(dst, 0, value, 2, count, 1);
   return 0;
 }
-CUresult fake_cuMemsetD2D16(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
-                            size_t height);
-CUresult fake_cuMemsetD2D16(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
-                            size_t height) {
+CUresult fake_cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
+                               size_t height);
+CUresult fake_cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
+                               size_t height) {
   fake_fill(dst, pitch, value, 2, width, height);
   return 0;
 }
-CUresult fake_cuMemsetD32(CUdeviceptr dst, unsigned int value, size_t count);
-CUresult fake_cuMemsetD32(CUdeviceptr dst, unsigned int value, size_t count) {
+CUresult fake_cuMemsetD32_v2(CUdeviceptr dst, unsigned int value, size_t count);
+CUresult fake_cuMemsetD32_v2(CUdeviceptr dst, unsigned int value, size_t count) {
   fake_fill(dst, 0, value, 4, count, 1);
   return 0;
 }
-CUresult fake_cuMemsetD2D32(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
-                            size_t height);
-CUresult fake_cuMemsetD2D32(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
-                            size_t height) {
+CUresult fake_cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
+                               size_t height);
+CUresult fake_cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
+                               size_t height) {
   fake_fill(dst, pitch, value, 4, width, height);
   return 0;
 }
@@ -167,20 +170,22 @@ CUresult fake_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUst
   move(dst, src, bytes);
   return 0;
 }
-CUresult fake_cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
-CUresult fake_cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+CUresult fake_cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
+CUresult fake_cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                   CUstream stream) {
   (void)stream;
   move(dst, src, bytes);
   return 0;
 }
-CUresult fake_cuMemcpyHtoDAsync(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream);
-CUresult fake_cuMemcpyHtoDAsync(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream) {
+CUresult fake_cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream);
+CUresult fake_cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void* src, size_t bytes,
+                                   CUstream stream) {
   (void)stream;
   move(dst, (uintptr_t)src, bytes);
   return 0;
 }
-CUresult fake_cuMemcpyDtoHAsync(void* dst, CUdeviceptr src, size_t bytes, CUstream stream);
-CUresult fake_cuMemcpyDtoHAsync(void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+CUresult fake_cuMemcpyDtoHAsync_v2(void* dst, CUdeviceptr src, size_t bytes, CUstream stream);
+CUresult fake_cuMemcpyDtoHAsync_v2(void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   (void)stream;
   move((uintptr_t)dst, src, bytes);
   return 0;

@@ -203,8 +203,8 @@ EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
   *stream = calloc(1, sizeof(**stream));
   return 0;
 }
-CUresult fake_cuStreamDestroy(CUstream stream);
-CUresult fake_cuStreamDestroy(CUstream stream) {
+CUresult fake_cuStreamDestroy_v2(CUstream stream);
+CUresult fake_cuStreamDestroy_v2(CUstream stream) {
   free(stream);
   return 0;
 }
@@ -213,14 +213,14 @@ EXPORT CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
   *graph = calloc(1, sizeof(**graph));
   return 0;
 }
-CUresult fake_cuStreamBeginCaptureV2(CUstream stream, CUstreamCaptureMode mode);
-CUresult fake_cuStreamBeginCaptureV2(CUstream stream, CUstreamCaptureMode mode) {
+CUresult fake_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode);
+CUresult fake_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
   (void)mode;
   return cuGraphCreate(&stream->capturing, 0);
 }
 CUresult fake_cuStreamBeginCapture(CUstream stream);
 CUresult fake_cuStreamBeginCapture(CUstream stream) {
-  return fake_cuStreamBeginCaptureV2(stream, 0);
+  return fake_cuStreamBeginCapture_v2(stream, 0);
 }
 CUresult fake_cuStreamEndCapture(CUstream stream, CUgraph* graph);
 CUresult fake_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
@@ -307,10 +307,6 @@ EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node,
   values->kernelParams = node->pointers;
   return 0;
 }
-EXPORT CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* values) {
-  (void)node, (void)values;
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
 EXPORT CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* values) {
   *values = node->copy;
   return 0;
@@ -340,24 +336,27 @@ CUresult fake_cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* 
   (void)error, (void)log, (void)bytes;
   return fake_cuGraphInstantiateWithFlags(exec, graph, 0);
 }
+/* The other form takes the same. */
+extern __typeof__(fake_cuGraphInstantiate) fake_cuGraphInstantiate_v2
+    __attribute__((alias("fake_cuGraphInstantiate")));
 CUresult fake_cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS* options);
 CUresult fake_cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS* options) {
   return fake_cuGraphInstantiateWithFlags(exec, graph, options->flags);
 }
-CUresult fake_cuGraphExecUpdateV2(CUgraphExec exec, CUgraph graph,
-                                  CUgraphExecUpdateResultInfo* result);
-CUresult fake_cuGraphExecUpdateV2(CUgraphExec exec, CUgraph graph,
-                                  CUgraphExecUpdateResultInfo* result) {
+CUresult fake_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
+                                   CUgraphExecUpdateResultInfo* result);
+CUresult fake_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
+                                   CUgraphExecUpdateResultInfo* result) {
   (void)result;
   return cuGraphClone(&exec->graph, graph);
 }
 /* The node is one of the graph that the executable one was made from: found by its place. */
-CUresult fake_cuGraphExecKernelNodeSetParamsV2(CUgraphExec exec, CUgraphNode node,
-                                               const CUDA_KERNEL_NODE_PARAMS_v2* values);
-CUresult fake_cuGraphExecKernelNodeSetParamsV2(CUgraphExec exec, CUgraphNode node,
-                                               const CUDA_KERNEL_NODE_PARAMS_v2* values) {
+CUresult fake_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                                const CUDA_KERNEL_NODE_PARAMS_v2* values);
+CUresult fake_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                                const CUDA_KERNEL_NODE_PARAMS_v2* values) {
   (void)node;
   if (exec->graph->count == 0) return 0;
   set_kernel(exec->graph->nodes[0], (const fake_kernel*)values->func, values->kernelParams,

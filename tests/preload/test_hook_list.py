@@ -8,7 +8,7 @@ from proxy_stack import PROXY
 from proxy_sweep import check_hooks
 
 ROWS = (PROXY / "hooks.def").read_text()
-FREE = "PENSTOCK_ROW(cuMemFree_v2, cuMemFree, 3020,"
+FREE = "PENSTOCK_ROW(cuMemFree, _v2, 3020,"
 
 
 def problems(tmp_path, text: str) -> list[str]:
@@ -25,20 +25,20 @@ def test_the_list_and_its_bodies(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (FREE, FREE.replace("cuMemFree_v2", "cuMemAlloc_v2"), "cuMemAlloc_v2 stands 2 times"),
-        (FREE, FREE.replace(", cuMemFree,", ", cuMemFreeAll,"), "no body for cuMemFreeAll"),
+        (FREE, FREE.replace("cuMemFree", "cuMemAlloc"), "cuMemAlloc_v2 stands 2 times"),
+        (FREE, FREE.replace("cuMemFree", "cuMemFreeAll"), "no body for cuMemFreeAll_v2"),
         (
             FREE,
-            "PENSTOCK_FORM(cuMemFree_v2, cuMemFree, cuMemAlloc, 3020,",
+            "PENSTOCK_ROW(cuMemAlloc, _v9, 3020,",
             "cuMemAlloc has two forms since 3020",
         ),
         (
-            "cuMemFreeAsync, ptsz",
-            "cuMemFreeAsync, other",
+            "cuMemFreeAsync, , ptsz",
+            "cuMemFreeAsync, , other",
             "its name and its default stream disagree",
         ),
-        ("(WORK, NULL, copy, 0, src, bytes)", "(OWN)", "no body for cuMemcpyDtoA"),
-        ("RELEASE, (OWN), ", "RELEASE, (FIRST, 0), ", "penstock_on_cuMemFree has no row"),
+        ("(WORK, NULL, copy, 0, src, bytes)", "(OWN)", "no body for cuMemcpyDtoA_v2"),
+        ("RELEASE, (OWN), ", "RELEASE, (FIRST, 0), ", "penstock_on_cuMemFree_v2 has no row"),
         ("LEGACY, LAUNCH", "NO_STREAM, FILL", "ok"),
     ],
 )

@@ -87,8 +87,7 @@ inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureModeRelaxed = 2;
 inline constexpr std::uint64_t kProcAddressLegacyStream = 1;
 
-// Before 12.4 the two-argument-shorter form existed alone; both are asked for by exported name.
-using GetProcAddressV2 = Error (*)(const char*, void**, int, std::uint64_t, int*);
-using GetProcAddressV1 = Error (*)(const char*, void**, int, std::uint64_t);
+// cuGetProcAddress_v2, which is asked for by that name.
+using GetProcAddress = Error (*)(const char*, void**, int, std::uint64_t, int*);
 
 }  // namespace penstock::driver::cuda

@@ -31,7 +31,7 @@ Code code_of(Error error, Place place) {
 }
 
 Status start(const Symbols& symbols) {
-  const Error error = symbols.init(0);
+  const Error error = symbols.cuInit(0);
   if (error == kSuccess) return {};
   if (error == kNoDevice) {
     return {Code::kNoDevice,
@@ -42,7 +42,7 @@ Status start(const Symbols& symbols) {
             "libcuda.so.1 is the toolkit's stub: put the driver's own library first in the path"};
   }
   const char* name = nullptr;
-  symbols.get_error_name(error, &name);
+  symbols.cuGetErrorName(error, &name);
   return {Code::kNoDevice, text("cuInit failed with ", name != nullptr ? name : "an error", " (",
                                 static_cast<int>(error), "): check that nvidia-smi works")};
 }
@@ -56,16 +56,16 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   PENSTOCK_ASSIGN(const Symbols symbols, load_symbols());
   PENSTOCK_TRY(start(symbols));
   int count = 0;
-  if (symbols.device_get_count(&count) != kSuccess) count = 0;
+  if (symbols.cuDeviceGetCount(&count) != kSuccess) count = 0;
   Device device = 0;
-  if (ordinal < 0 || ordinal >= count || symbols.device_get(&device, ordinal) != kSuccess) {
+  if (ordinal < 0 || ordinal >= count || symbols.cuDeviceGet(&device, ordinal) != kSuccess) {
     return Status(Code::kNoDevice, text("no CUDA device ", ordinal, ": ", count,
                                         count == 1 ? " is" : " are", " visible"));
   }
   std::unique_ptr<CudaDevice> opened(new CudaDevice(symbols, device));
   ContextPtr context = nullptr;
-  PENSTOCK_TRY(
-      opened->check(symbols.primary_context_retain(&context, device), "cuDevicePrimaryCtxRetain"));
+  PENSTOCK_TRY(opened->check(symbols.cuDevicePrimaryCtxRetain(&context, device),
+                             "cuDevicePrimaryCtxRetain"));
   opened->context_ = context;
   PENSTOCK_TRY(opened->fill_info(ordinal));
   return opened;
@@ -73,23 +73,23 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
 
 // At process exit the driver may have gone already; what it answers then does not matter.
 CudaDevice::~CudaDevice() {
-  if (context_ != nullptr && owned_here()) symbols_.primary_context_release(device_);
+  if (context_ != nullptr && owned_here()) symbols_.cuDevicePrimaryCtxRelease(device_);
 }
 
 bool CudaDevice::owned_here() const { return getpid() == owner_; }
 
 int CudaDevice::attribute(Attribute which) const {
   int value = 0;
-  return symbols_.device_get_attribute(&value, which, device_) == kSuccess ? value : 0;
+  return symbols_.cuDeviceGetAttribute(&value, which, device_) == kSuccess ? value : 0;
 }
 
 Status CudaDevice::fill_info(int ordinal) {
   std::array<char, 256> name{};
   PENSTOCK_TRY(
-      check(symbols_.device_get_name(name.data(), name.size() - 1, device_), "cuDeviceGetName"));
+      check(symbols_.cuDeviceGetName(name.data(), name.size() - 1, device_), "cuDeviceGetName"));
   std::size_t total = 0;
-  PENSTOCK_TRY(check(symbols_.device_total_mem(&total, device_), "cuDeviceTotalMem"));
-  PENSTOCK_TRY(check(symbols_.driver_get_version(&info_.driver_version), "cuDriverGetVersion"));
+  PENSTOCK_TRY(check(symbols_.cuDeviceTotalMem(&total, device_), "cuDeviceTotalMem"));
+  PENSTOCK_TRY(check(symbols_.cuDriverGetVersion(&info_.driver_version), "cuDriverGetVersion"));
   info_.name = name.data();
   info_.ordinal = ordinal;
   info_.total = total;
@@ -110,12 +110,14 @@ Status CudaDevice::fill_granularity() {
   const CudaScope scope(*this);
   std::size_t granularity = 0;
   const AllocationProperties device = properties(Place::kDevice);
-  PENSTOCK_TRY(check(symbols_.mem_get_granularity(&granularity, &device, kGranularityMinimum),
-                     "cuMemGetAllocationGranularity"));
+  PENSTOCK_TRY(
+      check(symbols_.cuMemGetAllocationGranularity(&granularity, &device, kGranularityMinimum),
+            "cuMemGetAllocationGranularity"));
   info_.granularity = granularity;
   if (!info_.host_chunks) return {};
   const AllocationProperties host = properties(Place::kHost);
-  if (symbols_.mem_get_granularity(&granularity, &host, kGranularityMinimum) != kSuccess) {
+  if (symbols_.cuMemGetAllocationGranularity(&granularity, &host, kGranularityMinimum) !=
+      kSuccess) {
     info_.host_chunks = false;
     return {};
   }
@@ -125,10 +127,10 @@ Status CudaDevice::fill_granularity() {
 
 Result<Device> CudaDevice::find_peer(int ordinal) const {
   Device peer = 0;
-  PENSTOCK_TRY(check(symbols_.device_get(&peer, ordinal), "cuDeviceGet"));
+  PENSTOCK_TRY(check(symbols_.cuDeviceGet(&peer, ordinal), "cuDeviceGet"));
   int reaches = 0;
   PENSTOCK_TRY(
-      check(symbols_.device_can_access_peer(&reaches, peer, device_), "cuDeviceCanAccessPeer"));
+      check(symbols_.cuDeviceCanAccessPeer(&reaches, peer, device_), "cuDeviceCanAccessPeer"));
   if (reaches != 0) return peer;
   return Status(Code::kUnsupported, text("device ", ordinal, " cannot reach the memory of device ",
                                          info_.ordinal, " (", info_.name, ")"));
@@ -148,11 +150,11 @@ AllocationProperties CudaDevice::properties(Place place) const {
 
 std::string CudaDevice::error_name(Error error) const {
   const char* name = nullptr;
-  if (symbols_.get_error_name(error, &name) != kSuccess || name == nullptr) {
+  if (symbols_.cuGetErrorName(error, &name) != kSuccess || name == nullptr) {
     return text("CUDA error ", static_cast<int>(error));
   }
   const char* meaning = nullptr;
-  if (symbols_.get_error_string(error, &meaning) != kSuccess || meaning == nullptr) return name;
+  if (symbols_.cuGetErrorString(error, &meaning) != kSuccess || meaning == nullptr) return name;
   return text(name, " (", meaning, ")");
 }
 
@@ -161,7 +163,7 @@ std::string CudaDevice::memory_left(Place place) const {
   const CudaScope scope(*this);
   std::size_t free = 0;
   std::size_t total = 0;
-  if (symbols_.mem_get_info(&free, &total) != kSuccess) return "";
+  if (symbols_.cuMemGetInfo(&free, &total) != kSuccess) return "";
   return text("; ", free, " of ", total, " bytes free on device ", info_.ordinal, " (", info_.name,
               ")");
 }
@@ -178,18 +180,18 @@ Status CudaDevice::check(Error error, const char* call, Bytes size, Place place)
 
 CudaScope::CudaScope(const CudaDevice& device) : symbols_(device.symbols()) {
   ContextPtr current = nullptr;
-  symbols_.context_get_current(&current);
+  symbols_.cuCtxGetCurrent(&current);
   if (current != device.context()) {
-    pushed_ = symbols_.context_push_current(device.context()) == kSuccess;
+    pushed_ = symbols_.cuCtxPushCurrent(device.context()) == kSuccess;
   }
-  exchanged_ = symbols_.exchange_capture_mode(&capture_mode_) == kSuccess;
+  exchanged_ = symbols_.cuThreadExchangeStreamCaptureMode(&capture_mode_) == kSuccess;
 }
 
 CudaScope::~CudaScope() {
-  if (exchanged_) symbols_.exchange_capture_mode(&capture_mode_);
+  if (exchanged_) symbols_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
   if (!pushed_) return;
   ContextPtr popped = nullptr;
-  symbols_.context_pop_current(&popped);
+  symbols_.cuCtxPopCurrent(&popped);
 }
 
 }  // namespace penstock::driver::cuda

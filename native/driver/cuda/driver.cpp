@@ -33,17 +33,17 @@ class CudaDriver final : public CudaMemory {
     const CudaScope scope(device_);
     const LiveCounts counts = live();
     for (const auto stream : streams_.take_all()) {
-      symbols_.stream_synchronize(native(Stream{stream}));
-      symbols_.stream_destroy(native(Stream{stream}));
+      symbols_.cuStreamSynchronize(native(Stream{stream}));
+      symbols_.cuStreamDestroy(native(Stream{stream}));
     }
-    for (const auto event : events_.take_all()) symbols_.event_destroy(native(Event{event}));
+    for (const auto event : events_.take_all()) symbols_.cuEventDestroy(native(Event{event}));
     kernels_.give_everything_back();
-    if (counts.mappings > 0) symbols_.context_synchronize();
+    if (counts.mappings > 0) symbols_.cuCtxSynchronize();
     give_everything_back();
     for (const auto pointer : page_locked_.take_all()) {
-      symbols_.mem_free_host(reinterpret_cast<void*>(pointer));
+      symbols_.cuMemFreeHost(reinterpret_cast<void*>(pointer));
     }
-    for (const auto address : managed_.take_all()) symbols_.mem_free(address);
+    for (const auto address : managed_.take_all()) symbols_.cuMemFree(address);
   }
 
   const DeviceInfo& info() const override { return device_.info(); }
@@ -61,7 +61,7 @@ class CudaDriver final : public CudaMemory {
   Result<MemoryInfo> memory_info() override {
     std::size_t free = 0;
     std::size_t total = 0;
-    PENSTOCK_TRY(call("cuMemGetInfo", 0, symbols_.mem_get_info, &free, &total));
+    PENSTOCK_TRY(call("cuMemGetInfo", 0, symbols_.cuMemGetInfo, &free, &total));
     return MemoryInfo{.free = free, .total = total};
   }
 
@@ -74,7 +74,7 @@ class CudaDriver final : public CudaMemory {
     if (size == 0) return Status(Code::kInvalidArgument, "host_alloc: size 0");
     const CudaScope scope(device_);
     void* pointer = nullptr;
-    PENSTOCK_TRY(device_.check(symbols_.mem_host_alloc(&pointer, size, kHostAllocPortable),
+    PENSTOCK_TRY(device_.check(symbols_.cuMemHostAlloc(&pointer, size, kHostAllocPortable),
                                "cuMemHostAlloc", size, Place::kHost));
     page_locked_.add(key(pointer), size);
     return pointer;
@@ -85,7 +85,7 @@ class CudaDriver final : public CudaMemory {
       return {Code::kInvalidArgument,
               text("host_free: ", pointer, " is not the start of an allocation")};
     }
-    return call("cuMemFreeHost", 0, symbols_.mem_free_host, pointer);
+    return call("cuMemFreeHost", 0, symbols_.cuMemFreeHost, pointer);
   }
 
   Result<Addr> managed_alloc(Bytes size) override {
@@ -96,7 +96,7 @@ class CudaDriver final : public CudaMemory {
     }
     DevicePtr address = 0;
     PENSTOCK_TRY(
-        call("cuMemAllocManaged", size, symbols_.mem_alloc_managed, &address, size, kAttachGlobal));
+        call("cuMemAllocManaged", size, symbols_.cuMemAllocManaged, &address, size, kAttachGlobal));
     managed_.add(address, size);
     return address;
   }
@@ -106,7 +106,7 @@ class CudaDriver final : public CudaMemory {
       return {Code::kInvalidArgument,
               text("managed_free: ", address_text(address), " is not the start of an allocation")};
     }
-    return call("cuMemFree", 0, symbols_.mem_free, address);
+    return call("cuMemFree", 0, symbols_.cuMemFree, address);
   }
 
   Status managed_advise(Addr address, Bytes size, driver::Advice advice) override {
@@ -118,20 +118,20 @@ class CudaDriver final : public CudaMemory {
     const bool host = advice == driver::Advice::kPreferHost;
     const Location location = host ? Location{kLocationHost, 0} : device_.device_location();
     const cuda::Advice native_advice = kNative[static_cast<std::size_t>(advice)];
-    return call("cuMemAdvise", size, symbols_.mem_advise, address, size, native_advice, location);
+    return call("cuMemAdvise", size, symbols_.cuMemAdvise, address, size, native_advice, location);
   }
 
   Status managed_prefetch(Addr address, Bytes size, Place to, Stream stream) override {
     PENSTOCK_TRY(check_managed("managed_prefetch", address, size));
     const Location location =
         to == Place::kDevice ? device_.device_location() : Location{kLocationHost, 0};
-    return call("cuMemPrefetchAsync", size, symbols_.mem_prefetch_async, address, size, location,
+    return call("cuMemPrefetchAsync", size, symbols_.cuMemPrefetchAsync, address, size, location,
                 0u, native(stream));
   }
 
   Result<Stream> create_stream() override {
     StreamPtr stream = nullptr;
-    PENSTOCK_TRY(call("cuStreamCreate", 0, symbols_.stream_create, &stream, kStreamNonBlocking));
+    PENSTOCK_TRY(call("cuStreamCreate", 0, symbols_.cuStreamCreate, &stream, kStreamNonBlocking));
     streams_.add(key(stream));
     return Stream{key(stream)};
   }
@@ -140,21 +140,21 @@ class CudaDriver final : public CudaMemory {
     if (!streams_.remove(static_cast<std::uint64_t>(stream))) {
       return {Code::kInvalidArgument, "destroy_stream: not a stream of this driver"};
     }
-    return call("cuStreamDestroy", 0, symbols_.stream_destroy, native(stream));
+    return call("cuStreamDestroy", 0, symbols_.cuStreamDestroy, native(stream));
   }
 
   Status synchronize(Stream stream) override {
-    return call("cuStreamSynchronize", 0, symbols_.stream_synchronize, native(stream));
+    return call("cuStreamSynchronize", 0, symbols_.cuStreamSynchronize, native(stream));
   }
 
   Status synchronize_device() override {
-    return call("cuCtxSynchronize", 0, symbols_.context_synchronize);
+    return call("cuCtxSynchronize", 0, symbols_.cuCtxSynchronize);
   }
 
   Result<bool> capturing(Stream stream) override {
     const CudaScope scope(device_);
     int status = 0;  // of three values: no, yes, and in a capture that was invalidated
-    const Error error = symbols_.stream_is_capturing(native(stream), &status);
+    const Error error = symbols_.cuStreamIsCapturing(native(stream), &status);
     if (error == kCaptureImplicit) return true;
     PENSTOCK_TRY(device_.check(error, "cuStreamIsCapturing"));
     return status != 0;
@@ -162,7 +162,7 @@ class CudaDriver final : public CudaMemory {
 
   Result<Event> create_event(bool timing) override {
     EventPtr event = nullptr;
-    PENSTOCK_TRY(call("cuEventCreate", 0, symbols_.event_create, &event,
+    PENSTOCK_TRY(call("cuEventCreate", 0, symbols_.cuEventCreate, &event,
                       timing ? kEventDefault : kEventDisableTiming));
     events_.add(key(event));
     return Event{key(event)};
@@ -172,45 +172,45 @@ class CudaDriver final : public CudaMemory {
     if (!events_.remove(static_cast<std::uint64_t>(event))) {
       return {Code::kInvalidArgument, "destroy_event: not an event of this driver"};
     }
-    return call("cuEventDestroy", 0, symbols_.event_destroy, native(event));
+    return call("cuEventDestroy", 0, symbols_.cuEventDestroy, native(event));
   }
 
   Status record(Event event, Stream stream) override {
-    return call("cuEventRecord", 0, symbols_.event_record, native(event), native(stream));
+    return call("cuEventRecord", 0, symbols_.cuEventRecord, native(event), native(stream));
   }
 
   Status wait(Stream stream, Event event) override {
-    return call("cuStreamWaitEvent", 0, symbols_.stream_wait_event, native(stream), native(event),
+    return call("cuStreamWaitEvent", 0, symbols_.cuStreamWaitEvent, native(stream), native(event),
                 0u);
   }
 
   Status query(Event event) override {
     const CudaScope scope(device_);
-    const Error error = symbols_.event_query(native(event));
+    const Error error = symbols_.cuEventQuery(native(event));
     if (error == kNotReady) return {Code::kNotReady, "event not complete"};
     return device_.check(error, "cuEventQuery");
   }
 
   Status synchronize(Event event) override {
-    return call("cuEventSynchronize", 0, symbols_.event_synchronize, native(event));
+    return call("cuEventSynchronize", 0, symbols_.cuEventSynchronize, native(event));
   }
 
   Result<float> elapsed_ms(Event from, Event to) override {
     float milliseconds = 0;
-    PENSTOCK_TRY(call("cuEventElapsedTime", 0, symbols_.event_elapsed_time, &milliseconds,
+    PENSTOCK_TRY(call("cuEventElapsedTime", 0, symbols_.cuEventElapsedTime, &milliseconds,
                       native(from), native(to)));
     return milliseconds;
   }
 
   Status copy_in(Addr to, const void* from, Bytes size, Stream stream) override {
     if (size == 0) return {};
-    return call("cuMemcpyHtoDAsync", size, symbols_.memcpy_htod_async, to, from, size,
+    return call("cuMemcpyHtoDAsync", size, symbols_.cuMemcpyHtoDAsync, to, from, size,
                 native(stream));
   }
 
   Status copy_out(void* to, Addr from, Bytes size, Stream stream) override {
     if (size == 0) return {};
-    return call("cuMemcpyDtoHAsync", size, symbols_.memcpy_dtoh_async, to, from, size,
+    return call("cuMemcpyDtoHAsync", size, symbols_.cuMemcpyDtoHAsync, to, from, size,
                 native(stream));
   }
 
@@ -224,13 +224,13 @@ class CudaDriver final : public CudaMemory {
   Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override {
     PENSTOCK_TRY(check_apart(to, from, size));
     if (size == 0) return {};
-    return call("cuMemcpyDtoDAsync", size, symbols_.memcpy_dtod_async, to, from, size,
+    return call("cuMemcpyDtoDAsync", size, symbols_.cuMemcpyDtoDAsync, to, from, size,
                 native(stream));
   }
 
   Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) override {
     if (size == 0) return {};
-    return call("cuMemsetD8Async", size, symbols_.memset_d8_async, to, value, size, native(stream));
+    return call("cuMemsetD8Async", size, symbols_.cuMemsetD8Async, to, value, size, native(stream));
   }
 
  private:

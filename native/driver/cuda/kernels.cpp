@@ -25,25 +25,25 @@ Status CudaKernels::load() {
   const std::lock_guard lock(mutex_);
   if (module_ != nullptr) return {};
   ModulePtr module = nullptr;
-  PENSTOCK_TRY(device_.check(symbols_.module_load_data(&module, kChangedCopyPtx),
+  PENSTOCK_TRY(device_.check(symbols_.cuModuleLoadData(&module, kChangedCopyPtx),
                              "cuModuleLoadData of Penstock's kernels"));
-  Status status = device_.check(symbols_.module_get_function(&compare_, module, "penstock_compare"),
+  Status status = device_.check(symbols_.cuModuleGetFunction(&compare_, module, "penstock_compare"),
                                 "cuModuleGetFunction");
   if (status.ok()) {
-    status = device_.check(symbols_.module_get_function(&copy_, module, "penstock_copy_if_changed"),
+    status = device_.check(symbols_.cuModuleGetFunction(&copy_, module, "penstock_copy_if_changed"),
                            "cuModuleGetFunction");
   }
   if (status.ok()) {
-    status = device_.check(symbols_.mem_alloc(&work_, kWorkBytes), "cuMemAlloc", kWorkBytes);
+    status = device_.check(symbols_.cuMemAlloc(&work_, kWorkBytes), "cuMemAlloc", kWorkBytes);
   }
   if (status.ok()) {
-    status = device_.check(symbols_.memset_d8_async(work_, 0, kWorkBytes, nullptr), "cuMemsetD8");
+    status = device_.check(symbols_.cuMemsetD8Async(work_, 0, kWorkBytes, nullptr), "cuMemsetD8");
   }
-  if (status.ok()) status = device_.check(symbols_.context_synchronize(), "cuCtxSynchronize");
+  if (status.ok()) status = device_.check(symbols_.cuCtxSynchronize(), "cuCtxSynchronize");
   if (!status.ok()) {
-    if (work_ != 0) symbols_.mem_free(work_);
+    if (work_ != 0) symbols_.cuMemFree(work_);
     work_ = 0;
-    symbols_.module_unload(module);
+    symbols_.cuModuleUnload(module);
     return status;
   }
   module_ = module;
@@ -55,7 +55,7 @@ Status CudaKernels::give_place(Fingerprint& fingerprint) {
   if (digests_taken_ == kDigests * digests_.size()) {
     constexpr Bytes kBytes = kDigests * kDigestBytes;
     DevicePtr more = 0;
-    PENSTOCK_TRY(device_.check(symbols_.mem_alloc(&more, kBytes), "cuMemAlloc", kBytes));
+    PENSTOCK_TRY(device_.check(symbols_.cuMemAlloc(&more, kBytes), "cuMemAlloc", kBytes));
     digests_.push_back(more);
   }
   fingerprint.place = digests_.back() + digests_taken_++ % kDigests * kDigestBytes;
@@ -76,12 +76,12 @@ Status CudaKernels::copy_if_changed(void* to, Addr from, Bytes size, Fingerprint
   void* at_once = changes ? nullptr : to;
   void* compared[] = {&from, &words, &fingerprint->place, &known, &copies, &at_once, &work_};
   PENSTOCK_TRY(device_.check(
-      symbols_.launch_kernel(compare_, blocks, 1, 1, kThreads, 1, 1, 0, stream, compared, nullptr),
+      symbols_.cuLaunchKernel(compare_, blocks, 1, 1, kThreads, 1, 1, 0, stream, compared, nullptr),
       "cuLaunchKernel"));
   if (changes) {
     void* copied[] = {&from, &words, &to, &work_};
-    PENSTOCK_TRY(device_.check(symbols_.launch_kernel(copy_, kCopyBlocks, 1, 1, kThreads, 1, 1, 0,
-                                                      stream, copied, nullptr),
+    PENSTOCK_TRY(device_.check(symbols_.cuLaunchKernel(copy_, kCopyBlocks, 1, 1, kThreads, 1, 1, 0,
+                                                       stream, copied, nullptr),
                                "cuLaunchKernel"));
   }
   fingerprint->valid = 1;  // for what follows in the stream
@@ -90,9 +90,9 @@ Status CudaKernels::copy_if_changed(void* to, Addr from, Bytes size, Fingerprint
 
 void CudaKernels::give_everything_back() {
   if (module_ == nullptr) return;
-  for (const DevicePtr digests : digests_) symbols_.mem_free(digests);
-  symbols_.mem_free(work_);
-  symbols_.module_unload(module_);
+  for (const DevicePtr digests : digests_) symbols_.cuMemFree(digests);
+  symbols_.cuMemFree(work_);
+  symbols_.cuModuleUnload(module_);
   module_ = nullptr;
 }
 

@@ -33,7 +33,7 @@ class CudaMemory : public Driver {
     const CudaScope scope(device_);
     DevicePtr address = 0;
     PENSTOCK_TRY(device_.check(
-        symbols_.mem_address_reserve(&address, size, device_.info().granularity, 0, 0),
+        symbols_.cuMemAddressReserve(&address, size, device_.info().granularity, 0, 0),
         "cuMemAddressReserve", size));
     ledger_.add_range(address, size);
     return address;
@@ -43,7 +43,7 @@ class CudaMemory : public Driver {
     const std::lock_guard lock(mutex_);
     PENSTOCK_TRY(ledger_.check_range(address, size));
     const CudaScope scope(device_);
-    PENSTOCK_TRY(device_.check(symbols_.mem_address_free(address, size), "cuMemAddressFree", size));
+    PENSTOCK_TRY(device_.check(symbols_.cuMemAddressFree(address, size), "cuMemAddressFree", size));
     ledger_.drop_range(address);
     return {};
   }
@@ -55,7 +55,7 @@ class CudaMemory : public Driver {
     const CudaScope scope(device_);
     const AllocationProperties properties = device_.properties(place);
     AllocationHandle handle = 0;
-    PENSTOCK_TRY(device_.check(symbols_.mem_create(&handle, size, &properties, 0), "cuMemCreate",
+    PENSTOCK_TRY(device_.check(symbols_.cuMemCreate(&handle, size, &properties, 0), "cuMemCreate",
                                size, place));
     return ledger_.add_chunk(handle, size, place);
   }
@@ -64,7 +64,7 @@ class CudaMemory : public Driver {
     const std::lock_guard lock(mutex_);
     PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_chunk("release_chunk", chunk));
     const CudaScope scope(device_);
-    PENSTOCK_TRY(device_.check(symbols_.mem_release(entry.token), "cuMemRelease", entry.size));
+    PENSTOCK_TRY(device_.check(symbols_.cuMemRelease(entry.token), "cuMemRelease", entry.size));
     ledger_.release(chunk);  // while a mapping keeps it, the driver keeps it too
     return {};
   }
@@ -74,7 +74,7 @@ class CudaMemory : public Driver {
     PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_map(address, size, chunk));
     const CudaScope scope(device_);
     PENSTOCK_TRY(
-        device_.check(symbols_.mem_map(address, size, 0, entry.token, 0), "cuMemMap", size));
+        device_.check(symbols_.cuMemMap(address, size, 0, entry.token, 0), "cuMemMap", size));
     ledger_.add_mapping(address, size, chunk);
     return {};
   }
@@ -83,7 +83,7 @@ class CudaMemory : public Driver {
     const std::lock_guard lock(mutex_);
     PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size));
     const CudaScope scope(device_);
-    PENSTOCK_TRY(device_.check(symbols_.mem_unmap(address, size), "cuMemUnmap", size));
+    PENSTOCK_TRY(device_.check(symbols_.cuMemUnmap(address, size), "cuMemUnmap", size));
     ledger_.drop_mappings(address, size);
     return {};
   }
@@ -141,9 +141,9 @@ class CudaMemory : public Driver {
   // At the end; nothing on the device may be running on it
   void give_everything_back() {
     const std::lock_guard lock(mutex_);
-    for (const auto& [address, size] : ledger_.mappings()) symbols_.mem_unmap(address, size);
-    for (const auto& chunk : ledger_.held_chunks()) symbols_.mem_release(chunk.token);
-    for (const auto& [address, size] : ledger_.ranges()) symbols_.mem_address_free(address, size);
+    for (const auto& [address, size] : ledger_.mappings()) symbols_.cuMemUnmap(address, size);
+    for (const auto& chunk : ledger_.held_chunks()) symbols_.cuMemRelease(chunk.token);
+    for (const auto& [address, size] : ledger_.ranges()) symbols_.cuMemAddressFree(address, size);
   }
 
  protected:
@@ -167,7 +167,7 @@ class CudaMemory : public Driver {
   // Under the lock, both.  kNotReady: try again.
   Status try_set_access(Addr address, Bytes size) {
     const CudaScope scope(device_);
-    return device_.check(symbols_.mem_set_access(address, size, access_.data(), access_.size()),
+    return device_.check(symbols_.cuMemSetAccess(address, size, access_.data(), access_.size()),
                          "cuMemSetAccess", size);
   }
 
@@ -178,10 +178,10 @@ class CudaMemory : public Driver {
     const Chunk chunk = ledger_.chunk_at(address);
     PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_chunk("share_with", chunk));
     const CudaScope scope(device_);
-    PENSTOCK_TRY(device_.check(symbols_.mem_unmap(address, size), "cuMemUnmap", size));
+    PENSTOCK_TRY(device_.check(symbols_.cuMemUnmap(address, size), "cuMemUnmap", size));
     ledger_.drop_mappings(address, size);
     PENSTOCK_TRY(
-        device_.check(symbols_.mem_map(address, size, 0, entry.token, 0), "cuMemMap", size));
+        device_.check(symbols_.cuMemMap(address, size, 0, entry.token, 0), "cuMemMap", size));
     ledger_.add_mapping(address, size, chunk);
     return try_set_access(address, size);
   }

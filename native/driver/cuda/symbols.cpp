@@ -10,31 +10,14 @@ namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
 
-class Loader {
- public:
-  explicit Loader(void* library)
-      : library_(library),
-        get_v2_(reinterpret_cast<GetProcAddressV2>(dlsym(library, "cuGetProcAddress_v2"))),
-        get_v1_(reinterpret_cast<GetProcAddressV1>(dlsym(library, "cuGetProcAddress"))) {}
-
-  void* find(const char* name, int version, const char* exported) const {
-    void* found = nullptr;
-    if (get_v2_ != nullptr) {
-      int status = 0;
-      if (get_v2_(name, &found, version, kProcAddressLegacyStream, &status) != kSuccess) {
-        found = nullptr;
-      }
-    } else if (get_v1_ != nullptr) {
-      if (get_v1_(name, &found, version, kProcAddressLegacyStream) != kSuccess) found = nullptr;
-    }
-    return found != nullptr ? found : dlsym(library_, exported);
-  }
-
- private:
-  void* const library_;
-  const GetProcAddressV2 get_v2_;
-  const GetProcAddressV1 get_v1_;
-};
+void* find(void* library, const char* name, int version, const char* exported) {
+  const auto get = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
+  void* found = nullptr;
+  int status = 0;
+  const bool answered =
+      get != nullptr && get(name, &found, version, kProcAddressLegacyStream, &status) == kSuccess;
+  return answered && found != nullptr ? found : dlsym(library, exported);
+}
 
 // Under `penstock run` a proxy stands in front of the driver (native/preload).  What Penstock
 // itself asks of the driver is not the program's, and goes to the one behind it.
@@ -48,7 +31,7 @@ std::string version_text(int version) { return text(version / 1000, ".", version
 
 Status check_version(const Symbols& symbols) {
   int version = 0;
-  if (symbols.driver_get_version == nullptr || symbols.driver_get_version(&version) != kSuccess) {
+  if (symbols.cuDriverGetVersion == nullptr || symbols.cuDriverGetVersion(&version) != kSuccess) {
     return {Code::kNoDevice, text(kLibrary, " does not tell its version; is it NVIDIA's driver?")};
   }
   if (version >= kMinimumVersion) return {};
@@ -66,13 +49,13 @@ Result<Symbols> load_symbols() {
     return Status(Code::kNoDevice, text("no NVIDIA driver: ", dlerror(),
                                         "; install the driver, or choose the emulated GPU"));
   }
-  const Loader loader(behind_proxy(library));
+  library = behind_proxy(library);
   Symbols symbols;
   const char* missing = nullptr;
-#define PENSTOCK_CUDA(member, name, suffix, version, parameters)                         \
-  symbols.member =                                                                       \
-      reinterpret_cast<Error(*) parameters>(loader.find(#name, version, #name #suffix)); \
-  if (symbols.member == nullptr) missing = #name;
+#define PENSTOCK_CUDA(name, suffix, version, parameters)                                   \
+  symbols.name =                                                                           \
+      reinterpret_cast<Error(*) parameters>(find(library, #name, version, #name #suffix)); \
+  if (symbols.name == nullptr) missing = #name;
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
   PENSTOCK_TRY(check_version(symbols));

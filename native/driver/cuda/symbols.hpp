@@ -12,8 +12,7 @@ namespace penstock::driver::cuda {
 inline constexpr int kMinimumVersion = 12020;
 
 struct Symbols {
-#define PENSTOCK_CUDA(member, name, suffix, version, parameters) \
-  Error(*member) parameters = nullptr;
+#define PENSTOCK_CUDA(name, suffix, version, parameters) Error(*name) parameters = nullptr;
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
 };

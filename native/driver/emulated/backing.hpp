@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One kind of emulated physical memory: a sparse memfd from which pieces are taken and given back.
 // A piece reads zero when taken.  Physical memory does not fragment on a GPU, so what is bounded is
-// the sum of the pieces; the file itself grows where no hole is large enough, which costs nothing.
+// the sum of the pieces; the file grows with each, since a hole in it costs nothing.
 // Thread rule: none of its own; the driver's memory lock guards it.
 #pragma once
 
@@ -11,8 +11,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <iterator>
-#include <map>
 #include <memory>
 
 #include "base/status.hpp"
@@ -42,14 +40,6 @@ class HostBacking {
 
   // The offset of the piece in the file.
   Result<Bytes> take(Bytes size) {
-    for (auto hole = holes_.begin(); hole != holes_.end(); ++hole) {
-      const auto [offset, length] = *hole;
-      if (length < size) continue;
-      holes_.erase(hole);
-      if (length > size) holes_.emplace(offset + size, length - size);
-      used_ += size;
-      return offset;
-    }
     const Bytes offset = length_;
     if (ftruncate(fd_, static_cast<off_t>(offset + size)) != 0) {
       return Status(Code::kDriver, text("cannot grow the emulated memory to ",
@@ -65,16 +55,6 @@ class HostBacking {
     fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
               static_cast<off_t>(size));
     used_ -= size;
-    auto hole = holes_.emplace(offset, size).first;
-    if (auto next = std::next(hole); next != holes_.end() && offset + size == next->first) {
-      hole->second += next->second;
-      holes_.erase(next);
-    }
-    if (hole == holes_.begin()) return;
-    if (auto before = std::prev(hole); before->first + before->second == offset) {
-      before->second += hole->second;
-      holes_.erase(hole);
-    }
   }
 
  private:
@@ -83,7 +63,6 @@ class HostBacking {
   const int fd_;
   Bytes length_ = 0;
   Bytes used_ = 0;
-  std::map<Bytes, Bytes> holes_;  // offset -> size, never adjacent
 };
 
 }  // namespace penstock::driver

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "driver/emulated/event.hpp"
-#include "driver/emulated/fault.hpp"
 #include "driver/emulated/managed.hpp"
 #include "driver/emulated/memory.hpp"
 #include "driver/emulated/page_locked.hpp"
@@ -50,14 +49,14 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Result<MemoryInfo> memory_info() override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     const std::lock_guard lock(memory_mutex_);
     return MemoryInfo{.free = managed_room() - managed_.counters().resident,
                       .total = options_.capacity};
   }
 
   Result<Addr> reserve(Bytes size) override {
-    PENSTOCK_TRY(fault_.count(Code::kOutOfMemory));
+    PENSTOCK_TRY(count(Code::kOutOfMemory));
     const std::lock_guard lock(memory_mutex_);
     return memory_->reserve(size);
   }
@@ -69,7 +68,7 @@ class EmulatedGpu final : public HostDriver {
 
   Result<Chunk> create_chunk(Bytes size, Place place) override {
     const bool device = place == Place::kDevice;
-    PENSTOCK_TRY(fault_.count(device ? Code::kOutOfMemory : Code::kHostOutOfMemory));
+    PENSTOCK_TRY(count(device ? Code::kOutOfMemory : Code::kHostOutOfMemory));
     const std::lock_guard lock(memory_mutex_);
     PENSTOCK_TRY(memory_->ledger().check_size("create_chunk", size));
     PENSTOCK_TRY(device ? make_device_room(size) : check_host_room("create_chunk", size));
@@ -82,7 +81,7 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Status map(Addr address, Bytes size, Chunk chunk) override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     const std::lock_guard lock(memory_mutex_);
     if (options_.most_mappings > 0) {
       PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, memory_->ledger().check_chunk("map", chunk));
@@ -99,7 +98,7 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Status set_access(Addr address, Bytes size) override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     const std::lock_guard lock(memory_mutex_);
     return memory_->set_access(address, size);
   }
@@ -109,7 +108,7 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Result<void*> host_alloc(Bytes size) override {
-    PENSTOCK_TRY(fault_.count(Code::kHostOutOfMemory));
+    PENSTOCK_TRY(count(Code::kHostOutOfMemory));
     const std::lock_guard lock(memory_mutex_);
     PENSTOCK_TRY(check_host_room("host_alloc", size));
     return page_locked_.allocate(size);
@@ -121,7 +120,7 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Result<Addr> managed_alloc(Bytes size) override {
-    PENSTOCK_TRY(fault_.count(Code::kOutOfMemory));
+    PENSTOCK_TRY(count(Code::kOutOfMemory));
     const std::lock_guard lock(memory_mutex_);
     return managed_.allocate(size);
   }
@@ -132,13 +131,13 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Status managed_advise(Addr address, Bytes size, Advice advice) override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     const std::lock_guard lock(memory_mutex_);
     return managed_.advise(address, size, advice);
   }
 
   Status managed_prefetch(Addr address, Bytes size, Place to, Stream stream) override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     {
       const std::lock_guard lock(memory_mutex_);
       PENSTOCK_TRY(managed_.check("managed_prefetch", address, size));
@@ -150,7 +149,7 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Result<Stream> create_stream() override {
-    PENSTOCK_TRY(fault_.count(Code::kOutOfMemory));
+    PENSTOCK_TRY(count(Code::kOutOfMemory));
     return streams_.create();
   }
 
@@ -164,7 +163,7 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Result<Event> create_event(bool timing) override {
-    PENSTOCK_TRY(fault_.count(Code::kOutOfMemory));
+    PENSTOCK_TRY(count(Code::kOutOfMemory));
     return events_.create(timing);
   }
 
@@ -172,14 +171,14 @@ class EmulatedGpu final : public HostDriver {
 
   // The event changes its meaning only once the work that completes it is in the stream.
   Status record(Event event, Stream stream) override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     if (auto known = events_.last(event); !known.ok()) return known.status();
     PENSTOCK_ASSIGN(HostRecordingPtr recording, streams_.record(stream));
     return events_.record(event, std::move(recording));
   }
 
   Status wait(Stream stream, Event event) override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     PENSTOCK_ASSIGN(const HostRecordingPtr recording, events_.last(event));
     return streams_.wait(stream, recording);
   }
@@ -188,7 +187,7 @@ class EmulatedGpu final : public HostDriver {
   Status synchronize(Event event) override { return events_.synchronize(event); }
 
   Result<float> elapsed_ms(Event from, Event to) override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     return events_.elapsed_ms(from, to);
   }
 
@@ -212,7 +211,7 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     PENSTOCK_TRY(check_apart(to, from, size));
     return streams_.enqueue(stream, [=] { copy(pointer(to), pointer(from), size); });
   }
@@ -224,7 +223,7 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Status launch(Stream stream, std::function<void()> work) override {
-    PENSTOCK_TRY(fault_.count());
+    PENSTOCK_TRY(count());
     return streams_.enqueue(stream, std::move(work));
   }
 
@@ -240,7 +239,7 @@ class EmulatedGpu final : public HostDriver {
   void break_captures() override { streams_.break_captures(); }
   std::int64_t captures() const override { return streams_.captures(); }
   std::int64_t dead_uses() const override { return streams_.dead_uses(); }
-  std::int64_t calls() const override { return fault_.calls(); }
+  std::int64_t calls() const override { return calls_; }
 
   ManagedCounters managed_counters() const override {
     const std::lock_guard lock(memory_mutex_);
@@ -253,6 +252,14 @@ class EmulatedGpu final : public HostDriver {
   }
 
  private:
+  // Called first by every call that can fail; `code` is what such a failure would be in life.  With
+  // several threads the Nth call is that in the order in which they get here.
+  Status count(Code code = Code::kDriver) {
+    const std::int64_t call = ++calls_;
+    if (call != options_.fail_at_call) return {};
+    return {code, text("injected failure at call ", call)};
+  }
+
   Status check_host_room(const char* call, Bytes size) const {
     if (options_.host_capacity == 0) return {};
     const Bytes used = memory_->used(Place::kHost) + page_locked_.used();
@@ -279,8 +286,8 @@ class EmulatedGpu final : public HostDriver {
 
   const HostDriverOptions options_;
   DeviceInfo info_;
-  HostFault fault_;
-  mutable std::mutex memory_mutex_;  // guards the three below
+  std::atomic<std::int64_t> calls_{0};  // that can fail
+  mutable std::mutex memory_mutex_;     // guards the three below
   const std::unique_ptr<HostMemory> memory_;
   HostManaged managed_;
   HostPageLocked page_locked_;
@@ -290,7 +297,6 @@ class EmulatedGpu final : public HostDriver {
 
 EmulatedGpu::EmulatedGpu(const HostDriverOptions& options, std::unique_ptr<HostMemory> memory)
     : options_(options),
-      fault_(options.fail_at_call),
       memory_(std::move(memory)),
       managed_(options.granularity),
       streams_(options.seed, options.max_delay_us, options.reuse_handles) {

@@ -4,8 +4,8 @@
 // Thread rule: any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -29,30 +29,17 @@ class HostRecording {
   const HostCapturePtr& capture() const { return capture_; }
 
   void complete() {
-    const std::lock_guard lock(mutex_);
     when_ = std::chrono::steady_clock::now();
     done_ = true;
-    completed_.notify_all();
+    done_.notify_all();
   }
-  void wait() const {
-    std::unique_lock lock(mutex_);
-    completed_.wait(lock, [this] { return done_; });
-  }
-  bool done() const {
-    const std::lock_guard lock(mutex_);
-    return done_;
-  }
-  // Only once done.
-  Time when() const {
-    const std::lock_guard lock(mutex_);
-    return when_;
-  }
+  void wait() const { done_.wait(false); }
+  bool done() const { return done_; }
+  Time when() const { return when_; }  // only once done
 
  private:
   const HostCapturePtr capture_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable completed_;
-  bool done_ = false;
+  std::atomic<bool> done_{false};
   Time when_;
 };
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <tuple>
 #include <vector>
 
@@ -26,8 +25,14 @@ struct Block {
   BlockState state = BlockState::kFree;
 };
 
+// Of a free block; sets of them find the smallest of at least some bytes by {bytes, 0, 0}.
+using FreeEntry = std::tuple<Bytes, Addr, BlockId>;
+
 class BlockTable {
  public:
+  [[nodiscard]] FreeEntry entry(BlockId id) const {
+    return {blocks_[id].bytes, blocks_[id].address, id};
+  }
   Block& operator[](BlockId id) { return blocks_[id]; }
   const Block& operator[](BlockId id) const { return blocks_[id]; }
 
@@ -74,37 +79,5 @@ class BlockTable {
   std::vector<Block> blocks_;
   std::vector<BlockId> spare_;
 };
-
-class FreeSet {
- public:
-  using Entry = std::tuple<Bytes, Addr, BlockId>;
-  using Iterator = std::set<Entry>::const_iterator;
-
-  void insert(const Block& block, BlockId id) { entries_.emplace(block.bytes, block.address, id); }
-  void erase(const Block& block, BlockId id) { entries_.erase({block.bytes, block.address, id}); }
-  // The first of at least `bytes`.
-  [[nodiscard]] Iterator from(Bytes bytes) const { return entries_.lower_bound({bytes, 0, 0}); }
-  [[nodiscard]] Iterator begin() const { return entries_.begin(); }
-  [[nodiscard]] Iterator end() const { return entries_.end(); }
-
- private:
-  std::set<Entry> entries_;
-};
-
-// Joins a free block, in no free set, with its free neighbours.
-// `leave(id)` takes a neighbour out of its free set.
-template <class Leave>
-BlockId join_free_neighbours(BlockTable& table, BlockId id, Leave&& leave) {
-  if (const BlockId after = table[id].after; table.is(after, BlockState::kFree)) {
-    leave(after);
-    table.absorb_next(id);
-  }
-  if (const BlockId before = table[id].before; table.is(before, BlockState::kFree)) {
-    leave(before);
-    table.absorb_next(before);
-    return before;
-  }
-  return id;
-}
 
 }  // namespace penstock::policy::baseline

@@ -21,8 +21,8 @@ class ExpandableModel final : public Model {
  public:
   using Model::Model;
 
-  std::optional<Handle> allocate(Bytes bytes, std::uint32_t stream) override {
-    const Bytes wanted = round_request(bytes);
+ private:
+  BlockId place(Bytes wanted, std::uint32_t stream) override {
     const std::uint32_t number = pool_of(wanted <= kSmallRequest, stream);
     BlockId id = best_fit(pools_[number], wanted);
     if (id == kNoBlock) id = map_room(number, wanted);
@@ -30,15 +30,13 @@ class ExpandableModel final : public Model {
       for (Pool& pool : pools_) unmap_free_pages(pool);
       id = map_room(number, wanted);
     }
-    if (id == kNoBlock) return std::nullopt;
+    if (id == kNoBlock) return kNoBlock;
     Pool& pool = pools_[number];
-    pool.free.erase(blocks_[id], id);
+    pool.free.erase(blocks_.entry(id));
     if (blocks_[id].bytes > wanted) insert_free(pool, blocks_.split(id, wanted));
-    blocks_[id].state = BlockState::kUsed;
     return id;
   }
 
- private:
   static Bytes page_of(const Pool& pool) { return pool.small ? kSmallSegment : kMiddleSegment; }
 
   [[nodiscard]] Bytes could_become(BlockId id) const {
@@ -48,7 +46,7 @@ class ExpandableModel final : public Model {
   }
 
   [[nodiscard]] BlockId best_fit(const Pool& pool, Bytes bytes) const {
-    auto best = pool.free.from(bytes);
+    auto best = pool.free.lower_bound({bytes, 0, 0});
     if (best == pool.free.end()) return kNoBlock;
     for (auto next = std::next(best); next != pool.free.end(); ++next) {
       if (could_become(std::get<BlockId>(*next)) >= could_become(std::get<BlockId>(*best))) break;
@@ -118,7 +116,7 @@ class ExpandableModel final : public Model {
       const Addr begin = align_up(block.address, page_of(pool));
       const Addr end = align_down(block.address + block.bytes, page_of(pool));
       if (begin >= end) continue;
-      pool.free.erase(block, id);
+      pool.free.erase(blocks_.entry(id));
       unmap_pages(pool, id, begin, end);
     }
   }
@@ -146,7 +144,7 @@ class ExpandableModel final : public Model {
     pool.unmapped.emplace(blocks_[id].address, id);
   }
 
-  void insert_free(Pool& pool, BlockId id) { pool.free.insert(blocks_[id], id); }
+  void insert_free(Pool& pool, BlockId id) { pool.free.insert(blocks_.entry(id)); }
 };
 
 }  // namespace penstock::policy::baseline

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the models of PyTorch's own allocators have in common: the interface that a replay drives,
-// what they ask of a device, and the sizes that PyTorch 2.11 documents and its statistics show.
+// What the models of PyTorch's own allocators have in common: how a replay drives them, what they
+// ask of a device, and the sizes that PyTorch 2.11 documents and its statistics show.
 //
 // The models say how much memory PyTorch would reserve for a sequence of calls.  They are written
 // from its behaviour and checked against runs of the real thing (docs/replay.md has the errors).
@@ -9,13 +9,13 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "lab/machines/modelled_driver.hpp"
 #include "lab/models/block_table.hpp"
+#include "lab/replay_subject.hpp"
 
 namespace penstock::policy::baseline {
 
@@ -26,8 +26,6 @@ inline constexpr Bytes kMiddleRequest = 10 * kMiB;  // below: segments of a fixe
 inline constexpr Bytes kMiddleSegment = 20 * kMiB;
 inline constexpr Bytes kLargestLeftover = kMiB;  // what is not worth splitting off
 
-using Handle = std::uint32_t;  // a block that was handed out
-
 constexpr Bytes round_request(Bytes bytes) {
   return bytes < kSmallest ? kSmallest : align_up(bytes, kSmallest);
 }
@@ -35,37 +33,58 @@ constexpr Bytes round_request(Bytes bytes) {
 // A pool of each stream: small requests apart from others.
 struct Pool {
   bool small = false;
-  FreeSet free;
+  std::set<FreeEntry> free;
   std::set<std::pair<Addr, BlockId>> unmapped = {};  // of a model that unmaps
 
   // A free block that is in no free set, joined with its free neighbours.
   BlockId take_back(BlockTable& blocks, BlockId id) {
-    id = join_free_neighbours(blocks, id,
-                              [&](BlockId neighbour) { free.erase(blocks[neighbour], neighbour); });
-    free.insert(blocks[id], id);
+    if (const BlockId after = blocks[id].after; blocks.is(after, BlockState::kFree)) {
+      free.erase(blocks.entry(after));
+      blocks.absorb_next(id);
+    }
+    if (const BlockId before = blocks[id].before; blocks.is(before, BlockState::kFree)) {
+      free.erase(blocks.entry(before));
+      blocks.absorb_next(before);
+      id = before;
+    }
+    free.insert(blocks.entry(id));
     return id;
   }
 };
 
-class Model {
+class Model : public engine::ReplaySubject {
  public:
-  explicit Model(Bytes capacity) : capacity_(capacity) {}
-  virtual ~Model() = default;
-  Model(const Model&) = delete;
-  Model& operator=(const Model&) = delete;
+  explicit Model(Bytes capacity, const driver::DriverCosts& costs = {})
+      : capacity_(capacity), costs_(costs) {}
 
-  // Nothing where the capacity does not suffice, after cached memory was given back.
-  virtual std::optional<Handle> allocate(Bytes bytes, std::uint32_t stream) = 0;
-  void free(Handle block) {
-    blocks_[block].state = BlockState::kFree;
-    pools_[blocks_[block].pool].take_back(blocks_, block);
+  // kOutOfMemory after cached memory was given back.
+  Status allocate(Bytes bytes, std::uint32_t stream, std::uint64_t& handle) final {
+    const BlockId id = place(round_request(bytes), stream);
+    if (id == kNoBlock) {
+      return {Code::kOutOfMemory, std::to_string(bytes) +
+                                      " bytes do not fit: " + std::to_string(reserved_) + " of " +
+                                      std::to_string(capacity_) + " are reserved"};
+    }
+    blocks_[id].state = BlockState::kUsed;
+    handle = id;
+    return {};
+  }
+  Status free(std::uint64_t handle) final {
+    const auto id = static_cast<BlockId>(handle);
+    blocks_[id].state = BlockState::kFree;
+    pools_[blocks_[id].pool].take_back(blocks_, id);
+    return {};
   }
 
-  [[nodiscard]] Bytes reserved() const { return reserved_; }
-  [[nodiscard]] Bytes peak_reserved() const { return peak_; }
+  [[nodiscard]] Bytes reserved() const final { return reserved_; }
+  [[nodiscard]] Bytes peak_reserved() const final { return peak_; }
+  [[nodiscard]] std::int64_t map_calls() const final { return calls_.map; }
+  [[nodiscard]] double modelled_us() const final { return driver::cost_us(calls_, costs_); }
   [[nodiscard]] const driver::DriverCalls& calls() const { return calls_; }
 
  protected:
+  // A block of `bytes`, in no free set; or kNoBlock.
+  virtual BlockId place(Bytes bytes, std::uint32_t stream) = 0;
   // False, and nothing is, beyond the capacity.  `chunks`: how many are created, mapped and made
   // accessible for it.
   bool reserve(Bytes bytes, std::int64_t chunks) {
@@ -88,6 +107,7 @@ class Model {
   }
 
   const Bytes capacity_;
+  const driver::DriverCosts costs_;
   BlockTable blocks_;
   std::vector<Pool> pools_;
   Addr next_ = kMiddleSegment;  // where the next segment, or range, begins

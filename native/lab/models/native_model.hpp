@@ -17,32 +17,29 @@ class NativeModel final : public Model {
  public:
   using Model::Model;
 
-  std::optional<Handle> allocate(Bytes bytes, std::uint32_t stream) override {
-    const Bytes wanted = round_request(bytes);
+ private:
+  BlockId place(Bytes wanted, std::uint32_t stream) override {
     const std::uint32_t number = pool_of(wanted <= kSmallRequest, stream);
     Pool& pool = pools_[number];
     BlockId id = kNoBlock;
-    if (const auto found = pool.free.from(wanted); found != pool.free.end()) {
+    if (const auto found = pool.free.lower_bound({wanted, 0, 0}); found != pool.free.end()) {
       id = std::get<BlockId>(*found);
-      pool.free.erase(blocks_[id], id);
+      pool.free.erase(found);
     } else {
       id = add_segment(number, segment_bytes(wanted));
       if (id == kNoBlock) {
         release_free_segments();
         id = add_segment(number, segment_bytes(wanted));
       }
-      if (id == kNoBlock) return std::nullopt;
+      if (id == kNoBlock) return kNoBlock;
     }
     const Bytes rest = blocks_[id].bytes - wanted;
     if (pool.small ? rest >= kSmallest : rest > kLargestLeftover) {
-      const BlockId after = blocks_.split(id, wanted);
-      pool.free.insert(blocks_[after], after);
+      pool.free.insert(blocks_.entry(blocks_.split(id, wanted)));
     }
-    blocks_[id].state = BlockState::kUsed;
     return id;
   }
 
- private:
   static Bytes segment_bytes(Bytes request) {
     if (request <= kSmallRequest) return kSmallSegment;
     if (request < kMiddleRequest) return kMiddleSegment;
@@ -66,7 +63,7 @@ class NativeModel final : public Model {
         ++it;
         const Block block = blocks_[id];
         if (block.before != kNoBlock || block.after != kNoBlock) continue;
-        pool.free.erase(block, id);
+        pool.free.erase(blocks_.entry(id));
         blocks_.remove(id);
         unreserve(block.bytes, 1);
       }

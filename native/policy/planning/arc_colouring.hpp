@@ -137,14 +137,11 @@ class ArcColouring {
     release_before(first);
     const auto found = free_.lower_bound({last + 1, 0, 0});
     if (found == free_.end()) return false;
-    take(load, last, found);
+    const auto [wanted, since, slot] = *found;
+    loads_[load].slot = slot;
+    busy_.push({last + 1, wanted, slot});
+    free_.erase(found);
     return true;
-  }
-
-  void take(LoadIndex load, StepId last, Free::iterator free) {
-    loads_[load].slot = std::get<2>(*free);
-    busy_.push({last + 1, std::get<0>(*free), std::get<2>(*free)});
-    free_.erase(free);
   }
 
   void release_before(StepId step) {

@@ -54,8 +54,6 @@ class Places {
     loads_.resize(next);
   }
 
-  [[nodiscard]] bool gone(Index load) const { return gone_[load]; }
-
  private:
   // Steps from `from` to the next `to`, 1 to a whole iteration.
   [[nodiscard]] StepId ahead(StepId from, StepId to) const {
