@@ -59,6 +59,12 @@ class Card:
     def synchronize(self):
         pass
 
+    def pass_begins(self, who_has_what):
+        pass
+
+    def pass_ends(self):
+        pass
+
 
 class Needy(nn.Module):
     """A model whose tensors take memory while it runs: so many bytes for each row of its input."""

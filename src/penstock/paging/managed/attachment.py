@@ -237,6 +237,12 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
         else:
             super()._size(name, tensors)
 
+    def _first(self) -> int:
+        return super()._first() if self._manager.torch.cuda else self.budget
+
+    def _follow_tensors(self) -> None:
+        """Not on the emulated GPU, where `gpu_memory` is for groups alone."""
+
     def _stand_down(self) -> None:
         stats = self.pager.stats()
         if stats["device_bytes"] == stats["managed_bytes"]:

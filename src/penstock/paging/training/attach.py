@@ -12,6 +12,7 @@ Thread rule: one thread at a time runs the model; autograd's own threads are fin
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -352,7 +353,7 @@ class TrainingAttachment(Attachment):
         if not self._running or in_backward():
             return
         self._running = False
-        self._explain()
+        self._manager.explain(sys.exc_info()[1])
         self.hooks.pass_ends()
         self.passes += 1
         if not torch.is_grad_enabled():
