@@ -79,6 +79,6 @@ def test_same_bits_within_half_of_the_weights(case):
             want = tokens(resident, inputs[0])
             assert torch.equal(tokens(attached.model, inputs[0]), want)
         stats = attached.stats()
-        assert stats["passes"] >= len(inputs)
-        assert stats["bytes_in"] > stats["gpu_memory_bytes"]  # it did page
-        assert stats["peak_device_bytes"] <= attached.budget
+        assert stats.passes >= len(inputs)
+        assert stats.bytes_in > stats.gpu_memory_bytes  # it did page
+        assert stats.peak_device_bytes <= attached.budget

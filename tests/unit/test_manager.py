@@ -105,7 +105,7 @@ def card(monkeypatch):
 
 
 def pages_of(attached):
-    return attached.stats()["budget"]
+    return attached.stats().budget
 
 
 def test_pages_get_what_tensors_leave_and_give_it_back(card):

@@ -29,6 +29,7 @@ from .blocks import Block, as_module
 from .contracts import Hooks
 from .device import open_device, unless_auto
 from .hooks import UseHooks
+from .stats import Stats, summarize
 from .store import BlockStore, Loader
 
 MIN_CHUNK, MAX_CHUNK = 2 * MIB, 32 * MIB
@@ -232,6 +233,10 @@ class Attachment(BaseAttachment[Pager]):
 
     def _chunk_size(self) -> int:
         return chunk_size_for(self.weight_bytes)
+
+    def stats(self) -> Stats:
+        """Counters and sizes of the pager, and what they amount to."""
+        return summarize(self, Stats)
 
 
 def chunk_size_for(paged: int) -> int:

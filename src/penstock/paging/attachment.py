@@ -32,7 +32,7 @@ from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding, close_unused
 from .manager import SETTLING, Share, kind_of, manager_of
-from .stats import explain, summarize
+from .stats import BaseStats, explain
 from .store import BlockStore, Loader
 from .tables import Table, install, is_attached, uninstall
 from .turns import Turn
@@ -444,9 +444,9 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     # ---- The rest --------------------------------------------------------------------------
 
-    def stats(self) -> dict[str, Any]:
-        """Counters and sizes of the pager, and what they amount to; see summary.summarize."""
-        return summarize(self)
+    @abstractmethod
+    def stats(self) -> BaseStats:
+        """Counters and sizes of the pager, and what they amount to."""
 
     def explain(self) -> str:
         """One line: why the last passes were as fast or slow as they were."""

@@ -12,6 +12,7 @@ Thread rule: one thread at a time runs the model, as with any nn.Module in infer
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,10 +27,11 @@ from ..attachment import BaseAttachment, refuse_attached
 from ..blocks import Block
 from ..device import open_device, unless_auto
 from ..manager import Share
-from ..stats import explain
+from ..stats import explain, summarize
 from ..store import Loader
 from .groups import Groups, form_groups
 from .hooks import GroupHooks
+from .stats import ManagedStats
 from .store import ManagedStore
 
 
@@ -250,16 +252,15 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
 
     # ---- What happened ---------------------------------------------------------------------
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> ManagedStats:
         """As those of attach(), groups for pages and the hit ratio by bytes.
 
         On demand nothing is known of what moves: all counts are 0, the hit ratio as well.
         """
-        stats = super().stats()
-        total = stats["managed_bytes"]
-        moved = total if self.on_demand else min(total, stats["iteration_bytes_in"])
-        stats["hit_ratio"] = 1.0 - moved / total if total else 1.0
-        return stats
+        stats = summarize(self, ManagedStats)
+        total = stats.managed_bytes
+        moved = total if self.on_demand else min(total, stats.iteration_bytes_in)
+        return replace(stats, hit_ratio=1.0 - moved / total if total else 1.0)
 
     def explain(self) -> str:
         """One line: why the last passes were as fast or slow as they were."""

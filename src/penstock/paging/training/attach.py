@@ -39,7 +39,7 @@ from .loop import Loop
 from .optimizer_step import OtherOptimizers, PagedStep
 from .state import StateStore
 from .state_dict import StateDicts
-from .stats import summarize_training
+from .stats import TrainingStats, summarize_training
 from .stepping import Stepper
 from .units import Unit, assign_parameters, make_units
 from .update import Update
@@ -427,22 +427,21 @@ class TrainingAttachment(Attachment):
 
     # ---- The rest --------------------------------------------------------------------------
 
-    def stats(self) -> dict[str, Any]:
-        """Counters and sizes of the pager, and what they amount to; see summarize_training.
-
-        updates_in_backward says whether parameters are updated there by now.
-        """
-        stats = summarize_training(
-            self.pager.stats(),
+    def stats(self) -> TrainingStats:  # type: ignore[override]
+        """Counters and sizes of the pager, and what they amount to."""
+        stats = self.pager.stats()
+        return summarize_training(
+            stats,
             weights=self.weight_bytes,
             trained=self._trained_bytes(),
             state=self._state.nbytes,
             link=self.link(),
+            gpu_memory_bytes=self.budget,
+            passes=self.passes,
+            steps=self.steps,
+            updates_in_backward=self._loop.in_backward,
+            largest_stall_module=self.hooks.name_of(stats["largest_stall_use"]),
         )
-        stats.update(gpu_memory_bytes=self.budget, passes=self.passes, steps=self.steps)
-        stats["updates_in_backward"] = self._loop.in_backward
-        stats["largest_stall_module"] = self.hooks.name_of(stats["largest_stall_use"])
-        return stats
 
     def detach(self, *, keep: bool = True) -> nn.Module:
         """Give an ordinary model and optimizer back, on the CPU, with the current content.
