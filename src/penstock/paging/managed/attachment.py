@@ -18,14 +18,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock import config
 from penstock.errors import OutOfMemory, UsageError
 from penstock.native import EVICTION, ON_HOST, Device, ManagedSet
 from penstock.units import MIB, format_bytes
 
 from ..attachment import BaseAttachment, refuse_attached
 from ..blocks import Block
-from ..device import open_device, unless_auto
+from ..device import settle
 from ..manager import Share
 from ..stats import explain, summarize
 from ..store import Loader
@@ -92,17 +91,15 @@ def attach_managed(
             f"{num_streams} streams, {look_ahead_layers} layers ahead and {max_in_flight} bytes in "
             "flight: none may be below 0"
         )
-    arguments = {"gpu_memory": gpu_memory, "device": device, "host_memory": host_memory}
-    settings = config.load(arguments=arguments)
-    chosen = config.emulated_options(settings) if emulated is None else emulated
-    opened, torch_device = open_device(settings.device, chosen)
+    opened, torch_device, settings = settle(
+        emulated, gpu_memory=gpu_memory, device=device, host_memory=host_memory
+    )
     return ManagedAttachment(
         model,
         opened,
         torch_device,
-        gpu_memory=unless_auto(settings.gpu_memory),
         load=load,
-        host_memory=unless_auto(settings.host_memory),
+        **settings,
         allow_oversubscription=allow_oversubscription,
         options={
             "look_ahead": look_ahead_layers,

@@ -22,7 +22,6 @@ from torch import nn
 from torch.nn import ModuleList
 from torch.utils._pytree import tree_leaves
 
-from penstock import config
 from penstock.errors import OutOfMemory, UsageError
 from penstock.host import check_host_memory, memory_sizes
 from penstock.native import Device, Pager
@@ -31,7 +30,7 @@ from penstock.units import KIB, format_bytes, parse_size
 from ..attach import Attachment, chunk_size_for
 from ..attachment import refuse_attached
 from ..blocks import Block, Home
-from ..device import open_device, unless_auto
+from ..device import settle
 from ..store import BlockStore, Loader
 from .gradients import HeldGradients
 from .hooks import TrainingUses, in_backward
@@ -106,33 +105,27 @@ def attach_training(
         EnvironmentProblem: If the device is not there.
     """
     refuse_attached(model)
-    arguments = {
-        "gpu_memory": gpu_memory,
-        "device": device,
-        "chunk_size": chunk_size,
-        "look_ahead": look_ahead,
-        "safety": safety,
-        "host_memory": host_memory,
-    }
-    settings = config.load(arguments=arguments)
     update = Update(optimizer)
     if clip_norm is not None and not clip_norm > 0:
         raise UsageError(f"a clip_norm of {clip_norm} leaves nothing", remedy="a number above 0")
-    options = config.emulated_options(settings) if emulated is None else emulated
-    opened, torch_device = open_device(settings.device, options)
+    opened, torch_device, settings = settle(
+        emulated,
+        gpu_memory=gpu_memory,
+        device=device,
+        chunk_size=chunk_size,
+        look_ahead=look_ahead,
+        safety=safety,
+        host_memory=host_memory,
+    )
     return TrainingAttachment(
         model,
         update,
         opened,
         torch_device,
-        gpu_memory=unless_auto(settings.gpu_memory),
         load=load,
-        chunk_size=unless_auto(settings.chunk_size),
-        look_ahead=unless_auto(settings.look_ahead),
-        safety=settings.safety,
-        host_memory=unless_auto(settings.host_memory),
         clip_norm=clip_norm,
         step_in_backward=step_in_backward,
+        **settings,
     )
 
 
