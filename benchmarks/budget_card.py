@@ -141,7 +141,7 @@ class PeakWatch:
     def note(self, attachment: Any) -> None:
         """On the emulated GPU only the attachment knows."""
         if self._card.small:
-            self._emulated = attachment.stats()["peak_device_bytes"]
+            self._emulated = attachment.stats().peak_device_bytes
 
     def peak(self) -> int:
         """Bytes so far."""

@@ -89,12 +89,12 @@ class Paged:
         stats = self.attached.stats()
         return {
             **spread(times),
-            "gpu_memory_bytes": stats["gpu_memory_bytes"],
+            "gpu_memory_bytes": stats.gpu_memory_bytes,
             "used_by_driver_bytes": self.free - watch.lowest,
-            "bytes_in": stats["iteration_bytes_in"],
-            "bytes_out": stats["iteration_bytes_out"],
-            "device_bytes": stats["device_bytes"],
-            "link_gb_per_s": round(stats["link_gb_per_s"], 2),
+            "bytes_in": stats.iteration_bytes_in,
+            "bytes_out": stats.iteration_bytes_out,
+            "device_bytes": stats.device_bytes,
+            "link_gb_per_s": round(stats.link_gb_per_s, 2),
         }
 
 

@@ -52,7 +52,7 @@ def check_paged(report: Report) -> None:
         )
         got = paged_losses(paged, optimizer, tokens)
         report.true(f"paged {name}: losses {got}, {wanted}", got == wanted)
-        moved = attached.stats()["iteration_bytes_in"]
+        moved = attached.stats().iteration_bytes_in
         report.true(f"paged {name}: {moved} bytes in", moved > 0)
         attached.detach()
         for (key, one), other in zip(plain.named_parameters(), paged.parameters(), strict=True):

@@ -15,6 +15,7 @@ import argparse
 import gc
 import statistics
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Bench:
         with FreeMemoryWatch() as watch:
             exact += [torch.equal(model(self.tokens), self.reference) for _ in range(3)]
         aa = self.time(model)
-        stats = attached.stats()
+        stats = asdict(attached.stats())
         link = attached.link()[0]
         # The room that an ideal would have: the whole budget less what activations and workspace
         # take at their peak, none of it lost to transfer.

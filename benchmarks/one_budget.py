@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,7 @@ class Suite:
 def memory(held: Any, watch: PeakWatch, budget: int) -> dict[str, Any]:
     """Budget and peak of a row, and what the attachment says of itself."""
     watch.note(held)
-    stats = held.stats()
+    stats = asdict(held.stats())
     return {
         "budget_bytes": budget,
         "peak_bytes": watch.peak(),

@@ -23,6 +23,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,7 @@ def paged_row(bench: Bench, budget: str) -> dict[str, Any]:
             if bench.cuda:
                 row["used_bytes"] = free - row.pop("lowest_free_bytes")
                 row["within_budget"] = row["used_bytes"] <= parse_size(budget)
-            stats = attached.stats()
+            stats = asdict(attached.stats())
             row["stats"] = {k: round(v, 3) if isinstance(v, float) else v for k, v in stats.items()}
         finally:
             attached.detach(keep=False)

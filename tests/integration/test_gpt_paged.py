@@ -25,6 +25,7 @@ from penstock.units import KIB, MIB, parse_size
 
 DTYPES = ("float32", "float16", "bfloat16")
 QUIET = Progress(None)
+MADE = 48 * KIB  # what operators of the tiny model make, and have at one time
 SMALL = {"model": "tiny", "emulated_granularity": "16KiB", "emulated_capacity": "8MiB"}
 
 
@@ -71,7 +72,7 @@ def tiny_smallest():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tiny_in_every_dtype_and_budget(dtype, share, tiny_smallest):
     weights = get_config("tiny").weight_bytes(dtype)
-    budget = max(tiny_smallest[dtype], int(share * weights))
+    budget = max(tiny_smallest[dtype] + MADE, int(share * weights))
     result = tiny(dtype=dtype, gpu_memory=str(budget), steps=3, check=True)
     assert result["check"]["equal"], result["check"]
     assert result["check"]["outputs"] == 3  # two warm-ups and the last step
@@ -85,7 +86,7 @@ def test_tiny_in_every_dtype_and_budget(dtype, share, tiny_smallest):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "budget"), [("float32", "150MiB"), ("float16", "180MiB"), ("bfloat16", "1GiB")]
+    ("dtype", "budget"), [("float32", "156MiB"), ("float16", "180MiB"), ("bfloat16", "1GiB")]
 )
 def test_gpt2_small(dtype, budget):
     result = gpt(model="gpt2_small", dtype=dtype, gpu_memory=budget, seq_len=4, steps=1, warmups=1)
@@ -178,14 +179,14 @@ def test_resident_is_a_plain_model():
     assert result["output_sha256"] == resident_sha256("tiny", "float32", batch=3)
     assert result["bytes_in"] == result["bytes_out"] == [0, 0]
     assert result["gpu_memory_bytes"] is None
-    assert (result["hit_ratio"], result["ratio_to_ideal"]) == (1.0, 1.0)
+    assert (result["hit_ratio"], result["ratio_to_ideal"]) == (1.0, None)
 
 
 def test_odd_shapes():
     result = gpt(
         model="tiny_odd",
         emulated_granularity="4KiB",
-        gpu_memory=str(150 * KIB),
+        gpu_memory=str(250 * KIB),
         batch=2,
         steps=2,
         check=True,

@@ -30,8 +30,8 @@ def test_resize_changes_the_budget_between_passes():
             assert attached.budget == kib * KIB
             for seed in range(3):
                 assert torch.equal(model(rows(seed=seed)), reference(rows(seed=seed)))
-            assert attached.stats()["gpu_memory_bytes"] == kib * KIB
-            assert attached.stats()["device_bytes"] <= kib * KIB
+            assert attached.stats().gpu_memory_bytes == kib * KIB
+            assert attached.stats().device_bytes <= kib * KIB
 
 
 def test_resize_takes_sizes_in_words():
@@ -60,7 +60,7 @@ def test_resize_of_several_models():
             for _ in range(2):
                 for model, reference in zip(models, references, strict=True):
                     assert torch.equal(model(rows()), reference(rows()))
-            assert attached.stats()["device_bytes"] <= kib * KIB
+            assert attached.stats().device_bytes <= kib * KIB
 
 
 def test_resize_after_detach_is_refused():

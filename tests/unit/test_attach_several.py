@@ -75,14 +75,16 @@ def came_ahead(attached, run):
     before = attached.stats()
     run()
     after = attached.stats()
-    moved, demanded = (after[key] - before[key] for key in ("bytes_in", "demanded_pages"))
+    moved, demanded = (
+        getattr(after, key) - getattr(before, key) for key in ("bytes_in", "demanded_pages")
+    )
     return moved > demanded * PAGE
 
 
 def check_within(attached, kib=BUDGET):
     stats = attached.stats()
-    assert stats["peak_device_bytes"] <= kib * KIB
-    assert stats["gpu_memory_bytes"] == kib * KIB
+    assert stats.peak_device_bytes <= kib * KIB
+    assert stats.gpu_memory_bytes == kib * KIB
 
 
 # ---- Several at once -----------------------------------------------------------------------
@@ -97,7 +99,7 @@ def test_models_of_a_list_share_one_budget(count):
         for seed in range(4):
             for model, reference in zip(models, references, strict=True):
                 assert torch.equal(model(rows(seed=seed)), reference(rows(seed=seed)))
-        assert attached.stats()["passes"] == 4 * count
+        assert attached.stats().passes == 4 * count
         assert attached.weight_bytes == sum(p.nbytes for m in models for p in m.parameters())
         check_within(attached)
     assert not attachments()
@@ -153,10 +155,10 @@ def test_one_that_does_not_run_gives_its_room_to_the_other():
         second(rows())
         for _ in range(6):
             first(rows())
-        before = attached.stats()["bytes_in"]
+        before = attached.stats().bytes_in
         for _ in range(3):
             first(rows())
-        assert attached.stats()["bytes_in"] == before
+        assert attached.stats().bytes_in == before
 
 
 def test_models_that_share_a_weight_share_its_block():
@@ -205,7 +207,7 @@ def test_an_object_that_holds_modules(kind):
     with page(pipe, BUDGET) as attached:
         for seed in range(4):
             assert torch.equal(pipe(rows(seed=seed)), reference(rows(seed=seed)))
-        assert attached.stats()["passes"] >= 4 * 5  # text, three of the unet, one of the decoder
+        assert attached.stats().passes >= 4 * 5  # text, three of the unet, one of the decoder
         assert came_ahead(attached, lambda: pipe(rows()))
         check_within(attached)
     assert torch.equal(pipe(rows()), reference(rows()))
@@ -268,8 +270,8 @@ def test_diffusers_pipeline_by_its_components():
     with page(pipe, weight // 2 // KIB) as attached:
         assert torch.equal(run(), want)
         assert torch.equal(run(), want)
-        assert attached.stats()["passes"] >= 2 * 4
-        assert attached.stats()["peak_device_bytes"] <= attached.budget
+        assert attached.stats().passes >= 2 * 4
+        assert attached.stats().peak_device_bytes <= attached.budget
     assert torch.equal(run(), want)
 
 
@@ -294,11 +296,11 @@ def test_every_way_in_counts_and_gets_a_plan(way):
         for seed in range(6):
             want = way(reference)(rows(seed=seed))
             assert torch.equal(way(model)(rows(seed=seed)), want)
-        assert attached.stats()["passes"] == 6
+        assert attached.stats().passes == 6
         before = attached.stats()
         way(model)(rows())
         after = attached.stats()
-    assert after["demanded_pages"] == before["demanded_pages"]
+    assert after.demanded_pages == before.demanded_pages
 
 
 def test_ways_in_take_turns():
@@ -310,15 +312,15 @@ def test_ways_in_take_turns():
                 want = getattr(reference, way)(rows(seed=seed))
                 assert torch.equal(getattr(model, way)(rows(seed=seed)), want)
         # forward(), unlike a call of the model, is its two parts.
-        assert attached.stats()["passes"] == 6 * 5
-        assert attached.stats()["peak_device_bytes"] <= attached.budget
+        assert attached.stats().passes == 6 * 5
+        assert attached.stats().peak_device_bytes <= attached.budget
 
 
 def test_a_pass_within_a_pass_counts_once():
     model = Coder().eval()
     with page(model, 64) as attached:
         model(rows())  # which calls encode, decode and what they hold
-        assert attached.stats()["passes"] == 1
+        assert attached.stats().passes == 1
 
 
 def test_a_way_in_that_raises_ends_its_pass():
@@ -329,4 +331,4 @@ def test_a_way_in_that_raises_ends_its_pass():
             model.encode(torch.ones(2, 3))
         for seed in range(3):
             assert torch.equal(model.encode(rows(seed=seed)), reference.encode(rows(seed=seed)))
-        assert attached.stats()["passes"] >= 3
+        assert attached.stats().passes >= 3

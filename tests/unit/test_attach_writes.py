@@ -164,10 +164,10 @@ def test_saving_a_state_dict_moves_nothing_in():
         before = attached.pager.stats()["bytes_in"]
         model.state_dict()
         assert attached.pager.stats()["bytes_in"] == before
-        steady = attached.stats()["iteration_bytes_in"]
+        steady = attached.stats().iteration_bytes_in
         model(rows())
         model(rows())
-        assert attached.stats()["iteration_bytes_in"] == steady
+        assert attached.stats().iteration_bytes_in == steady
 
 
 def test_peft_merges_and_unmerges():

@@ -168,7 +168,7 @@ def test_paged_logits_are_the_resident_models_bit_for_bit(name):
             wanted = resident(idx)
             for _ in range(4):
                 assert torch.equal(attached.model(idx), wanted)
-        assert attached.stats()["iteration_bytes_in"] > 0
+        assert attached.stats().iteration_bytes_in > 0
     finally:
         attached.detach(keep=False)
 

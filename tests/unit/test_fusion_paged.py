@@ -51,7 +51,7 @@ def test_a_patched_model_is_attached(name):
     with attach(model, device="emulated", **options) as attached, torch.no_grad():
         for _ in range(3):
             assert torch.equal(model(ids()).logits, wanted)
-        assert attached.stats()["bytes_in"] > 0
+        assert attached.stats().bytes_in > 0
 
 
 def test_an_attached_model_is_not_patched():
@@ -122,7 +122,7 @@ def test_a_gpt_of_variants_is_trained(name):
     options = {"gpu_memory": budget, "chunk_size": GRANULE, "emulated": EMULATED, "load": load}
     attached = attach_training(models[1], optimizer, device="emulated", **options)
     assert trained(models[1], optimizer, tokens) == wanted
-    assert attached.stats()["iteration_bytes_in"] > 0
+    assert attached.stats().iteration_bytes_in > 0
     named = {attached.hooks.name_of(use) for use in range(500)}
     if "ffn_layernorm" in name:  # its matrices are not those of the module that reads them
         assert "blocks.3.mlp (backward)" in named

@@ -55,7 +55,7 @@ class Stack(nn.Module):
 
 
 def sizes(attached):
-    return attached.stats()["managed_bytes"], attached.stats()["planned_bytes_in"]
+    return attached.stats().managed_bytes, attached.stats().planned_bytes_in
 
 
 # ---- The same bits, within the budget ------------------------------------------------------------
@@ -82,21 +82,21 @@ def test_logits_are_those_of_the_resident_model(dtype, share, eviction):
         for _ in range(5):
             assert torch.equal(model(tokens), wanted)
         stats = attached.stats()
-        assert stats["mismatches"] == 0
-        assert stats["peak_device_bytes"] <= budget
+        assert stats.mismatches == 0
+        assert stats.peak_device_bytes <= budget
         assert 0 < max(most) <= budget
         for look in looks:
             look.remove()
         total, planned = sizes(attached)
         if share > 1:
-            assert stats["device_bytes"] == total == stats["bytes_in"]
-            assert stats["evictions"] == stats["iteration_bytes_in"] == 0
+            assert stats.device_bytes == total == stats.bytes_in
+            assert stats.evictions == stats.iteration_bytes_in == 0
             assert not attached.hooks.armed
         else:
             # Each layer once, then its part in every pass; the last may reach into a sixth.
-            assert total < stats["bytes_in"] <= total + 5 * planned
+            assert total < stats.bytes_in <= total + 5 * planned
             assert 0 < planned < total
-            assert stats["bytes_out"] == (stats["evicted_bytes"] if eviction == "to_host" else 0)
+            assert stats.bytes_out == (stats.evicted_bytes if eviction == "to_host" else 0)
     assert torch.equal(model(tokens), wanted)
     assert type(model.blocks[0].mlp.up.weight) is nn.Parameter
 
@@ -130,9 +130,9 @@ def test_every_layer_is_on_its_way_before_it_is_used():
         for _ in range(4):
             model(x)
         stats = attached.stats()
-        assert stats["iteration_group_hits"] == stats["iteration_group_uses"] == 8
-        assert stats["kept_groups"] < stats["groups"] == 8
-        assert 0.0 < stats["hit_ratio"] < 1.0
+        assert stats.iteration_group_hits == stats.iteration_group_uses == 8
+        assert stats.kept_groups < stats.groups == 8
+        assert 0.0 < stats.hit_ratio < 1.0
         assert "waiting for pages" in attached.explain()
 
 
@@ -162,7 +162,7 @@ def test_tied_weights_and_views_stay_shared_and_buffers_are_not_managed():
         assert model.head.weight is model.embedding.weight
         both = model.first.untyped_storage().data_ptr()
         assert both == model.second.untyped_storage().data_ptr()
-        assert attached.stats()["groups"] == 4
+        assert attached.stats().groups == 4
         state = model.state_dict()
         assert torch.equal(state["norm.running_mean"], twin.norm.running_mean)
     assert model.norm.num_batches_tracked == 3
@@ -190,7 +190,7 @@ def test_a_module_used_twice_and_another_order_in_every_pass():
         for order in ([5, 3, 1, 3], [0, 1, 2, 3, 4, 5], [2], [], [4, 4, 4], [0, 1, 2, 3, 4, 5]):
             assert torch.equal(model(x, order), twin(x, order))
             assert on_device(attached) <= 15 * GRANULE
-        assert attached.stats()["mismatches"] > 0
+        assert attached.stats().mismatches > 0
 
 
 # ---- On demand -----------------------------------------------------------------------------------
@@ -207,8 +207,8 @@ def test_without_prefetch_the_driver_is_left_alone():
         assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.layers)
         assert attached.device.live()["managed_allocations"] == 8
         assert attached.device.live()["events"] == attached.device.live()["streams"] == 0
-        assert on_device(attached) == attached.stats()["bytes_in"] == 0
-        assert attached.stats()["hit_ratio"] == 0.0
+        assert on_device(attached) == attached.stats().bytes_in == 0
+        assert attached.stats().hit_ratio == 0.0
         assert "on demand" in attached.explain()
     assert torch.equal(model(x), wanted)
 

@@ -49,7 +49,7 @@ def test_curve_weights_and_state_are_those_of_plain_training(optimizer):
     want = train(plain, first, batches())
     with page(paged, second) as attached:
         assert train(paged, second, batches()) == want
-        assert attached.stats()["peak_device_bytes"] <= 26 * GRANULE
+        assert attached.stats().peak_device_bytes <= 26 * GRANULE
         assert all(parameter.grad is None for parameter in paged.parameters())
         assert same_state(first, second)
     assert same_weights(plain, paged)
@@ -119,9 +119,9 @@ def test_steady_steps_follow_the_plan(chunks):
     assert moved == {"demanded_pages": 0, "plans": 0, "mismatches": 0}
     assert after["bytes_in"] - before["bytes_in"] <= 3 * after["planned_bytes_in"]
     # Pages are large beside these layers, and look-ahead takes some: within a third of the least.
-    assert stats["least_bytes_in"] > 0
-    assert stats["iteration_bytes_in"] <= 1.34 * stats["least_bytes_in"] + 6 * GRANULE
-    assert stats["iteration_bytes_out"] <= stats["iteration_bytes_in"]
+    assert stats.least_bytes_in > 0
+    assert stats.iteration_bytes_in <= 1.34 * stats.least_bytes_in + 6 * GRANULE
+    assert stats.iteration_bytes_out <= stats.iteration_bytes_in
 
 
 def test_the_host_holds_weights_and_state_once():
@@ -130,10 +130,10 @@ def test_the_host_holds_weights_and_state_once():
     with page(model, optimizer, step_in_backward=True) as attached:
         train(model, optimizer, batches(3))
         stats = attached.stats()
-    assert stats["state_bytes"] == 2 * stats["weight_bytes"]
+    assert stats.state_bytes == 2 * stats.weight_bytes
     # Each tensor is rounded up to 512 bytes.
     tensors = 3 * len(list(model.parameters()))
-    assert stats["host_bytes"] <= stats["weight_bytes"] + stats["state_bytes"] + 512 * tensors
+    assert stats.host_bytes <= stats.weight_bytes + stats.state_bytes + 512 * tensors
 
 
 def test_everything_fits_and_nothing_moves():
@@ -142,7 +142,7 @@ def test_everything_fits_and_nothing_moves():
     with page(model, optimizer, chunks=400) as attached:
         train(model, optimizer, batches(5))
         stats = attached.stats()
-        assert stats["iteration_bytes_in"] == stats["iteration_bytes_out"] == 0
+        assert stats.iteration_bytes_in == stats.iteration_bytes_out == 0
         state = optimizer.state_dict()["state"]
         assert all(float(values["step"]) == 5 for values in state.values())
 
@@ -259,12 +259,10 @@ def test_frozen_weights_are_never_written_back():
     with page(paged, second, chunks=7) as attached:
         assert train(paged, second, batches(8)) == want
         stats = attached.stats()
-    frozen = stats["weight_bytes"] - stats["trained_bytes"]
-    assert stats["iteration_bytes_in"] > frozen / 2
+    frozen = stats.weight_bytes - stats.trained_bytes
+    assert stats.iteration_bytes_in > frozen / 2
     # Trained weights lie apart; the pages at their ends are all that goes out beside them.
-    assert (
-        stats["iteration_bytes_out"] <= stats["trained_bytes"] + stats["state_bytes"] + 2 * GRANULE
-    )
+    assert stats.iteration_bytes_out <= stats.trained_bytes + stats.state_bytes + 2 * GRANULE
     assert same_weights(plain, paged)
 
 

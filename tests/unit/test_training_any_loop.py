@@ -56,7 +56,7 @@ def same(loop, optimizer=adamw, steps=STEPS, chunks=18, in_backward=False, **mor
     with page(paged, second, chunks=chunks, **more) as attached:
         got = [loop(paged, second, n) for n in range(steps)]
         assert got == want
-        assert attached.stats()["updates_in_backward"] == in_backward
+        assert attached.stats().updates_in_backward == in_backward
         assert same_state(first, second)
     assert same_weights(plain, paged)
 

@@ -7,6 +7,7 @@ whole, which changes no result.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from torch import Tensor, nn
@@ -61,7 +62,7 @@ class Paged(Engine):
 
     def stats(self) -> dict[str, Any]:
         """The pager's counters."""
-        return self._attachment.stats() if self._attachment is not None else {}
+        return asdict(self._attachment.stats()) if self._attachment is not None else {}
 
     def recover(self) -> None:
         """After a step that ran out of memory: let go of what it had made."""

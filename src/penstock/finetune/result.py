@@ -37,7 +37,8 @@ def document(
     """
     history = loop.history
     counters = loop.engine.stats()
-    ideal = ideal_ms(counters, history.median_ms)
+    emulated = loop.engine.device.name == "emulated"  # whose times say nothing about a GPU
+    ideal = None if emulated else ideal_ms(counters, history.median_ms)
     memory = max(ranks, key=lambda each: each.reserved)
     return {
         "model": plan.name,

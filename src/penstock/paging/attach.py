@@ -20,15 +20,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock import config
 from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
 from .attachment import BaseAttachment, refuse_attached
 from .blocks import Block, as_module
 from .contracts import Hooks
-from .device import open_device, unless_auto
+from .device import settle
 from .hooks import UseHooks
+from .stats import Stats, summarize
 from .store import BlockStore, Loader
 
 MIN_CHUNK, MAX_CHUNK = 2 * MIB, 32 * MIB
@@ -91,28 +91,16 @@ def attach(
     """
     model = as_module(model)
     refuse_attached(model)
-    arguments = {
-        "gpu_memory": gpu_memory,
-        "device": device,
-        "chunk_size": chunk_size,
-        "look_ahead": look_ahead,
-        "safety": safety,
-        "host_memory": host_memory,
-    }
-    settings = config.load(arguments=arguments)
-    options = config.emulated_options(settings) if emulated is None else emulated
-    opened, torch_device = open_device(settings.device, options)
-    return Attachment(
-        model,
-        opened,
-        torch_device,
-        gpu_memory=unless_auto(settings.gpu_memory),
-        load=load,
-        chunk_size=unless_auto(settings.chunk_size),
-        look_ahead=unless_auto(settings.look_ahead),
-        safety=settings.safety,
-        host_memory=unless_auto(settings.host_memory),
+    opened, torch_device, settings = settle(
+        emulated,
+        gpu_memory=gpu_memory,
+        device=device,
+        chunk_size=chunk_size,
+        look_ahead=look_ahead,
+        safety=safety,
+        host_memory=host_memory,
     )
+    return Attachment(model, opened, torch_device, load=load, **settings)
 
 
 class Attachment(BaseAttachment[Pager]):
@@ -232,6 +220,10 @@ class Attachment(BaseAttachment[Pager]):
 
     def _chunk_size(self) -> int:
         return chunk_size_for(self.weight_bytes)
+
+    def stats(self) -> Stats:
+        """Counters and sizes of the pager, and what they amount to."""
+        return summarize(self, Stats)
 
 
 def chunk_size_for(paged: int) -> int:

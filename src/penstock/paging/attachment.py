@@ -31,8 +31,8 @@ from .blocks import Block, Models, Slot, check_model, collect_blocks, leave_tabl
 from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding, close_unused
-from .manager import SETTLING, Share, manager_of
-from .stats import explain, summarize
+from .manager import SETTLING, Share, kind_of, manager_of
+from .stats import BaseStats, explain
 from .store import BlockStore, Loader
 from .tables import Table, install, is_attached, uninstall
 from .turns import Turn
@@ -78,13 +78,6 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-
-
-def _kind(value: Any) -> Any:
-    """What sets an input apart, for the way that a pass takes; its size and values do not."""
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.dim()
-    return value if value is None or isinstance(value, bool | str) else type(value)
 
 
 MemoryT = TypeVar("MemoryT", bound=Memory)
@@ -228,11 +221,9 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         name = type(self.model).__name__
         self._share = Share(self._manager, self.pager, self.budget, name)
         self._share.stand_up = weakref.WeakMethod(self._stand_up)
-        torch_memory = self._manager.torch
-        if torch_memory.cuda:
-            torch_memory.synchronize()
-            torch_memory.empty_cache()  # where the model lay
-            self.pager.resize(min(self.budget, self._first()))
+        self._manager.torch.synchronize()
+        self._manager.torch.empty_cache()  # where the model lay
+        self.pager.resize(min(self.budget, self._first()))
         self._manager.refresh()
         try:
             self._manager.enter(self._share)
@@ -339,13 +330,18 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if torch.is_grad_enabled():
             self._refuse_grad(tensors)
-        signature = (module.training, *kwargs, *map(_kind, leaves))
+        signature = (module.training, *kwargs, *map(kind_of, leaves))
         self._size(name, tensors)
         if not self._share.standing:
             self._kind = self._kinds.setdefault((name, signature), len(self._kinds))
             self.pager.iteration(self._kind)
         if not name:
             self._inputs(signature)
+        self._follow_tensors()
+
+    def _follow_tensors(self) -> None:
+        """What operators make from here on counts."""
+        self._manager.torch.pass_begins(self._manager.who_has_what)
 
     def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
         """Give the blocks the room that a pass with these inputs leaves."""
@@ -367,31 +363,33 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 self.hooks.pass_ends()
                 self._pass_ends()
         finally:
+            self._manager.torch.pass_ends()
             self._turn.release()
 
     def part_ends(self) -> None:
         """The part has returned, or raised."""
-        if self._passing is not None:
-            self._pass_ends()
+        try:
+            if self._passing is not None:
+                self._pass_ends()
+        finally:
+            self._manager.torch.pass_ends()
 
     def _pass_ends(self) -> None:
         assert self._passing is not None
         passing, self._passing = self._passing, None
         self.passes += 1
-        self._explain()
+        self._manager.explain(sys.exc_info()[1])
+        self._share.ends(*passing)
         if self._share.standing:
             return
-        self._share.ends(*passing)
         if self._share.in_a_row <= SETTLING or self.passes % LOOK_EVERY == 0:
             if self.passes <= SETTLING:  # planned at once
                 self.pager.iteration(self._kind)
             self._stand_down()
 
-    def _explain(self) -> None:
-        """Tell a pass that is ending for want of memory who has it."""
-        error = sys.exc_info()[1]
-        if isinstance(error, torch.OutOfMemoryError) and error.args:
-            error.args = (f"{error.args[0]}\n{self._manager.who_has_what()}", *error.args[1:])
+    def out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
+        """The error of a use that found no room, with who has it."""
+        return self._manager.explained(error)
 
     def _refuse_grad(self, tensors: list[torch.Tensor]) -> None:
         own = (slot.tensor for slots in self._slots.values() for _, slot in slots)
@@ -446,9 +444,9 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     # ---- The rest --------------------------------------------------------------------------
 
-    def stats(self) -> dict[str, Any]:
-        """Counters and sizes of the pager, and what they amount to; see summary.summarize."""
-        return summarize(self)
+    @abstractmethod
+    def stats(self) -> BaseStats:
+        """Counters and sizes of the pager, and what they amount to."""
 
     def explain(self) -> str:
         """One line: why the last passes were as fast or slow as they were."""
@@ -474,6 +472,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             for handle in self._handles:
                 handle.remove()
             self.hooks.remove()
+            self._manager.torch.pass_ends()  # of one that was interrupted
             self._manager.torch.synchronize()  # of what stood, no use has been declared
             if keep:
                 self._save(self.store.blocks)

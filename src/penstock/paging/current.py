@@ -20,7 +20,7 @@ def _the(attachment: BaseAttachment[Any] | None) -> BaseAttachment[Any]:
     return live[0]
 
 
-def stats(attachment: BaseAttachment[Any] | None = None) -> dict[str, Any]:
+def stats(attachment: BaseAttachment[Any] | None = None) -> _stats.BaseStats:
     """Counters of the one attached model, or of the attachment given."""
     return _the(attachment).stats()
 

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from penstock import config
 from penstock.errors import UsageError
 from penstock.native import CUDA, EMULATED, Device
 from penstock.native.structs import DeviceOptions
@@ -33,6 +36,24 @@ def open_device(
     return opened, torch_device
 
 
-def unless_auto(text: str) -> str | None:
-    """A setting, or None where it says "auto"."""
-    return None if text == "auto" else text
+def settle(
+    emulated: dict[str, int] | None, **arguments: Any
+) -> tuple[Device, torch.device, dict[str, Any]]:
+    """What the arguments of an attach function amount to, with settings for what is left out.
+
+    Args:
+        emulated: Options of the emulated GPU; None: those of the settings.
+        arguments: By the names of the settings, `device` among them; None where left out.
+
+    Returns:
+        (Penstock's device, torch's, the other settings by name, with None for "auto").
+
+    Raises:
+        UsageError: If a setting makes no sense.
+        EnvironmentProblem: If the device is not there.
+    """
+    settings = config.load(arguments=arguments)
+    options = config.emulated_options(settings) if emulated is None else emulated
+    values = {name: getattr(settings, name) for name in arguments if name != "device"}
+    chosen = {name: None if value == "auto" else value for name, value in values.items()}
+    return *open_device(settings.device, options), chosen

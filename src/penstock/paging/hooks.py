@@ -23,7 +23,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils._pytree import tree_leaves
 
 from penstock.errors import OutOfMemory, UsageError
@@ -31,12 +30,13 @@ from penstock.native import Pager
 from penstock.units import format_bytes
 
 from .blocks import Block, Home
+from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost
 from .store import BlockStore
 from .tables import TABLES, Table
 from .turns import Turn
 from .use import NO_USE, Use
-from .watch import AccessWatch, block_of, leave_over
+from .watch import AccessWatch, block_of
 
 MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
 READS_AT_ONCE = 4  # times the bytes of one read, where no module's own use is larger
@@ -50,6 +50,9 @@ class Passes(Protocol):
 
     def part_ends(self) -> None:
         """It has returned, or raised."""
+
+    def out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
+        """The error of a use that found no room, with who has it."""
 
 
 def _ancestors(name: str) -> list[str]:
@@ -359,7 +362,10 @@ class UseHooks:
     def _begin(self, use: Use) -> None:
         if self._reading:
             self._release_reads(lambda: not self._fits(use))
-        self._pager.begin(use.number, self._stream())
+        try:
+            self._pager.begin(use.number, self._stream())
+        except OutOfMemory as error:
+            raise self._passes.out_of_memory(error) from error
 
     def _close(self, use: Use, version: int) -> None:
         """End a use; what it wrote is known to have been written."""
@@ -458,7 +464,7 @@ class UseHooks:
         if self._watch is not None or self._searches >= MOST_SEARCHES:
             return
         # A mode that the program has entered would be left before ours.
-        if _get_current_dispatch_mode() is None:
+        if not on_top_is_the_programs():
             self._searches += 1
             self._start_watching()
 

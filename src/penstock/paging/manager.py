@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,6 +33,7 @@ from penstock.errors import OutOfMemory
 from penstock.native import Budget, Device, Pager
 from penstock.units import MIB, format_bytes
 
+from .emulated_memory import EmulatedMemory
 from .torch_memory import TorchMemory
 
 if TYPE_CHECKING:
@@ -44,6 +45,13 @@ MARGIN = 1 / 64  # of the budget, for what the driver takes between two looks; a
 SLACK = 1 / 32  # of the budget: what is cached beyond need before it is given back
 SETTLING = 4  # the first passes may still load kernels and grow workspaces
 MOST_NEEDS = 256  # kinds of passes that are remembered
+
+
+def kind_of(value: Any) -> Any:
+    """What sets an input apart, for the way that a pass takes; its size and values do not."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.dim()
+    return value if value is None or isinstance(value, bool | str) else type(value)
 
 
 @dataclass(slots=True)
@@ -153,9 +161,9 @@ class Share:
         self._live, self._held, has = manager.torch.live(), manager.held(), self.has()
         need, known = self._need(key, size), self._needs.get(key)
         wanted, expected = whole, self._held
-        if need is None and manager.torch.cuda:
+        if need is None:
             wanted = min(whole, first())
-        elif need is not None and manager.torch.cuda:
+        else:
             surplus = self._held - self._live
             loose = known is not None and known.loose
             self._trimmed = has < whole and surplus - (0 if loose else need) > manager.slack
@@ -192,8 +200,6 @@ class Share:
     def ends(self, key: Hashable, size: int) -> None:
         """The pass is over: what its tensors needed is known."""
         manager = self._manager
-        if not manager.torch.cuda:
-            return
         peak = manager.peak()
         grew = peak > self._held
         known = self._needs.pop(key, None)
@@ -202,7 +208,8 @@ class Share:
         self._needs[key] = known
         if len(self._needs) > MOST_NEEDS:
             self._needs.popitem(last=False)
-        if grew or self._trimmed or self.in_a_row <= SETTLING:
+        settling = self.in_a_row <= SETTLING and not self.standing
+        if grew or self._trimmed or settling:
             manager.refresh()
         self._trimmed = False
 
@@ -225,15 +232,20 @@ class Share:
             self._manager.budget.hold(self.pager, False)
 
     def must_rise(self, key: Hashable) -> bool:
-        """Whether a pass may need room that only pages of its own could give."""
+        """Whether a pass may need room that only pages of its own could give.
+
+        If not, it begins, and what it needs is learned: a cache that grows needs more each time.
+        """
         manager = self._manager
-        if not manager.torch.cuda:
-            return False
         need = self._needs.get(key)
         if need is None:
             return True
-        more = max(0, manager.torch.live() + need.bytes - manager.held())
-        return manager.budget.shares().free < more + manager.slack // 2
+        self._live, self._held = manager.torch.live(), manager.held()
+        more = max(0, self._live + need.bytes - self._held)
+        if manager.budget.shares().free < more + manager.slack // 2:
+            return True
+        manager.budget.new_peak()
+        return False
 
 
 class Manager:
@@ -251,8 +263,11 @@ class Manager:
 
     def __init__(self, device: Device, torch_device: torch.device) -> None:
         self.budget = Budget(0)
-        self.torch = TorchMemory(torch_device)
-        self.grain = 2 * MIB if self.torch.cuda else device.info()["granularity"]
+        self.torch: TorchMemory | EmulatedMemory
+        if torch_device.type == "cuda":
+            self.torch, self.grain = TorchMemory(torch_device), 2 * MIB
+        else:
+            self.torch, self.grain = EmulatedMemory(), device.info()["granularity"]
         self._lock = threading.RLock()  # a collection may drop an attachment anywhere
         self._shares: list[Share] = []
         self._bytes = 0
@@ -366,6 +381,20 @@ class Manager:
         pages = sum(int(share.pager.stats()["device_bytes"]) for share in self._shares)
         used = self._before - self.torch.free()
         return max(0, used - pages - self.held()) + min(MODULES, int(self._bytes * MARGIN))
+
+    def explain(self, error: BaseException | None) -> None:
+        """Tell PyTorch's error of a pass that ends for want of memory who has it."""
+        if isinstance(error, torch.OutOfMemoryError) and error.args:
+            error.args = (f"{error.args[0]}\n{self.who_has_what()}", *error.args[1:])
+
+    def explained(self, error: OutOfMemory) -> OutOfMemory:
+        """The same error, with who has the memory."""
+        return OutOfMemory(
+            f"{error.what}; {self.who_has_what()}",
+            remedy=error.remedy,
+            needed_bytes=error.needed_bytes,
+            budget_bytes=error.budget_bytes,
+        )
 
     def who_has_what(self) -> str:
         """The budget, and who has how much of it: for an error."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from penstock.units import format_bytes
 
@@ -26,17 +28,129 @@ class BaseAttachment(Protocol):
         """Link speed in and out, GB/s."""
 
 
-def summarize(attachment: BaseAttachment) -> dict[str, Any]:
-    """The pager's counters, and what they mean.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseStats:
+    """Counters and sizes of one attachment, at one moment.
 
-    Returns:
-        Everything of Pager.stats(), and: weight_bytes, gpu_memory_bytes, passes, hit_ratio (share
-        of the page uses of the last pass that needed no copy), compute_ms (the profiled pass less
-        its stalls), link_gb_per_s and link_out_gb_per_s (page-locked copies, measured), ideal_ms =
-        max(compute, (M - S) / link) for one pass with M the bytes of all weights and S the room
-        that blocks have, floor_ms the same with M only what the pass must have in device memory
-        (tables left on the host do not count), largest_stall_module.
+    A pass is a forward, or a step in training; what is "of the last pass" is of the last that was
+    over. Where the driver pages managed memory on demand, what moves is not known, and is 0.
+
+    Attributes:
+        bytes_in: Bytes copied to the device since attach().
+        bytes_out: Bytes copied out since attach().
+        page_uses: Pages that uses needed since attach(), each time that one did.
+        page_hits: Those that were there.
+        iterations: Passes that the pager was told of.
+        plans: Plans that were made.
+        mismatches: Uses that came in another order than that planned.
+        budget: Bytes of device memory that blocks may take now.
+        device_bytes: Bytes of device memory that they take.
+        peak_device_bytes: The most that they took since attach().
+        pinned_bytes: Bytes of blocks that always stay.
+        host_bytes: Bytes of page-locked host memory.
+        paged_bytes: Bytes of blocks that come and go.
+        pages: Units in which they do.
+        kept_pages: Pages that stay through the planned pass.
+        streamed_pages: Pages that do not.
+        stream_slots: Chunks of device memory that those pass through.
+        planned_bytes_in: Bytes that a planned pass copies in, at the most.
+        iteration_bytes_in: Bytes copied in, in the last pass.
+        iteration_bytes_out: Bytes copied out, in the last pass.
+        iteration_page_uses: Pages that uses needed in the last pass.
+        iteration_page_loads: Pages that came in, in the last pass.
+        profiled_iterations: Passes whose times were taken.
+        profiled_ms: Milliseconds of the last of them.
+        stall_ms: Milliseconds of it spent waiting for pages.
+        largest_stall_ms: Milliseconds of its longest wait.
+        largest_stall_use: The number of the use that waited; -1 where none did.
+        largest_stall_module: The path of that use's module.
+        weight_bytes: Bytes of parameters and buffers.
+        gpu_memory_bytes: The budget, in bytes, for all that is on the device.
+        passes: Forward passes.
+        hit_ratio: The share of the last pass's page uses that needed no copy, 0 to 1.
+        compute_ms: Milliseconds of the profiled pass, less its stalls.
+        link_gb_per_s: Speed of page-locked copies to the device, measured, decimal GB/s.
+        link_out_gb_per_s: Speed of those out of it.
+        ideal_ms: Milliseconds that a pass cannot do without: computing, or copying what the blocks'
+            budget has no room for, whichever takes longer.
     """
+
+    bytes_in: int
+    bytes_out: int
+    page_uses: int
+    page_hits: int
+    iterations: int
+    plans: int
+    mismatches: int
+    budget: int
+    device_bytes: int
+    peak_device_bytes: int
+    pinned_bytes: int
+    host_bytes: int
+    paged_bytes: int
+    pages: int
+    kept_pages: int
+    streamed_pages: int
+    stream_slots: int
+    planned_bytes_in: int
+    iteration_bytes_in: int
+    iteration_bytes_out: int
+    iteration_page_uses: int
+    iteration_page_loads: int
+    profiled_iterations: int
+    profiled_ms: float
+    stall_ms: float
+    largest_stall_ms: float
+    largest_stall_use: int
+    largest_stall_module: str
+    weight_bytes: int
+    gpu_memory_bytes: int
+    passes: int
+    hit_ratio: float
+    compute_ms: float
+    link_gb_per_s: float
+    link_out_gb_per_s: float
+    ideal_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagerStats(BaseStats):
+    """What a pager that remaps counts besides.
+
+    Attributes:
+        prefetched_pages: Pages that came in ahead of their use.
+        demanded_pages: Pages that came in when their use began.
+        map_calls: Calls of the driver that mapped pages.
+        unmap_calls: Calls that unmapped them.
+        copies: Copies between host and device; one may hold several pages.
+        slots: Chunks of device memory that there is room for.
+    """
+
+    prefetched_pages: int
+    demanded_pages: int
+    map_calls: int
+    unmap_calls: int
+    copies: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats(PagerStats):
+    """Counters and sizes of what attach() made.
+
+    Attributes:
+        floor_ms: As ideal_ms, of what a pass must have in device memory: tables on the host do not
+            count.
+    """
+
+    floor_ms: float
+
+
+StatsT = TypeVar("StatsT", bound=BaseStats)
+
+
+def summarize(attachment: BaseAttachment, kind: Callable[..., StatsT]) -> StatsT:
+    """The pager's counters, and what they mean, as statistics of this kind."""
     stats = attachment.pager.stats()
     link_in, link_out = attachment.link()
     room = stats["budget"]
@@ -44,12 +158,12 @@ def summarize(attachment: BaseAttachment) -> dict[str, Any]:
     compute = max(0.0, stats["profiled_ms"] - stats["stall_ms"])
     if not attachment.hooks.armed:  # everything stays, and passes are not even followed
         stats.update(iteration_bytes_in=0, iteration_bytes_out=0, iteration_page_loads=0)
-    uses = stats["iteration_page_uses"]
-    stats.update(
+    return kind(
+        **stats,
         weight_bytes=attachment.weight_bytes,
         gpu_memory_bytes=attachment.budget,
         passes=attachment.passes,
-        hit_ratio=1.0 - stats["iteration_page_loads"] / uses if uses else 1.0,
+        hit_ratio=hit_ratio(stats),
         compute_ms=compute,
         link_gb_per_s=link_in,
         link_out_gb_per_s=link_out,
@@ -57,35 +171,40 @@ def summarize(attachment: BaseAttachment) -> dict[str, Any]:
         floor_ms=max(compute, _copy_ms(needed - room, link_in)),
         largest_stall_module=attachment.hooks.name_of(stats["largest_stall_use"]),
     )
-    return stats
+
+
+def hit_ratio(stats: dict[str, Any]) -> float:
+    """The share of the last pass's page uses that needed no copy."""
+    uses = stats["iteration_page_uses"]
+    return 1.0 - stats["iteration_page_loads"] / uses if uses else 1.0
 
 
 def _copy_ms(size: int, gb_per_s: float) -> float:
     return max(0, size) / gb_per_s / 1e6 if gb_per_s else 0.0
 
 
-def explain(stats: dict[str, Any]) -> str:
+def explain(stats: BaseStats) -> str:
     """One line on why the last passes took as long as they did."""
-    per_pass = stats["iteration_bytes_in"]
-    if stats["kept_pages"] == stats["pages"] and per_pass == 0:
+    per_pass = stats.iteration_bytes_in
+    if stats.kept_pages == stats.pages and per_pass == 0:
         return (
-            f"everything stays on the device: {format_bytes(stats['paged_bytes'])} of blocks in "
-            f"{format_bytes(stats['budget'])}, nothing moved in the last pass"
+            f"everything stays on the device: {format_bytes(stats.paged_bytes)} of blocks in "
+            f"{format_bytes(stats.budget)}, nothing moved in the last pass"
         )
     parts = [
-        f"{format_bytes(per_pass)} in and {format_bytes(stats['iteration_bytes_out'])} out a pass",
-        f"hit ratio {stats['hit_ratio']:.3f}",
-        f"link {stats['link_gb_per_s']:.1f} GB/s",
+        f"{format_bytes(per_pass)} in and {format_bytes(stats.iteration_bytes_out)} out a pass",
+        f"hit ratio {stats.hit_ratio:.3f}",
+        f"link {stats.link_gb_per_s:.1f} GB/s",
     ]
-    if stats["profiled_ms"] > 0:
-        busy = per_pass / 1e6 / stats["profiled_ms"]
-        parts.append(f"{busy:.1f} GB/s achieved in a pass of {stats['profiled_ms']:.1f} ms")
-        parts.append(f"{stats['stall_ms']:.1f} ms of it waiting for pages")
-        if stats["largest_stall_ms"] > 0:
-            where = stats["largest_stall_module"] or "the root"
-            parts.append(f"longest {stats['largest_stall_ms']:.1f} ms before {where}")
-    if stats["mismatches"]:
-        parts.append(f"{stats['mismatches']} uses out of order")
+    if stats.profiled_ms > 0:
+        busy = per_pass / 1e6 / stats.profiled_ms
+        parts.append(f"{busy:.1f} GB/s achieved in a pass of {stats.profiled_ms:.1f} ms")
+        parts.append(f"{stats.stall_ms:.1f} ms of it waiting for pages")
+        if stats.largest_stall_ms > 0:
+            where = stats.largest_stall_module or "the root"
+            parts.append(f"longest {stats.largest_stall_ms:.1f} ms before {where}")
+    if stats.mismatches:
+        parts.append(f"{stats.mismatches} uses out of order")
     return ", ".join(parts)
 
 

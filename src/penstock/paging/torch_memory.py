@@ -4,11 +4,11 @@
 Within a budget its segments are expandable (segments.py): memory behind one is made and given back
 in pieces that the native library sees, and pages leave before it is made. Where the user has chosen
 otherwise, or another allocator, its memory is known from its own figures, after the fact.
-
-On the emulated GPU tensors lie in ordinary host memory: there is nothing to know.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 
@@ -21,21 +21,20 @@ class TorchMemory:
     """PyTorch's allocator on one device.
 
     Attributes:
-        cuda: Whether there is one; all figures are 0 otherwise.
+        cuda: That it is CUDA's.
 
     Args:
         device: The device.
     """
 
+    cuda = True
+
     def __init__(self, device: torch.device) -> None:
-        self.cuda = device.type == "cuda"
         self._device = device
         self._index = device.index or 0
 
     def count_in(self, budget: Budget) -> None:
         """From here on what is seen of it counts there, and what it caches is given back for it."""
-        if not self.cuda:
-            return
         self.empty_cache()
         segments.expand()
         watch_segments()
@@ -44,28 +43,31 @@ class TorchMemory:
 
     def leave(self, budget: Budget) -> None:
         """It counts nowhere any more."""
-        if self.cuda:
-            budget.leave_torch(self._index)
-            segments.restore()
+        budget.leave_torch(self._index)
+        segments.restore()
 
     def held(self) -> int:
         """Bytes that it holds, cached ones included."""
-        return torch.cuda.memory_reserved(self._device) if self.cuda else 0
+        return torch.cuda.memory_reserved(self._device)
 
     def live(self) -> int:
         """Bytes of tensors."""
-        return torch.cuda.memory_allocated(self._device) if self.cuda else 0
+        return torch.cuda.memory_allocated(self._device)
 
     def free(self) -> int:
         """Bytes of the device that nobody has, by the driver's figure."""
-        return torch.cuda.mem_get_info(self._device)[0] if self.cuda else 0
+        return torch.cuda.mem_get_info(self._device)[0]
 
     def empty_cache(self) -> None:
         """Give back what no tensor lies in."""
-        if self.cuda:
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        if self.cuda:
-            torch.cuda.synchronize(self._device)
+        torch.cuda.synchronize(self._device)
+
+    def pass_begins(self, who_has_what: Callable[[], str]) -> None:
+        """Nothing: what tensors take is seen by the driver's calls."""
+
+    def pass_ends(self) -> None:
+        """Nothing."""

@@ -14,10 +14,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_leaves
 
 from .blocks import Block
+from .modes import PassMode
+
+
+def has_storage(tensor: torch.Tensor) -> bool:
+    """Whether the tensor has a storage of its own, in memory."""
+    return (
+        tensor.device.type != "meta"
+        and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        and tensor.layout is torch.strided
+    )
 
 
 def block_of(value: Any, blocks: dict[int, Block]) -> Block | None:
@@ -27,24 +36,12 @@ def block_of(value: Any, blocks: dict[int, Block]) -> Block | None:
         value: Anything.
         blocks: By the address of their device bytes.
     """
-    if not isinstance(value, torch.Tensor) or value.device.type == "meta":
-        return None
-    if type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return None  # of a kind that has no storage of its own
-    if value.layout is not torch.strided:
+    if not isinstance(value, torch.Tensor) or not has_storage(value):
         return None
     return blocks.get(value.untyped_storage().data_ptr())
 
 
-def leave_over() -> None:
-    """Leave those modes that are over and on top of this thread's."""
-    mode = _get_current_dispatch_mode()
-    while isinstance(mode, AccessWatch) and mode.is_over():
-        mode.__exit__(None, None, None)
-        mode = _get_current_dispatch_mode()
-
-
-class AccessWatch(TorchDispatchMode):
+class AccessWatch(PassMode):
     """Calls `missed(block, tensor)` before an operator that touches a block not covered.
 
     Args:
@@ -67,22 +64,12 @@ class AccessWatch(TorchDispatchMode):
         self._missed = missed
         self._writes = writes
 
-    def leave(self) -> None:
-        """Watch no more, and leave the mode; a thread's modes are left by itself alone, in turn.
-
-        One that cannot be left now is left by `leave_over`.
-        """
-        self._blocks = {}
-        leave_over()
-
-    def is_over(self) -> bool:
-        """Whether it watches no more."""
-        return not self._blocks
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.over:
+            return func(*args, **kwargs)
         for leaf in tree_leaves((args, kwargs)):
             block = block_of(leaf, self._blocks)
             if block is not None and not self._covered(block):

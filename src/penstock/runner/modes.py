@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -119,7 +119,7 @@ def _paged(
         log.info(
             "attached budget=%d link_in=%.1f link_out=%.1f", attachment.budget, link_in, link_out
         )
-        yield Held(attachment.model, attachment.stats, attachment.explain)
+        yield Held(attachment.model, lambda: asdict(attachment.stats()), attachment.explain)
     finally:
         attachment.detach(keep=False)
 
@@ -144,7 +144,9 @@ def _managed(
     try:
         attachment.link()  # measured before anything is timed
         counted = not attachment.on_demand
-        yield Held(attachment.model, attachment.stats, attachment.explain, counted)
+        yield Held(
+            attachment.model, lambda: asdict(attachment.stats()), attachment.explain, counted
+        )
     finally:
         attachment.detach(keep=False)
 

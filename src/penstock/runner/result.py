@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -77,14 +77,17 @@ def document(
 
     Returns:
         Sizes in bytes, times in ms, rates in decimal GB/s; lists have one entry a step.
-        `ideal_ms` and `ratio_to_ideal` are None where no bound is known. Where a driver pages on
-        demand, `bytes_counted` is False and bytes_in, bytes_out and hit_ratio are 0.
+        `ideal_ms` and `ratio_to_ideal` are None where no bound is known, and on the emulated GPU,
+        which has none. Where a driver pages on demand, `bytes_counted` is False and bytes_in,
+        bytes_out and hit_ratio are 0.
     """
     steps, stats = outcome.main_steps(), outcome.stats
     peak = outcome.driver_peak
     if peak is None and outcome.counted:
         peak = stats["peak_device_bytes"]
     ideal = _ideal(request, outcome, reference)
+    if device.name == "emulated":  # whose times say nothing about a GPU
+        ideal = replace(ideal, ms=None)
     ratio = steps.median_ms / ideal.ms if ideal.ms else None
     timed = outcome.steps is not None
     return {
@@ -142,7 +145,7 @@ def _ideal(request: Request, outcome: Outcome, reference: Reference | None) -> I
     if request.memory == "resident":
         return Ideal(steps.median_ms, steps.median_ms, "own steps", stats["device_bytes"])
     moved = any(steps.bytes_in) or not outcome.counted
-    others = 0  # on the emulated GPU activations live elsewhere
+    others = 0
     if outcome.driver_peak is not None and outcome.counted:
         others = max(0, outcome.driver_peak - stats["device_bytes"])
         if request.memory == "managed":

@@ -12,24 +12,25 @@ Thread rule: one thread at a time runs the model, as with any nn.Module in infer
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from penstock import config
 from penstock.errors import OutOfMemory, UsageError
 from penstock.native import EVICTION, ON_HOST, Device, ManagedSet
 from penstock.units import MIB, format_bytes
 
 from ..attachment import BaseAttachment, refuse_attached
 from ..blocks import Block
-from ..device import open_device, unless_auto
+from ..device import settle
 from ..manager import Share
-from ..stats import explain
+from ..stats import explain, summarize
 from ..store import Loader
 from .groups import Groups, form_groups
 from .hooks import GroupHooks
+from .stats import ManagedStats
 from .store import ManagedStore
 
 
@@ -90,17 +91,15 @@ def attach_managed(
             f"{num_streams} streams, {look_ahead_layers} layers ahead and {max_in_flight} bytes in "
             "flight: none may be below 0"
         )
-    arguments = {"gpu_memory": gpu_memory, "device": device, "host_memory": host_memory}
-    settings = config.load(arguments=arguments)
-    chosen = config.emulated_options(settings) if emulated is None else emulated
-    opened, torch_device = open_device(settings.device, chosen)
+    opened, torch_device, settings = settle(
+        emulated, gpu_memory=gpu_memory, device=device, host_memory=host_memory
+    )
     return ManagedAttachment(
         model,
         opened,
         torch_device,
-        gpu_memory=unless_auto(settings.gpu_memory),
         load=load,
-        host_memory=unless_auto(settings.host_memory),
+        **settings,
         allow_oversubscription=allow_oversubscription,
         options={
             "look_ahead": look_ahead_layers,
@@ -237,6 +236,12 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
         else:
             super()._size(name, tensors)
 
+    def _first(self) -> int:
+        return super()._first() if self._manager.torch.cuda else self.budget
+
+    def _follow_tensors(self) -> None:
+        """Not on the emulated GPU, where `gpu_memory` is for groups alone."""
+
     def _stand_down(self) -> None:
         stats = self.pager.stats()
         if stats["device_bytes"] == stats["managed_bytes"]:
@@ -244,16 +249,15 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
 
     # ---- What happened ---------------------------------------------------------------------
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> ManagedStats:
         """As those of attach(), groups for pages and the hit ratio by bytes.
 
         On demand nothing is known of what moves: all counts are 0, the hit ratio as well.
         """
-        stats = super().stats()
-        total = stats["managed_bytes"]
-        moved = total if self.on_demand else min(total, stats["iteration_bytes_in"])
-        stats["hit_ratio"] = 1.0 - moved / total if total else 1.0
-        return stats
+        stats = summarize(self, ManagedStats)
+        total = stats.managed_bytes
+        moved = total if self.on_demand else min(total, stats.iteration_bytes_in)
+        return replace(stats, hit_ratio=1.0 - moved / total if total else 1.0)
 
     def explain(self) -> str:
         """One line: why the last passes were as fast or slow as they were."""

@@ -12,6 +12,7 @@ Thread rule: one thread at a time runs the model; autograd's own threads are fin
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ from torch import nn
 from torch.nn import ModuleList
 from torch.utils._pytree import tree_leaves
 
-from penstock import config
 from penstock.errors import OutOfMemory, UsageError
 from penstock.host import check_host_memory, memory_sizes
 from penstock.native import Device, Pager
@@ -30,7 +30,7 @@ from penstock.units import KIB, format_bytes, parse_size
 from ..attach import Attachment, chunk_size_for
 from ..attachment import refuse_attached
 from ..blocks import Block, Home
-from ..device import open_device, unless_auto
+from ..device import settle
 from ..store import BlockStore, Loader
 from .gradients import HeldGradients
 from .hooks import TrainingUses, in_backward
@@ -38,7 +38,7 @@ from .loop import Loop
 from .optimizer_step import OtherOptimizers, PagedStep
 from .state import StateStore
 from .state_dict import StateDicts
-from .stats import summarize_training
+from .stats import TrainingStats, summarize_training
 from .stepping import Stepper
 from .units import Unit, assign_parameters, make_units
 from .update import Update
@@ -105,33 +105,27 @@ def attach_training(
         EnvironmentProblem: If the device is not there.
     """
     refuse_attached(model)
-    arguments = {
-        "gpu_memory": gpu_memory,
-        "device": device,
-        "chunk_size": chunk_size,
-        "look_ahead": look_ahead,
-        "safety": safety,
-        "host_memory": host_memory,
-    }
-    settings = config.load(arguments=arguments)
     update = Update(optimizer)
     if clip_norm is not None and not clip_norm > 0:
         raise UsageError(f"a clip_norm of {clip_norm} leaves nothing", remedy="a number above 0")
-    options = config.emulated_options(settings) if emulated is None else emulated
-    opened, torch_device = open_device(settings.device, options)
+    opened, torch_device, settings = settle(
+        emulated,
+        gpu_memory=gpu_memory,
+        device=device,
+        chunk_size=chunk_size,
+        look_ahead=look_ahead,
+        safety=safety,
+        host_memory=host_memory,
+    )
     return TrainingAttachment(
         model,
         update,
         opened,
         torch_device,
-        gpu_memory=unless_auto(settings.gpu_memory),
         load=load,
-        chunk_size=unless_auto(settings.chunk_size),
-        look_ahead=unless_auto(settings.look_ahead),
-        safety=settings.safety,
-        host_memory=unless_auto(settings.host_memory),
         clip_norm=clip_norm,
         step_in_backward=step_in_backward,
+        **settings,
     )
 
 
@@ -352,7 +346,7 @@ class TrainingAttachment(Attachment):
         if not self._running or in_backward():
             return
         self._running = False
-        self._explain()
+        self._manager.explain(sys.exc_info()[1])
         self.hooks.pass_ends()
         self.passes += 1
         if not torch.is_grad_enabled():
@@ -426,22 +420,21 @@ class TrainingAttachment(Attachment):
 
     # ---- The rest --------------------------------------------------------------------------
 
-    def stats(self) -> dict[str, Any]:
-        """Counters and sizes of the pager, and what they amount to; see summarize_training.
-
-        updates_in_backward says whether parameters are updated there by now.
-        """
-        stats = summarize_training(
-            self.pager.stats(),
+    def stats(self) -> TrainingStats:  # type: ignore[override]
+        """Counters and sizes of the pager, and what they amount to."""
+        stats = self.pager.stats()
+        return summarize_training(
+            stats,
             weights=self.weight_bytes,
             trained=self._trained_bytes(),
             state=self._state.nbytes,
             link=self.link(),
+            gpu_memory_bytes=self.budget,
+            passes=self.passes,
+            steps=self.steps,
+            updates_in_backward=self._loop.in_backward,
+            largest_stall_module=self.hooks.name_of(stats["largest_stall_use"]),
         )
-        stats.update(gpu_memory_bytes=self.budget, passes=self.passes, steps=self.steps)
-        stats["updates_in_backward"] = self._loop.in_backward
-        stats["largest_stall_module"] = self.hooks.name_of(stats["largest_stall_use"])
-        return stats
 
     def detach(self, *, keep: bool = True) -> nn.Module:
         """Give an ordinary model and optimizer back, on the CPU, with the current content.

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+from ..stats import PagerStats, hit_ratio
 
 
 def least_traffic(*, weights: int, trained: int, state: int, room: int) -> tuple[int, int]:
@@ -30,16 +33,47 @@ def least_traffic(*, weights: int, trained: int, state: int, room: int) -> tuple
     return state + 2 * beyond, state + max(0, beyond - frozen)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStats(PagerStats):
+    """Counters and sizes of what attach_training() made; a pass is a step.
+
+    ideal_ms is that of the least bytes in and out, which take their ways at the same time.
+
+    Attributes:
+        trained_bytes: Bytes of the weights that are updated.
+        state_bytes: Bytes of optimizer state.
+        least_bytes_in: Bytes that a step cannot do without copying in, for the room of the blocks.
+        least_bytes_out: The same for copies out.
+        steps: Optimizer steps.
+        updates_in_backward: Whether parameters are updated in backward by now.
+    """
+
+    trained_bytes: int
+    state_bytes: int
+    least_bytes_in: int
+    least_bytes_out: int
+    steps: int
+    updates_in_backward: bool
+
+
 def summarize_training(
-    stats: dict[str, Any], *, weights: int, trained: int, state: int, link: tuple[float, float]
-) -> dict[str, Any]:
+    stats: dict[str, Any],
+    *,
+    weights: int,
+    trained: int,
+    state: int,
+    link: tuple[float, float],
+    **more: Any,
+) -> TrainingStats:
     """The pager's counters of the last step, and what they mean.
 
-    Returns:
-        Everything of Pager.stats(), and: weight_bytes, trained_bytes, state_bytes, hit_ratio,
-        compute_ms (the profiled step less its stalls), link_gb_per_s and link_out_gb_per_s,
-        least_bytes_in and least_bytes_out for the room that blocks have, and ideal_ms =
-        max(compute, least in / link in, least out / link out).
+    Args:
+        stats: Pager.stats().
+        weights: Bytes of all paged weights.
+        trained: Bytes of those that are updated.
+        state: Bytes of optimizer state.
+        link: Speed in and out, GB/s.
+        more: The fields that are the attachment's own.
     """
     least_in, least_out = least_traffic(
         weights=weights, trained=trained, state=state, room=int(stats["budget"])
@@ -50,17 +84,17 @@ def summarize_training(
         for size, speed in zip((least_in, least_out), link, strict=True)
         if speed > 0
     ]
-    uses = stats["iteration_page_uses"]
-    return {
+    return TrainingStats(
         **stats,
-        "weight_bytes": weights,
-        "trained_bytes": trained,
-        "state_bytes": state,
-        "hit_ratio": 1.0 - stats["iteration_page_loads"] / uses if uses else 1.0,
-        "compute_ms": compute,
-        "link_gb_per_s": link[0],
-        "link_out_gb_per_s": link[1],
-        "least_bytes_in": least_in,
-        "least_bytes_out": least_out,
-        "ideal_ms": max([compute, *copies]),
-    }
+        **more,
+        weight_bytes=weights,
+        trained_bytes=trained,
+        state_bytes=state,
+        hit_ratio=hit_ratio(stats),
+        compute_ms=compute,
+        link_gb_per_s=link[0],
+        link_out_gb_per_s=link[1],
+        least_bytes_in=least_in,
+        least_bytes_out=least_out,
+        ideal_ms=max([compute, *copies]),
+    )
