@@ -13,6 +13,7 @@ from attach_models import PAGE, page, rows, stack  # noqa: E402
 from torch import nn  # noqa: E402
 
 from penstock.errors import OutOfMemory  # noqa: E402
+from penstock.native.device import EMULATED, Device  # noqa: E402
 from penstock.paging import attachment  # noqa: E402
 from penstock.paging.manager import Manager  # noqa: E402
 from penstock.units import KIB  # noqa: E402
@@ -170,3 +171,21 @@ def test_models_in_turn_have_room_by_their_size_and_one_that_goes_on_takes_it(ca
         for seed in range(3):
             assert torch.equal(second(rows(seed=seed)), references[1](rows(seed=seed)))
         assert pages_of(two) > pages_of(one) + 4 * PAGE
+
+
+def test_the_driver_has_room_before_a_pass_has_shown_what_it_takes():
+    card, gib = Card(), 1 << 30
+    free = [40 * gib]
+    card.free = lambda: free[0]
+    with Device(EMULATED) as device:
+        manager = Manager(device, torch.device("cpu"))
+        manager.torch, card.budget = card, manager.budget
+        manager.prepare(gib)
+        assert manager.budget.shares().limit == gib - gib // 16
+        free[0] -= 50 << 20  # kernels of the first pass
+        manager.shown = True
+        manager.refresh()
+        assert manager.budget.shares().limit == gib - (50 << 20) - gib // 64
+        manager.prepare(gib)  # a model that has kernels of its own
+        assert manager.budget.shares().limit == 2 * gib - (50 << 20) - (96 << 20)
+        manager.leave(None, 2 * gib)

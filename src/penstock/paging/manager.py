@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # Kernels and library handles, where they cannot be measured: 70 MiB on an H200.
 MODULES = 96 * MIB
 MARGIN = 1 / 64  # of the budget, for what the driver takes between two looks; at most MODULES
+FIRST_MARGIN = 1 / 16  # before a pass has shown it
 SLACK = 1 / 32  # of the budget: what is cached beyond need before it is given back
 SETTLING = 4  # the first passes may still load kernels and grow workspaces
 MOST_NEEDS = 256  # kinds of passes that are remembered
@@ -208,7 +209,8 @@ class Share:
         self._needs[key] = known
         if len(self._needs) > MOST_NEEDS:
             self._needs.popitem(last=False)
-        settling = self.in_a_row <= SETTLING and not self.standing
+        settling = not manager.shown or (self.in_a_row <= SETTLING and not self.standing)
+        manager.shown = True
         if grew or self._trimmed or settling:
             manager.refresh()
         self._trimmed = False
@@ -255,6 +257,8 @@ class Manager:
         budget: The native budget.
         torch: PyTorch's allocator there.
         grain: The least by which pages are resized.
+        shown: Whether a pass has run since the last attachment came, so that what the driver takes
+            for kernels has been seen.
 
     Args:
         device: Penstock's view of the device.
@@ -273,6 +277,7 @@ class Manager:
         self._bytes = 0
         self._latest: Share | None = None
         self._before = 0
+        self.shown = False
         weakref.finalize(self, self.budget.close)
 
     @property
@@ -313,6 +318,7 @@ class Manager:
                 self._before = self.torch.free() + self.torch.held()
             first = self._bytes == 0
             self._bytes += nbytes
+            self.shown = False
             if first:  # what is there already counts whatever the limit
                 self.budget.set_limit(self._before + nbytes)
                 self.torch.count_in(self.budget)
@@ -380,7 +386,8 @@ class Manager:
             return max(0, self.torch.held() - self.held()) + MODULES
         pages = sum(int(share.pager.stats()["device_bytes"]) for share in self._shares)
         used = self._before - self.torch.free()
-        return max(0, used - pages - self.held()) + min(MODULES, int(self._bytes * MARGIN))
+        margin = MARGIN if self.shown else FIRST_MARGIN
+        return max(0, used - pages - self.held()) + min(MODULES, int(self._bytes * margin))
 
     def explain(self, error: BaseException | None) -> None:
         """Tell PyTorch's error of a pass that ends for want of memory who has it."""
