@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import os
 import sys
 import time
 import traceback
@@ -33,6 +34,7 @@ from torch import nn
 
 from penstock.units import GIB
 
+REPEATS = 4  # of a resident step, which must give the same bits for others to be held to them
 SPARE_S = 15.0  # no new work so long before the limit
 
 
@@ -119,7 +121,10 @@ class Suite:
             part,
             name,
             "resident, again (A/A)",
-            lambda: {"exact": same_bits(outputs(step()), references), **spread(card.time(step))},
+            lambda: {
+                "exact": all(same_bits(outputs(step()), references) for _ in range(REPEATS)),
+                **spread(card.time(step)),
+            },
         )
         return found
 
@@ -201,6 +206,11 @@ def main() -> int:
     }
     args = arguments(list(parts))
     faulthandler.dump_traceback_later(args.seconds, exit=True)
+    if not args.small:
+        # cuBLAS sums up in another order now and then, in resident models as well.
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
     suite = Suite(args)
     for name in args.parts:
         try:
