@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 
 import pytest
 
@@ -189,3 +190,38 @@ def test_the_driver_has_room_before_a_pass_has_shown_what_it_takes():
         manager.prepare(gib)  # a model that has kernels of its own
         assert manager.budget.shares().limit == 2 * gib - (50 << 20) - (96 << 20)
         manager.leave(None, 2 * gib)
+
+
+class Cycle:
+    """Tensors that nobody has any more, until a collection finds them."""
+
+    def __init__(self, card, nbytes):
+        self.itself, self.card, self.nbytes = self, card, nbytes
+        card.allocate(nbytes)
+
+    def __del__(self):
+        self.card.free_tensors(self.nbytes)
+
+
+def test_what_only_a_collection_can_free_is_freed_before_attach_refuses(card):
+    model = Needy(card).eval()
+    expected = model(rows())
+    gc.collect()
+    gc.disable()
+    try:
+        take, card.count_in = card.count_in, lambda budget: (take(budget), Cycle(card, 100 * KIB))
+        with page(model, 120) as attached:
+            assert torch.equal(model(rows()), expected)
+            assert attached._manager.budget.shares().others == 0
+    finally:
+        gc.enable()
+
+
+def test_an_error_gives_what_was_there_before_to_the_allocator(card):
+    with page(Needy(card).eval(), 120) as attached:
+        manager = attached._manager
+        has, card.held = card.held, lambda: 40 * KIB
+        manager.uncounted = lambda: 41 * KIB
+        said = manager.who_has_what()
+        card.held = has
+        assert "allocator has 40.0 KiB, the driver 1.00 KiB" in said

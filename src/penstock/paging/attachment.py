@@ -10,6 +10,7 @@ models: it is refused at the first call.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import weakref
@@ -227,6 +228,16 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._manager.refresh()
         try:
             self._manager.enter(self._share)
+        except OutOfMemory:
+            gc.collect()  # models that nobody has any more are in cycles, as a rule
+            self._manager.torch.empty_cache()
+            self._manager.refresh()
+            self._enter_or_say_who(smallest)
+        self._holding.leave = partial(self._manager.leave, self._share, self.budget)
+
+    def _enter_or_say_who(self, smallest: int) -> None:
+        try:
+            self._manager.enter(self._share)
         except OutOfMemory as error:
             raise OutOfMemory(
                 f"the largest layer needs {format_bytes(smallest)}, and "
@@ -235,7 +246,6 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 needed_bytes=smallest,
                 budget_bytes=self.budget,
             ) from error
-        self._holding.leave = partial(self._manager.leave, self._share, self.budget)
 
     def _first(self) -> int:
         """Bytes for the blocks before anybody knows what tensors need."""

@@ -409,9 +409,12 @@ class Manager:
             f"{format_bytes(int(share.pager.stats()['device_bytes']))} pages of {share.name}"
             for share in self._shares
         )
+        # What its segments held before they were counted is nobody else's.
+        before = max(0, self.torch.held() - self.held())
+        driver = max(0, self.uncounted() - before)
         return (
             f"of a gpu_memory of {format_bytes(self._bytes)}, PyTorch's allocator has "
-            f"{format_bytes(self.held())}, the driver {format_bytes(self.uncounted())}"
+            f"{format_bytes(self.held() + before)}, the driver {format_bytes(driver)}"
             + (f", {models}" if models else "")
         )
 
