@@ -205,8 +205,9 @@ class EmulatedGpu final : public HostDriver {
     return launch(stream, [=] {
       if (fingerprint->valid != 0 && std::memcmp(to, pointer(from), size) == 0) return;
       copy(to, pointer(from), size);
-      fingerprint->valid = 1;
-      ++std::atomic_ref(fingerprint->copies);  // read at any time, as the host reads a device's
+      // Read at any time, as the host reads what a device writes.
+      std::atomic_ref(fingerprint->valid).store(1);
+      ++std::atomic_ref(fingerprint->copies);
     });
   }
 

@@ -103,8 +103,10 @@ Status PageTable::give_host(Page& page) {
 
 void PageTable::expect(Page& page) {
   driver::Fingerprint& print = *page.fingerprint;
-  const std::uint32_t copies = std::atomic_ref(print.copies).load();  // the device counts
-  print.still = page.stillness.likely(copies, print.valid != 0) ? 1 : 0;
+  // The device may still be at the copy before this one.
+  const std::uint32_t copies = std::atomic_ref(print.copies).load();
+  const bool valid = std::atomic_ref(print.valid).load() != 0;
+  print.still = page.stillness.likely(copies, valid) ? 1 : 0;
 }
 
 void PageTable::take_host(Page& page) {
