@@ -10,7 +10,6 @@ models: it is refused at the first call.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import weakref
@@ -225,27 +224,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._manager.torch.synchronize()
         self._manager.torch.empty_cache()  # where the model lay
         self.pager.resize(min(self.budget, self._first()))
-        self._manager.refresh()
-        try:
-            self._manager.enter(self._share)
-        except OutOfMemory:
-            gc.collect()  # models that nobody has any more are in cycles, as a rule
-            self._manager.torch.empty_cache()
-            self._manager.refresh()
-            self._enter_or_say_who(smallest)
+        self._manager.enter(self._share, smallest)
         self._holding.leave = partial(self._manager.leave, self._share, self.budget)
-
-    def _enter_or_say_who(self, smallest: int) -> None:
-        try:
-            self._manager.enter(self._share)
-        except OutOfMemory as error:
-            raise OutOfMemory(
-                f"the largest layer needs {format_bytes(smallest)}, and "
-                f"{self._manager.who_has_what()}",
-                remedy="free what is not needed (del, gc.collect()), or a larger gpu_memory",
-                needed_bytes=smallest,
-                budget_bytes=self.budget,
-            ) from error
 
     def _first(self) -> int:
         """Bytes for the blocks before anybody knows what tensors need."""

@@ -18,6 +18,7 @@ Thread rule: any thread; one lock a manager, never held while a pass runs.
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import weakref
@@ -324,15 +325,34 @@ class Manager:
                 self.torch.count_in(self.budget)
             self.refresh()
 
-    def enter(self, share: Share) -> None:
+    def enter(self, share: Share, smallest: int) -> None:
         """Its pages count from here on.
 
         Raises:
-            OutOfMemory: If there is no room for them beside what is in use.
+            OutOfMemory: If there is no room beside what is in use; its largest layer needs
+                `smallest` bytes.
         """
         with self._lock:
-            share.enter()
+            self.refresh()
+            try:
+                share.enter()
+            except OutOfMemory:
+                gc.collect()  # models that nobody has any more are in cycles, as a rule
+                self.torch.empty_cache()
+                self.refresh()
+                self._enter_at_last(share, smallest)
             self._shares.append(share)
+
+    def _enter_at_last(self, share: Share, smallest: int) -> None:
+        try:
+            share.enter()
+        except OutOfMemory as error:
+            raise OutOfMemory(
+                f"the largest layer needs {format_bytes(smallest)}, and {self.who_has_what()}",
+                remedy="free what is not needed (del, gc.collect()), or a larger gpu_memory",
+                needed_bytes=smallest,
+                budget_bytes=share.bytes,
+            ) from error
 
     def leave(self, share: Share | None, nbytes: int) -> None:
         """An attachment has gone, or was not made; its pager is still there."""
