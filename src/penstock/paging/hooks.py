@@ -35,7 +35,7 @@ from .on_host import OnHost
 from .store import BlockStore
 from .tables import TABLES, Table
 from .turns import Turn
-from .use import NO_USE, Use
+from .use import NO_USE, Use, ancestors, gather_of, reads_few_rows
 from .watch import AccessWatch, block_of
 
 MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
@@ -53,12 +53,6 @@ class Passes(Protocol):
 
     def out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
         """The error of a use that found no room, with who has it."""
-
-
-def _ancestors(name: str) -> list[str]:
-    """The paths of the modules that the one of this path is within."""
-    parts = name.split(".") if name else []
-    return [".".join(parts[:count]) for count in range(len(parts))]
 
 
 class UseHooks:
@@ -140,7 +134,7 @@ class UseHooks:
         by_name = {self._names[module]: blocks for module, blocks in own.items()}
         for name, blocks in by_name.items():
             # Uses that nest run together: the smallest budget has to hold them.
-            outer = [by_name.get(each, {}) for each in _ancestors(name)]
+            outer = [by_name.get(each, {}) for each in ancestors(name)]
             if any(outer):
                 self._define("", {**blocks, **{block: None for each in outer for block in each}})
         return {module: self._define(self._names[module], blocks) for module, blocks in own.items()}
@@ -215,9 +209,10 @@ class UseHooks:
     def _arm(self, module: nn.Module, use: Use) -> None:
         if use.blocks:
             use.tables = [module.__dict__[name] for name in TABLES]
+        gather = gather_of(module, use)
         self._handles += [
-            module.register_forward_pre_hook(self._begin_hook(use), with_kwargs=True),
-            module.register_forward_hook(self._end_hook(use), always_call=True),
+            module.register_forward_pre_hook(self._begin_hook(use, gather), with_kwargs=True),
+            module.register_forward_hook(self._end_hook(use, gather), always_call=True),
         ]
 
     def _tell(self, readers: UseHooks | None) -> None:
@@ -235,7 +230,7 @@ class UseHooks:
         self._handles.clear()
 
     def start_watch(self) -> None:
-        """Nothing: a pass that is like none before is watched anyway."""
+        """Nothing: a pass like none before is watched anyway."""
 
     def remove(self) -> None:
         """Take every hook off, also in the middle of a pass that was interrupted."""
@@ -303,15 +298,17 @@ class UseHooks:
 
     # ---- Hooks -----------------------------------------------------------------------------
 
-    def _begin_hook(self, use: Use) -> Callable[..., None]:
-        turn, steps, on_host = self._turn, self._steps, self.on_host
-        running, tables = self._running, use.tables
+    def _begin_hook(self, use: Use, gather: Use | None) -> Callable[..., None]:
+        turn, steps, on_host, opens = self._turn, self._steps, self.on_host, self._opens
 
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             if turn.owner != get_ident():
                 self._outermost(use, module, args, kwargs)
             if use.number < 0:
-                running.append((use, 0))
+                opens(use, 0)
+                return
+            if gather is not None and self._gathers(gather, module, args):
+                opens(gather, 0)
                 return
             if (self._last, use.number) not in steps:
                 self._new_step((self._last, use.number))
@@ -319,25 +316,34 @@ class UseHooks:
             if on_host:
                 on_host.take_back(use.blocks)
             self._begin(use)
-            running.append((use, use.version()))
-            for table in tables:
-                table.open += 1
+            opens(use, use.version())
 
         return hook
 
-    def _end_hook(self, use: Use) -> Callable[..., None]:
-        turn, running = self._turn, self._running
+    def _opens(self, use: Use, version: int) -> None:
+        self._running.append((use, version))
+        for table in use.tables:
+            table.open += 1
+
+    def _gathers(self, gather: Use, module: nn.Module, args: Any) -> bool:
+        """Read rows of a table at its host copy, unless it is on the device or changed there."""
+        there = any(block.written or self._covers(block) for block in gather.blocks)
+        few = not there and reads_few_rows(module, args)
+        for block in gather.blocks if few else ():
+            self.on_host.give(block, asked_for=False)
+        return few
+
+    def _end_hook(self, use: Use, gather: Use | None) -> Callable[..., None]:
+        turn, running, own = self._turn, self._running, (use, gather)
 
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             # Whatever was read inside this module ends with it.
             if turn.owner != get_ident():
                 return  # it was refused
-            if any(entry[0] is use for entry in running):
-                while running:
-                    ended = running.pop()
+            if any(entry[0] in own for entry in running):
+                while (ended := running.pop())[0] not in own:
                     self._close(*ended)
-                    if ended[0] is use:
-                        break
+                self._close(*ended)
             if not running and not self._in_pass:
                 self._stop_watching()
                 self.on_host.give_held()

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from torch import nn
 
-from .blocks import Block
+from .blocks import SMALL_BLOCK, Block
 from .tables import Table
 
 NO_USE = -1
@@ -43,3 +45,27 @@ class Use:
     def nbytes(self) -> int:
         """Bytes of its blocks."""
         return sum(block.nbytes for block in self.blocks)
+
+
+def gather_of(module: nn.Module, use: Use) -> Use | None:
+    """What stands for a module's use where it reads rows of its table at the host copy.
+
+    An embedding whose table is another module's matrix, such as a tied head: its rows cross the
+    link alone, and the pages may come for the other module, not before.
+    """
+    is_table = isinstance(module, nn.Embedding) and module.max_norm is None
+    if not is_table or len(use.blocks) != 1 or use.nbytes <= SMALL_BLOCK:
+        return None
+    return Use(use.name, use.blocks, tables=use.tables)
+
+
+def reads_few_rows(module: Any, args: Any) -> bool:
+    """Whether that costs less than the table."""
+    few = len(args) == 1 and isinstance(args[0], torch.Tensor)
+    return few and args[0].numel() < module.num_embeddings
+
+
+def ancestors(name: str) -> list[str]:
+    """The paths of the modules that the one of this path is within."""
+    parts = name.split(".") if name else []
+    return [".".join(parts[:count]) for count in range(len(parts))]
