@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import penstock
+from penstock.bound import shortest_ms
 from penstock.units import KIB, MIB
 
 SAMPLE_S = 0.005  # between two looks at the device's memory
@@ -174,7 +175,7 @@ def ideal(resident_ms: float, touched: list[int], room: int, link: float) -> dic
     """max(T, X / B), with X the sum of max(0, M - S) over the passes of a step."""
     missing = sum(max(0, size - max(0, room)) for size in touched)
     return {
-        "ideal_ms": round(max(resident_ms, missing / link / 1e6), 3),
+        "ideal_ms": round(shortest_ms(resident_ms, (missing, link)), 3),
         "missing_bytes": missing,
         "room_bytes": room,
         "link_gb_per_s": round(link, 2),

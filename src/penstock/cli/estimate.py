@@ -15,11 +15,12 @@ from typing import Any
 
 import click
 
+from penstock.bound import copy_ms
 from penstock.config import Settings
 from penstock.errors import OutOfMemory, UsageError
 from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_config
 from penstock.report.table import Column, print_table
-from penstock.units import GB, MIB, format_bytes, format_number, parse_size
+from penstock.units import MIB, format_bytes, format_number, parse_size
 
 from .common import STDOUT, Output, above_zero, verb
 
@@ -104,7 +105,7 @@ class Work:
     def at(self, budget: int) -> Step:
         """What a step costs at best within a budget of `budget` bytes."""
         moved = max(0, self.touched_bytes - max(0, budget - self.fixed_bytes))
-        link_ms = moved / (self.link_gb_per_s * GB) * 1e3
+        link_ms = copy_ms(moved, self.link_gb_per_s)
         return Step(budget, moved, link_ms, max(link_ms, self.compute_ms or 0.0))
 
 

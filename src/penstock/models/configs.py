@@ -219,7 +219,7 @@ CONFIGS: dict[str, GPTConfig] = _named(
         "tiny_odd", n_layers=2, n_heads=3, d_model=66, vocab_size=257, n_positions=48, d_ff=100
     ),
 )
-ALIASES: dict[str, str] = {"gpt2_1.5b": "gpt2_xl"}
+ALIASES: dict[str, str] = {"gpt2": "gpt2_small", "gpt2_1.5b": "gpt2_xl"}
 
 
 def model_names() -> list[str]:

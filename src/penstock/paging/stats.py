@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from penstock.bound import shortest_ms
 from penstock.units import format_bytes
 
 from .contracts import Hooks, Memory
@@ -167,8 +168,8 @@ def summarize(attachment: BaseAttachment, kind: Callable[..., StatsT]) -> StatsT
         compute_ms=compute,
         link_gb_per_s=link_in,
         link_out_gb_per_s=link_out,
-        ideal_ms=max(compute, _copy_ms(attachment.weight_bytes - room, link_in)),
-        floor_ms=max(compute, _copy_ms(needed - room, link_in)),
+        ideal_ms=shortest_ms(compute, (attachment.weight_bytes - room, link_in)),
+        floor_ms=shortest_ms(compute, (needed - room, link_in)),
         largest_stall_module=attachment.hooks.name_of(stats["largest_stall_use"]),
     )
 
@@ -177,10 +178,6 @@ def hit_ratio(stats: dict[str, Any]) -> float:
     """The share of the last pass's page uses that needed no copy."""
     uses = stats["iteration_page_uses"]
     return 1.0 - stats["iteration_page_loads"] / uses if uses else 1.0
-
-
-def _copy_ms(size: int, gb_per_s: float) -> float:
-    return max(0, size) / gb_per_s / 1e6 if gb_per_s else 0.0
 
 
 def explain(stats: BaseStats) -> str:

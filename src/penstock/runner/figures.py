@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from penstock.bound import shortest_ms
+
 
 @dataclass
 class Steps:
@@ -94,9 +96,8 @@ def ideal_step(
         if value is not None and value > 0:
             compute, source = value, name
             break
-    link_ms = missing / link_gb_per_s / 1e6 if link_gb_per_s > 0 else None
-    bounds = [ms for ms in (compute, link_ms) if ms]
-    return Ideal(max(bounds) if bounds else None, compute, source, room)
+    bound = shortest_ms(compute or 0.0, (missing, link_gb_per_s))
+    return Ideal(bound or None, compute, source, room)
 
 
 def steps_counted(count: int) -> str:

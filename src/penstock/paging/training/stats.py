@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.bound import shortest_ms
+
 from ..stats import PagerStats, hit_ratio
 
 
@@ -79,11 +81,6 @@ def summarize_training(
         weights=weights, trained=trained, state=state, room=int(stats["budget"])
     )
     compute = max(0.0, stats["profiled_ms"] - stats["stall_ms"])
-    copies = [
-        size / speed / 1e6
-        for size, speed in zip((least_in, least_out), link, strict=True)
-        if speed > 0
-    ]
     return TrainingStats(
         **stats,
         **more,
@@ -96,5 +93,5 @@ def summarize_training(
         link_out_gb_per_s=link[1],
         least_bytes_in=least_in,
         least_bytes_out=least_out,
-        ideal_ms=max([compute, *copies]),
+        ideal_ms=shortest_ms(compute, (least_in, link[0]), (least_out, link[1])),
     )

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bound of a step, max(T, X / B): T its compute, X the bytes that must cross, B the link.
+
+With S bytes of room for M bytes that a step touches, X is at least M - S (Belady).
+"""
+
+from __future__ import annotations
+
+
+def copy_ms(nbytes: int, gb_per_s: float) -> float:
+    """Milliseconds of so many bytes over the link; 0 where its speed is not known."""
+    return max(0, nbytes) / gb_per_s / 1e6 if gb_per_s > 0 else 0.0
+
+
+def shortest_ms(compute_ms: float, *copies: tuple[int, float]) -> float:
+    """Milliseconds that no pager can beat.
+
+    Args:
+        compute_ms: T, of the same step with everything resident.
+        copies: X and B, bytes and GB/s, of each direction: they share nothing.
+    """
+    return max([compute_ms, *(copy_ms(*copy) for copy in copies)])
