@@ -97,3 +97,12 @@ def test_an_embedding_called_alone(tied):
     with pytest.raises(IndexError):
         model.embed(ids(4) + WORDS)
     assert check(model, reference)
+
+
+def test_a_table_of_its_own_comes_to_the_device_where_all_fits():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(WORDS, WIDTH), *stack(4)).eval()
+    with torch.no_grad(), page(model, 1600) as attached:
+        for seed in range(8):
+            model(ids(4, seed))
+        assert attached.explain().startswith("everything stays on the device")

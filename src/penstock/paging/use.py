@@ -56,6 +56,9 @@ def gather_of(module: nn.Module, use: Use) -> Use | None:
     is_table = isinstance(module, nn.Embedding) and module.max_norm is None
     if not is_table or len(use.blocks) != 1 or use.nbytes <= SMALL_BLOCK:
         return None
+    users = [slot.module for block in use.blocks for slot in block.slots]
+    if all(isinstance(user, nn.Embedding) for user in users):
+        return None
     return Use(use.name, use.blocks, tables=use.tables)
 
 
