@@ -388,7 +388,8 @@ Status Pager::iteration(std::int64_t kind) {
   if (next != kinds_.end() && !next->second.order.empty()) {
     const std::int64_t number = next->second.number;
     const std::size_t turn = turn_ + 1 < planned_turns_.size() ? turn_ + 1 : 0;
-    const bool expected = cursor_.planned() && planned_turns_[turn] == number;
+    const bool expected =
+        cursor_.planned() && turn < planned_turns_.size() && planned_turns_[turn] == number;
     if (!expected || (turn == 0 && disturbed_)) {
       PENSTOCK_TRY(plan_turns(turns_.from(number)));
     } else {
