@@ -250,7 +250,8 @@ def test_host_memory_for_the_state_is_checked():
 
 
 def test_a_failing_driver_call_is_clean(monkeypatch):
-    """Attach, two steps, detach, with some driver call failing: an error, and nothing left."""
+    """Attach, two steps, detach, with some driver call failing: an error or the same training,
+    and nothing left."""
     from penstock.native import Device
 
     left = []
@@ -270,22 +271,26 @@ def test_a_failing_driver_call_is_clean(monkeypatch):
         emulated = {"granularity": GRANULE, "fail_at_call": fail_at_call}
         attached = page(model, optimizer, chunks=16, emulated=emulated)
         try:
-            train(model, optimizer, batches(2))
-            return attached.device.driver_calls()
+            losses = train(model, optimizer, batches(2))
+            calls = attached.device.driver_calls()
         finally:
             try:
                 attached.detach()
             except PenstockError:  # the failing call was one of its own: then without the content
                 attached.detach(keep=False)
+        return calls, losses, model
 
-    calls = run(0)
+    calls, want, trained = run(0)
     assert calls > 300
     failed = 0
     for call in range(1, calls, calls // 40):
         try:
-            run(call)
+            _, losses, model = run(call)
         except PenstockError as error:
             failed += 1
             assert str(error)
-    assert failed > 25  # a resize that fails is done without
+        else:  # done without: a resize, say, of which a slow host makes more
+            assert losses == want, call
+            assert same_weights(trained, model), call
+    assert failed
     assert all(not any(counts.values()) for counts in left)
