@@ -192,6 +192,15 @@ class Attachment(BaseAttachment[Pager]):
         if isinstance(self.hooks, UseHooks):
             self.hooks.signature = signature
 
+    def _read_few(self) -> bool:
+        return isinstance(self.hooks, UseHooks) and self.hooks.gathers.few
+
+    def must_cross(self, nbytes: int, room: int) -> int:
+        """As of BaseAttachment; of experts no more than the rows that are read."""
+        if not isinstance(self.hooks, UseHooks):
+            return super().must_cross(nbytes, room)
+        return self.hooks.gathers.must_cross(nbytes, room)
+
     def _before_state_dict(self) -> None:
         if isinstance(self.hooks, UseHooks):
             self._read_before = self.hooks.on_host.blocks()
@@ -223,7 +232,8 @@ class Attachment(BaseAttachment[Pager]):
 
     def stats(self) -> Stats:
         """Counters and sizes of the pager, and what they amount to."""
-        return summarize(self, Stats)
+        in_place = self.hooks.gathers.in_place if isinstance(self.hooks, UseHooks) else 0
+        return summarize(self, Stats, in_place_bytes=in_place)
 
 
 def chunk_size_for(paged: int) -> int:

@@ -119,6 +119,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._passing: tuple[Hashable, int] | None = None  # what sets the pass apart
         self._kinds: dict[Hashable, int] = {}
         self._kind = 0
+        self._few = 0  # elements of inputs, up to which passes have read few rows of experts
         self._link: tuple[float, float] | None = None
         self._pager: MemoryT | None = None
         self._tables: dict[nn.Module, list[Table]] = {}
@@ -321,9 +322,10 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         if torch.is_grad_enabled():
             self._refuse_grad(tensors)
         signature = (module.training, *kwargs, *map(kind_of, leaves))
-        self._size(name, tensors)
+        size = self._size(name, tensors)
         if not self._share.standing:
-            self._kind = self._kinds.setdefault((name, signature), len(self._kinds))
+            kind = name, signature, size <= self._few
+            self._kind = self._kinds.setdefault(kind, len(self._kinds))
             self.pager.iteration(self._kind)
         if not name:
             self._inputs(signature)
@@ -333,8 +335,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         """What operators make from here on counts."""
         self._manager.torch.pass_begins(self._manager.who_has_what)
 
-    def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
-        """Give the blocks the room that a pass with these inputs leaves."""
+    def _size(self, name: str, tensors: list[torch.Tensor]) -> int:
+        """Give the blocks the room that a pass with these inputs leaves; elements of the inputs."""
         key = (name, torch.is_grad_enabled(), *[tensor.shape for tensor in tensors])
         size = sum(tensor.numel() for tensor in tensors)
         self._passing = key, size
@@ -343,6 +345,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         if not self._share.standing:
             whole = self._whole(self.pager.stats())
             self._share.begins(key, size, first=self._first, whole=whole)
+        return size
 
     def _inputs(self, signature: Hashable) -> None:
         """A pass begins; equal signatures mean the same mode, and inputs of the same kinds."""
@@ -370,12 +373,18 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self.passes += 1
         self._manager.explain(sys.exc_info()[1])
         self._share.ends(*passing)
+        if self._read_few():
+            self._few = max(self._few, passing[1])
         if self._share.standing:
             return
         if self._share.in_a_row <= SETTLING or self.passes % LOOK_EVERY == 0:
             if self.passes <= SETTLING:  # planned at once
                 self.pager.iteration(self._kind)
             self._stand_down()
+
+    def _read_few(self) -> bool:
+        """Whether the pass read few rows of what it could have read."""
+        return False
 
     def out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
         """The error of a use that found no room, with who has it."""
@@ -437,6 +446,10 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     @abstractmethod
     def stats(self) -> BaseStats:
         """Counters and sizes of the pager, and what they amount to."""
+
+    def must_cross(self, nbytes: int, room: int) -> int:
+        """Bytes that cross the link in a pass like the last, whoever pages, with so much room."""
+        return max(0, nbytes - room)
 
     def explain(self) -> str:
         """One line: why the last passes were as fast or slow as they were."""

@@ -16,8 +16,8 @@ new, and in all passes once such a use has been found.
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -30,12 +30,14 @@ from penstock.native import Pager
 from penstock.units import format_bytes
 
 from .blocks import Block, Home
+from .gather import Gathers
 from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost
 from .store import BlockStore
 from .tables import TABLES, Table
 from .turns import Turn
-from .use import NO_USE, Use, ancestors, gather_of, reads_few_rows
+from .unwritten import Unwritten
+from .use import NO_USE, Use, ancestors
 from .watch import AccessWatch, block_of
 
 MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
@@ -61,6 +63,7 @@ class UseHooks:
     Attributes:
         signature: Of the inputs of the pass that begins; one that is new is watched.
         on_host: The blocks that are given at their host copies.
+        gathers: The modules that read few rows of theirs.
 
     Args:
         model: The root.
@@ -99,14 +102,13 @@ class UseHooks:
         self._by_number: dict[int, Use] = {}
         self.on_host = OnHost(store, chunk)
         self._own = self._make_uses(paged)
+        self.gathers = Gathers(self._own, self._define, partial(store.pages, chunk=chunk))
         # Within which reads last, and which may be called alone.
         self._scopes = [
             m for m in self._names if m is not model and m not in self._own and any(m.children())
         ]
         self._reads: dict[Block, Use] = {}
-        # Parameters, and the sum of their versions after the last pass; -1 where that is not known.
-        self._unwritten = self._make_unwritten()
-        self._version = NO_USE
+        self._unwritten = Unwritten(self._read_only, self.on_host.changes)
         self._largest = max((use.nbytes for use in self._own.values()), default=0)
         self._tables: list[Table] = []
         self._handles: list[Any] = []
@@ -138,6 +140,10 @@ class UseHooks:
             if any(outer):
                 self._define("", {**blocks, **{block: None for each in outer for block in each}})
         return {module: self._define(self._names[module], blocks) for module, blocks in own.items()}
+
+    def _read_only(self) -> Iterable[torch.Tensor]:
+        paged = self._by_pointer.values()
+        return [t for b in paged if not b.written for t in self._store.tensors(b)]
 
     def _define(self, name: str, blocks: Iterable[Block], *, is_read: bool = False) -> Use:
         use = Use(name, frozenset(blocks), is_read=is_read)
@@ -209,10 +215,9 @@ class UseHooks:
     def _arm(self, module: nn.Module, use: Use) -> None:
         if use.blocks:
             use.tables = [module.__dict__[name] for name in TABLES]
-        gather = gather_of(module, use)
         self._handles += [
-            module.register_forward_pre_hook(self._begin_hook(use, gather), with_kwargs=True),
-            module.register_forward_hook(self._end_hook(use, gather), always_call=True),
+            module.register_forward_pre_hook(self._begin_hook(use), with_kwargs=True),
+            module.register_forward_hook(self._end_hook(use), always_call=True),
         ]
 
     def _tell(self, readers: UseHooks | None) -> None:
@@ -223,7 +228,7 @@ class UseHooks:
         """Take them off: nothing is declared, which is right only while everything stays."""
         self._armed = False
         self._tell(None)
-        self._version = NO_USE
+        self._unwritten.forget()
         self.on_host.take_all_back()
         for handle in self._handles:
             handle.remove()
@@ -241,12 +246,13 @@ class UseHooks:
     def pass_begins(self) -> None:
         """The root's forward starts."""
         self._abandon()
+        self.gathers.pass_begins()
         leave_over()
         if not self._armed:
             return
-        self._check_versions()
+        self._unwritten.check()
         self.on_host.take_all_back()
-        self._version = NO_USE
+        self._unwritten.forget()
         self._in_pass = True
         if self._always_watch or self.signature not in self._signatures:
             self._signatures.add(self.signature)
@@ -257,26 +263,8 @@ class UseHooks:
         self._abandon()
         if not self._armed:
             return  # everything is where it should be
-        self._version = self._versions()
+        self._unwritten.remember()
         self.on_host.give_held()
-
-    def _make_unwritten(self) -> list[weakref.ref[torch.Tensor]]:
-        paged = self._by_pointer.values()
-        tensors = [t for b in paged if not b.written for t in self._store.tensors(b)]
-        return [weakref.ref(tensor) for tensor in tensors]
-
-    def _versions(self) -> int:
-        return sum([tensor._version for get in self._unwritten if (tensor := get()) is not None])
-
-    def _check_versions(self) -> None:
-        """What was changed on the device, outside every use, may leave it and be lost."""
-        if self._version < 0 or self._versions() - self._version == self.on_host.changes():
-            return
-        raise UsageError(
-            "a weight was changed in place through a tensor that was kept from before attach(), "
-            "which nobody was told of: the change may be lost",
-            remedy="change it by way of its module, such as model.get_parameter(name)",
-        )
 
     def after_fork(self) -> None:
         """In a child process: nothing of the parent's is read."""
@@ -298,25 +286,31 @@ class UseHooks:
 
     # ---- Hooks -----------------------------------------------------------------------------
 
-    def _begin_hook(self, use: Use, gather: Use | None) -> Callable[..., None]:
+    def _begin_hook(self, use: Use) -> Callable[..., None]:
         turn, steps, on_host, opens = self._turn, self._steps, self.on_host, self._opens
+        gathers = self.gathers
+        reads_rows = use in gathers
 
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             if turn.owner != get_ident():
                 self._outermost(use, module, args, kwargs)
-            if use.number < 0:
-                opens(use, 0)
-                return
-            if gather is not None and self._gathers(gather, module, args):
-                opens(gather, 0)
+            part = use
+            if reads_rows:
+                part = gathers.part(use, args, kwargs, self._room, self._is_taken)
+                for block in use.blocks - part.blocks:
+                    on_host.give(block, asked_for=False)
+            if part.number < 0:
+                opens(part, 0)
                 return
             if (self._last, use.number) not in steps:
                 self._new_step((self._last, use.number))
             self._last = use.number
+            if part is use:
+                gathers.declared(use)
             if on_host:
-                on_host.take_back(use.blocks)
-            self._begin(use)
-            opens(use, use.version())
+                on_host.take_back(part.blocks)
+            self._begin(part)
+            opens(part, part.version())
 
         return hook
 
@@ -325,23 +319,18 @@ class UseHooks:
         for table in use.tables:
             table.open += 1
 
-    def _gathers(self, gather: Use, module: nn.Module, args: Any) -> bool:
-        """Read rows of a table at its host copy, unless it is on the device or changed there."""
-        there = any(block.written or self._covers(block) for block in gather.blocks)
-        few = not there and reads_few_rows(module, args)
-        for block in gather.blocks if few else ():
-            self.on_host.give(block, asked_for=False)
-        return few
+    def _is_taken(self, block: Block) -> bool:
+        return block.written or self._covers(block)
 
-    def _end_hook(self, use: Use, gather: Use | None) -> Callable[..., None]:
-        turn, running, own = self._turn, self._running, (use, gather)
+    def _end_hook(self, use: Use) -> Callable[..., None]:
+        turn, running = self._turn, self._running
 
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             # Whatever was read inside this module ends with it.
             if turn.owner != get_ident():
                 return  # it was refused
-            if any(entry[0] in own for entry in running):
-                while (ended := running.pop())[0] not in own:
+            if any(use in (entry[0], entry[0].whole) for entry in running):
+                while use not in ((ended := running.pop())[0], ended[0].whole):
                     self._close(*ended)
                 self._close(*ended)
             if not running and not self._in_pass:
@@ -357,8 +346,9 @@ class UseHooks:
         self._turn.take_or_refuse(f"{use.name} is called", id(sys._getframe(2)))
         try:
             self._abandon()
+            self.gathers.pass_begins()
             if self.on_host:
-                self._version = NO_USE
+                self._unwritten.forget()
             self.on_host.take_all_back()
             self._passes.part_begins(use.name, module, args, kwargs)
         except BaseException:
@@ -385,8 +375,7 @@ class UseHooks:
             for block in use.blocks:
                 block.written = True
             self._declare(use)
-            self._unwritten = self._make_unwritten()
-            self._version = NO_USE
+            self._unwritten.collect()
             self._pager.begin(use.number, self._stream())
             self._pager.end(use.number, self._stream())
         self._pager.end(number, self._stream())
@@ -444,9 +433,14 @@ class UseHooks:
 
     def _fits(self, use: Use) -> bool:
         """Whether there is room for it beside what is running."""
+        pages = use.pages.union(*(other.pages for other, _ in self._running))
+        return len(pages) <= self._room()
+
+    def _room(self) -> int:
+        """Pages that there is room for."""
         if not self._slots:
             self._slots = int(self._pager.stats()["slots"])
-        return len(use.pages.union(*(other.pages for other, _ in self._running))) <= self._slots
+        return self._slots
 
     def _release_reads(self, too_many: Callable[[], bool]) -> None:
         """End the oldest reads for as long; their tensors are given at the host copy."""

@@ -28,6 +28,9 @@ class BaseAttachment(Protocol):
     def link(self) -> tuple[float, float]:
         """Link speed in and out, GB/s."""
 
+    def must_cross(self, nbytes: int, room: int) -> int:
+        """Bytes that cross the link in a pass like the last, whoever pages, with so much room."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseStats:
@@ -142,15 +145,18 @@ class Stats(PagerStats):
     Attributes:
         floor_ms: As ideal_ms, of what a pass must have in device memory: tables on the host do not
             count.
+        in_place_bytes: Rows of experts and tied tables that the last pass read at their host
+            copies, over the link, at the most.
     """
 
     floor_ms: float
+    in_place_bytes: int
 
 
 StatsT = TypeVar("StatsT", bound=BaseStats)
 
 
-def summarize(attachment: BaseAttachment, kind: Callable[..., StatsT]) -> StatsT:
+def summarize(attachment: BaseAttachment, kind: Callable[..., StatsT], **more: int) -> StatsT:
     """The pager's counters, and what they mean, as statistics of this kind."""
     stats = attachment.pager.stats()
     link_in, link_out = attachment.link()
@@ -161,6 +167,7 @@ def summarize(attachment: BaseAttachment, kind: Callable[..., StatsT]) -> StatsT
         stats.update(iteration_bytes_in=0, iteration_bytes_out=0, iteration_page_loads=0)
     return kind(
         **stats,
+        **more,
         weight_bytes=attachment.weight_bytes,
         gpu_memory_bytes=attachment.budget,
         passes=attachment.passes,
@@ -168,8 +175,10 @@ def summarize(attachment: BaseAttachment, kind: Callable[..., StatsT]) -> StatsT
         compute_ms=compute,
         link_gb_per_s=link_in,
         link_out_gb_per_s=link_out,
-        ideal_ms=shortest_ms(compute, (attachment.weight_bytes - room, link_in)),
-        floor_ms=shortest_ms(compute, (needed - room, link_in)),
+        ideal_ms=shortest_ms(
+            compute, (attachment.must_cross(attachment.weight_bytes, room), link_in)
+        ),
+        floor_ms=shortest_ms(compute, (attachment.must_cross(needed, room), link_in)),
         largest_stall_module=attachment.hooks.name_of(stats["largest_stall_use"]),
     )
 
@@ -188,9 +197,11 @@ def explain(stats: BaseStats) -> str:
             f"everything stays on the device: {format_bytes(stats.paged_bytes)} of blocks in "
             f"{format_bytes(stats.budget)}, nothing moved in the last pass"
         )
+    in_place = stats.in_place_bytes if isinstance(stats, Stats) else 0
     parts = [
         f"{format_bytes(per_pass)} in and {format_bytes(stats.iteration_bytes_out)} out a pass",
         f"hit ratio {stats.hit_ratio:.3f}",
+        *([f"{format_bytes(in_place)} read in place"] if in_place else []),
         f"link {stats.link_gb_per_s:.1f} GB/s",
     ]
     if stats.profiled_ms > 0:

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import nn
 
-from .blocks import SMALL_BLOCK, Block
+from .blocks import Block
 from .tables import Table
 
 NO_USE = -1
@@ -27,6 +25,7 @@ class Use:
         tensors: Those of the blocks whose uses are not taken to write them.
         is_read: It is a read.
         pages: The addresses of its pages.
+        whole: The module's use that this is a part of; None where it is all of it.
     """
 
     name: str
@@ -36,6 +35,7 @@ class Use:
     tensors: tuple[torch.Tensor, ...] = ()
     is_read: bool = False
     pages: frozenset[int] = frozenset()
+    whole: Use | None = None
 
     def version(self) -> int:
         """A number that grows when a tensor is changed in place."""
@@ -45,27 +45,6 @@ class Use:
     def nbytes(self) -> int:
         """Bytes of its blocks."""
         return sum(block.nbytes for block in self.blocks)
-
-
-def gather_of(module: nn.Module, use: Use) -> Use | None:
-    """What stands for a module's use where it reads rows of its table at the host copy.
-
-    An embedding whose table is another module's matrix, such as a tied head: its rows cross the
-    link alone, and the pages may come for the other module, not before.
-    """
-    is_table = isinstance(module, nn.Embedding) and module.max_norm is None
-    if not is_table or len(use.blocks) != 1 or use.nbytes <= SMALL_BLOCK:
-        return None
-    users = [slot.module for block in use.blocks for slot in block.slots]
-    if all(isinstance(user, nn.Embedding) for user in users):
-        return None
-    return Use(use.name, use.blocks, tables=use.tables)
-
-
-def reads_few_rows(module: Any, args: Any) -> bool:
-    """Whether that costs less than the table."""
-    few = len(args) == 1 and isinstance(args[0], torch.Tensor)
-    return few and args[0].numel() < module.num_embeddings
 
 
 def ancestors(name: str) -> list[str]:

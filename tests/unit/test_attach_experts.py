@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experts in tensors [experts, ...], of which a pass reads rows, on the emulated GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from attach_models import WIDTH, page, rows, with_reference  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+EXPERTS, CHOSEN, LAYERS = 32, 2, 6
+ROW = 2 * WIDTH * WIDTH * 4  # bytes of one expert
+
+
+class Experts(nn.Module):
+    """Weights of all experts in two tensors, gathered or applied one by one."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(EXPERTS, WIDTH, WIDTH) / 8)
+        self.down = nn.Parameter(torch.randn(EXPERTS, WIDTH, WIDTH) / 8)
+        self.write = False
+
+    def forward(self, x, indices, weights):
+        if self.write:
+            with torch.no_grad():
+                self.up.mul_(1.01)
+        if len(x) == 1:
+            y = torch.bmm(self.up[indices[0]], x[0].expand(CHOSEN, -1)[..., None])
+            y = torch.bmm(self.down[indices[0]], F.silu(y))[..., 0]
+            return (y * weights[0, :, None]).sum(0, keepdim=True)
+        y = torch.zeros_like(x)
+        for expert in indices.unique().tolist():
+            row, place = torch.where(indices == expert)
+            hidden = F.silu(F.linear(x[row], self.up[expert]))
+            y[row] += F.linear(hidden, self.down[expert]) * weights[row, place, None]
+        return y
+
+
+class Mixture(nn.Module):
+    """Layers of a dense part, a router, and experts."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+        self.router = nn.ModuleList(nn.Linear(WIDTH, EXPERTS) for _ in range(LAYERS))
+        self.experts = nn.ModuleList(Experts() for _ in range(LAYERS))
+        self.after = 0
+
+    def forward(self, x):
+        for dense, router, experts in zip(self.dense, self.router, self.experts, strict=True):
+            x = x + torch.tanh(dense(x))
+            weights, indices = torch.topk(router(x).softmax(-1), CHOSEN)
+            x = x + experts(x, indices, weights)
+        if self.after:  # one layer's experts beside their module
+            x = x + F.linear(x, self.experts[self.after].up[0])
+        return x
+
+
+@pytest.fixture
+def mixture():
+    torch.manual_seed(1)
+    model, reference = with_reference(Mixture())
+    weights = sum(p.nbytes for p in model.parameters())
+    with torch.no_grad(), page(model, weights // 2048) as attached:
+        assert same(model, reference)
+        yield model, reference, attached
+
+
+def same(model, reference, tokens=1, seeds=6):
+    return all(
+        torch.equal(model(rows(tokens, seed)), reference(rows(tokens, seed)))
+        for seed in range(seeds)
+    )
+
+
+def test_few_rows_are_read_in_place_and_nothing_moves(mixture):
+    model, reference, attached = mixture
+    before = attached.stats().bytes_in
+    assert same(model, reference, tokens=1)
+    assert same(model, reference, tokens=4)
+    stats = attached.stats()
+    assert stats.bytes_in == before
+    assert 0 < stats.in_place_bytes < 4 * CHOSEN * LAYERS * ROW  # some layers' stay
+    assert "read in place" in attached.explain()
+    assert stats.device_bytes <= stats.budget
+
+
+def test_many_rows_come_to_the_device(mixture):
+    model, reference, attached = mixture
+    before = attached.stats().bytes_in
+    assert same(model, reference, tokens=EXPERTS // CHOSEN)
+    stats = attached.stats()
+    assert stats.bytes_in > before
+    assert stats.in_place_bytes == 0
+    assert same(model, reference)
+
+
+def test_prompts_between_tokens_cost_their_own_weights_alone(mixture):
+    model, reference, attached = mixture
+
+    def round_of():
+        before = attached.stats().bytes_in
+        assert same(model, reference, tokens=EXPERTS, seeds=1)
+        assert same(model, reference, tokens=1, seeds=8)
+        return attached.stats().bytes_in - before
+
+    round_of()
+    assert max(round_of() for _ in range(4)) < 1.8 * attached.stats().weight_bytes
+
+
+def test_where_all_fits_all_of_it_stays():
+    torch.manual_seed(1)
+    model, reference = with_reference(Mixture())
+    with torch.no_grad(), page(model, 2 * sum(p.nbytes for p in model.parameters()) // 1024) as on:
+        assert same(model, reference, seeds=12)
+        assert on.stats().in_place_bytes == 0
+        assert on.explain().startswith("everything stays on the device")
+
+
+def test_experts_that_are_changed_and_read_elsewhere(mixture):
+    model, reference, _ = mixture
+    for each in (model, reference):
+        each.experts[2].down[3].zero_()
+        each.experts[0].up.mul_(1.5)
+        each.after = 4
+    assert same(model, reference)
+    for each in (model, reference):
+        each.experts[5].write = True
+    assert same(model, reference)
+    for each in (model, reference):
+        each.experts[5].write = False
+    assert same(model, reference)
+    want = reference.state_dict()
+    assert all(torch.equal(value, want[name]) for name, value in model.state_dict().items())
+
+
+def test_a_smaller_budget_gives_experts_up_first(mixture):
+    model, reference, attached = mixture
+    dense = sum(p.nbytes for p in (*model.dense.parameters(), *model.router.parameters()))
+    largest = EXPERTS * ROW
+    assert same(model, reference)
+    attached.resize(largest + dense)
+    assert same(model, reference)
+    before = attached.stats().bytes_in
+    assert same(model, reference)
+    stats = attached.stats()
+    assert stats.bytes_in == before
+    assert stats.in_place_bytes > (LAYERS - 2) * CHOSEN * ROW
+
+
+def test_an_error_in_the_middle_leaves_nothing_behind(mixture):
+    model, reference, attached = mixture
+    with pytest.raises(RuntimeError):
+        model.experts[1](rows(1), torch.zeros(1, CHOSEN + 1, dtype=torch.long), torch.ones(1, 1))
+    with pytest.raises(IndexError):
+        model.experts[1](rows(4), torch.full((4, CHOSEN), EXPERTS), torch.ones(4, CHOSEN))
+    assert same(model, reference)
+    model = attached.detach()
+    assert same(model, reference)
+
+
+COMMON = {
+    "vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "max_position_embeddings": 64,
+}  # fmt: skip
+LATENT = {"kv_lora_rank": 32, "q_lora_rank": None, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16}
+ARCHITECTURES = {
+    "Mixtral": {"intermediate_size": 96, "num_local_experts": 8},
+    "Olmoe": {"intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 2},
+    "GptOss": {"intermediate_size": 96, "num_local_experts": 16, "num_experts_per_tok": 2,
+               "head_dim": 32},
+    "DeepseekV2": {"moe_intermediate_size": 96, "n_routed_experts": 16, "num_experts_per_tok": 2,
+                   "n_shared_experts": 1, "v_head_dim": 32, **LATENT},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_tokens_of_architectures_move_nothing(name):
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, f"{name}Config")(
+        **COMMON, **ARCHITECTURES[name], eos_token_id=None
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    ids = torch.randint(0, 256, (1, 24))
+    moved = []
+
+    def tokens():
+        return model.generate(ids, do_sample=False, max_new_tokens=12, pad_token_id=0)
+
+    with torch.no_grad():
+        want = tokens()
+        weights = sum(p.nbytes for p in model.parameters())
+        with page(model, int(0.7 * weights) // 1024) as attached:
+            model.register_forward_hook(lambda *_: moved.append(attached.stats().bytes_in))
+            assert torch.equal(tokens(), want)
+            assert torch.equal(tokens(), want)
+    prompt, token = moved[12] - moved[11], moved[-1] - moved[-2]
+    assert prompt > 0
+    assert token == 0
