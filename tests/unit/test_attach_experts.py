@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attach_models import WIDTH, page, rows, with_reference  # noqa: E402
+from attach_models import PAGE, WIDTH, page, rows, with_reference  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -161,6 +161,40 @@ def test_an_error_in_the_middle_leaves_nothing_behind(mixture):
     assert same(model, reference)
     model = attached.detach()
     assert same(model, reference)
+
+
+class Apart(nn.Module):
+    """As Experts, each a module of its own that is called where the router chose it."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(EXPERTS))
+
+    def forward(self, x, indices, weights):
+        y = torch.zeros_like(x)
+        for expert in indices.unique().tolist():
+            row, place = torch.where(indices == expert)
+            y[row] += self.experts[expert](x[row]) * weights[row, place, None]
+        return y
+
+
+def test_modules_of_their_own_leave_the_plan_alone():
+    torch.manual_seed(1)
+    made = Mixture()
+    made.experts = nn.ModuleList(Apart() for _ in range(LAYERS))
+    model, reference = with_reference(made)
+    dense = sum(p.nbytes for p in (*model.dense.parameters(), *model.router.parameters()))
+    expert = sum(p.nbytes for p in model.experts[0].experts[0].parameters())
+    with torch.no_grad(), page(model, (dense + 16 * expert) // 1024) as attached:
+        assert same(model, reference, seeds=60)
+        before = attached.stats()
+        assert same(model, reference, seeds=10)
+        after = attached.stats()
+    assert after.mismatches == before.mismatches
+    assert after.plans <= before.plans + 1
+    # The experts, and the pages at their borders; the dense layers never again.
+    chosen = LAYERS * CHOSEN
+    assert after.bytes_in - before.bytes_in <= 10 * chosen * (expert + 2 * PAGE)
 
 
 COMMON = {

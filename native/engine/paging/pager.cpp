@@ -206,7 +206,7 @@ Status Pager::demand(PageId page) {
   // Planned pages stay for as long as the plan has it; others until something needs the slot.
   residents_.slot(slot).release = -1;
   ++counters_.demanded_pages;
-  disturbed_ = true;
+  disturbed_ |= cursor_.distance(page) != kForEver;
   return {};
 }
 
@@ -261,7 +261,7 @@ Status Pager::begin(UseId id, driver::Stream stream) {
   std::unique_lock lock(mutex_);
   PENSTOCK_TRY(check_use(id));
   room_for(active_, active_.size() + 1);
-  if (cursor_.begin(id) != 0) {
+  if (cursor_.begin(id) != 0 && !comes_and_goes(id)) {
     ++counters_.mismatches;
     disturbed_ = true;
   }
@@ -338,11 +338,41 @@ std::int64_t Pager::number_of(const std::vector<UseId>& order) {
   return ++numbers_;
 }
 
+bool Pager::comes_and_goes(UseId use) const {
+  const auto known = kinds_.find(kind_);
+  return known != kinds_.end() && !known->second.regulars.has(use);
+}
+
+// An iteration of the kind is over.  A prefix is one that was broken off, not a new order.  Nor is
+// a new one planned while something of it is still running.
+void Pager::learn_kind(KnownKind& seen, const std::vector<UseId>& order) {
+  std::vector<UseId> regular = seen.regulars.of(order);
+  const auto known = [&] {
+    return regular.size() <= seen.order.size() &&
+           std::equal(regular.begin(), regular.end(), seen.order.begin());
+  };
+  if (!active_.empty() || (known() && regular.size() < seen.order.size())) return;
+  if (regular.size() < order.size() || !known()) {
+    seen.regulars.over(order);
+    regular = seen.regulars.of(order);
+  }
+  for (const UseId use : order) {
+    if (!seen.regulars.has(use)) {
+      seen.others = std::max(seen.others, static_cast<SlotId>(pages_of(use).size()));
+    }
+  }
+  if (known()) return;
+  seen.number = number_of(regular);
+  seen.order = std::move(regular);
+  seen.sequence = recorder_.sequence(uses_, table_, seen.regulars);
+}
+
 // The orders that are to come by turns, one behind the other, are planned as one.
 Status Pager::plan_turns(std::vector<std::int64_t> turns) {
   std::vector<UseId> order;
   std::vector<std::size_t> ends;
   policy::Sequence sequence;
+  SlotId others = 0;
   for (const std::int64_t turn : turns) {
     const auto known = std::ranges::find_if(
         kinds_, [turn](const auto& entry) { return entry.second.number == turn; });
@@ -350,6 +380,7 @@ Status Pager::plan_turns(std::vector<std::int64_t> turns) {
     const auto& [kind, of] = *known;
     order.insert(order.end(), of.order.begin(), of.order.end());
     ends.push_back(order.size());
+    others = std::max(others, of.others);
     sequence.page_bytes = of.sequence.page_bytes;
     sequence.steps.insert(sequence.steps.end(), of.sequence.steps.begin(), of.sequence.steps.end());
   }
@@ -358,6 +389,8 @@ Status Pager::plan_turns(std::vector<std::int64_t> turns) {
   turn_ = 0;
   sequence_ = std::move(sequence);
   disturbed_ = false;
+  // The next one is brought in while the last is in use.
+  reserve_ = std::clamp(residents_.slots() - policy::smallest_pool(sequence_), 0, 2 * others);
   cursor_.adopt({}, std::move(order), sequence_);
   return plan_or_drop();
 }
@@ -369,16 +402,8 @@ Status Pager::iteration(std::int64_t kind) {
     before_ = at_boundary_;
     at_boundary_ = counters_;
     PENSTOCK_TRY(stalls_.next_iteration(counters_.iterations));
-    std::vector<UseId> order = recorder_.order();
     KnownKind& seen = kinds_[kind_];
-    // A prefix is an iteration that was broken off, not a new order.  Nor is a new one planned
-    // while something of it is still running.
-    const bool known = order.size() <= seen.order.size() &&
-                       std::equal(order.begin(), order.end(), seen.order.begin());
-    if (!known && active_.empty()) {
-      const std::int64_t number = number_of(order);
-      seen = {std::move(order), recorder_.sequence(uses_, table_), number};
-    }
+    learn_kind(seen, recorder_.order());
     if (!seen.order.empty()) turns_.over(seen.number);
     recorder_.clear();
   }

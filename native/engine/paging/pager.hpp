@@ -153,7 +153,9 @@ class Pager {
   };
   // What the last iteration of some kind was like.
   struct KnownKind {
-    std::vector<UseId> order;
+    policy::learning::Regulars regulars;
+    SlotId others = 0;         // pages of the largest use that comes and goes
+    std::vector<UseId> order;  // of the regular ones
     policy::Sequence sequence;
     std::int64_t number = 0;  // of its order; the same for kinds whose orders are the same
   };
@@ -187,6 +189,8 @@ class Pager {
   Status issue_loads();
   [[nodiscard]] bool in_the_way(const PlanCursor::Next& load);
   std::int64_t number_of(const std::vector<UseId>& order);
+  void learn_kind(KnownKind& seen, const std::vector<UseId>& order);
+  [[nodiscard]] bool comes_and_goes(UseId use) const;
   Status plan_turns(std::vector<std::int64_t> turns);
   Status make_plan(std::int64_t begun = 0);  // of its first iteration, steps that are over
   [[nodiscard]] Result<policy::Plan> draw_plan(SlotId slots) const;

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "engine/paging/page_table.hpp"
+#include "policy/learning/regulars.hpp"
 #include "policy/types.hpp"
 
 namespace penstock::engine {
@@ -38,19 +40,22 @@ class Recorder {
     }
     return order;
   }
-  [[nodiscard]] policy::Sequence sequence(const std::vector<Use>& uses,
-                                          const PageTable& table) const {
+  // Of the uses that are regular.
+  [[nodiscard]] policy::Sequence sequence(const std::vector<Use>& uses, const PageTable& table,
+                                          const policy::learning::Regulars& regulars) const {
     std::vector<Bytes> page_bytes;
     page_bytes.reserve(static_cast<std::size_t>(table.pages()));
     for (PageId id = 0; id < table.pages(); ++id) page_bytes.push_back(table.page(id).bytes);
-    return sequence(uses, std::move(page_bytes));
+    return sequence(uses, std::move(page_bytes), regulars);
   }
   [[nodiscard]] policy::Sequence sequence(const std::vector<Use>& uses,
-                                          std::vector<Bytes> page_bytes) const {
+                                          std::vector<Bytes> page_bytes,
+                                          const policy::learning::Regulars& regulars = {}) const {
     policy::Sequence sequence;
     sequence.page_bytes = std::move(page_bytes);
     std::vector<UseId> active;
     for (const std::int32_t event : events_) {
+      if (!regulars.has(std::abs(event) - 1)) continue;
       if (event < 0) {
         const auto found = std::find(active.rbegin(), active.rend(), -event - 1);
         if (found != active.rend()) active.erase(std::next(found).base());

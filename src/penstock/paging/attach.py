@@ -135,7 +135,7 @@ class Attachment(BaseAttachment[Pager]):
     def _place(self, blocks: list[Block]) -> tuple[Pager, BlockStore]:
         chunk_size, look_ahead = self._asked
         granularity = self.device.info()["granularity"]
-        chunk = parse_size(chunk_size) if chunk_size is not None else self._chunk_size()
+        chunk = parse_size(chunk_size) if chunk_size is not None else self._chunk_size(blocks)
         self._grain = -(-chunk // granularity) * granularity
         self._look_ahead = (
             self._default_look_ahead() if look_ahead is None else parse_size(look_ahead)
@@ -227,8 +227,8 @@ class Attachment(BaseAttachment[Pager]):
     def _whole(self, stats: dict[str, Any]) -> int:
         return int(stats["pinned_bytes"] + stats["pages"] * self._grain)
 
-    def _chunk_size(self) -> int:
-        return chunk_size_for(self.weight_bytes)
+    def _chunk_size(self, blocks: list[Block]) -> int:
+        return chunk_size_for(self.weight_bytes, typical_block(blocks))
 
     def stats(self) -> Stats:
         """Counters and sizes of the pager, and what they amount to."""
@@ -236,9 +236,25 @@ class Attachment(BaseAttachment[Pager]):
         return summarize(self, Stats, in_place_bytes=in_place)
 
 
-def chunk_size_for(paged: int) -> int:
-    """The unit of paging for so many bytes: some hundreds of pages, where that is reasonable."""
+def typical_block(blocks: list[Block]) -> int:
+    """Bytes of the block in which the middle byte of a model lies, by the blocks' sizes."""
+    sizes = sorted(block.nbytes for block in blocks)
+    left = sum(sizes) // 2
+    for size in sizes:
+        left -= size
+        if left < 0:
+            return size
+    return 0
+
+
+def chunk_size_for(paged: int, block: int) -> int:
+    """The unit of paging: some hundreds of pages, where that is reasonable.
+
+    Args:
+        paged: Bytes of all blocks.
+        block: Of a typical one: what comes alone, as an expert does, is to bring little else along.
+    """
     size = MIN_CHUNK
-    while size < MAX_CHUNK and size * 2 * PAGES_WANTED <= paged:
+    while size < MAX_CHUNK and size * 2 * PAGES_WANTED <= paged and size * 2 <= block:
         size *= 2
     return size if paged >= 8 * MIN_CHUNK else 1

@@ -27,7 +27,7 @@ from penstock.host import check_host_memory, memory_sizes
 from penstock.native import Device, Pager
 from penstock.units import KIB, format_bytes, parse_size
 
-from ..attach import Attachment, chunk_size_for
+from ..attach import Attachment, chunk_size_for, typical_block
 from ..attachment import refuse_attached
 from ..blocks import Block, Home
 from ..device import settle
@@ -163,8 +163,9 @@ class TrainingAttachment(Attachment):
 
     # ---- Making ----------------------------------------------------------------------------
 
-    def _chunk_size(self) -> int:
-        return chunk_size_for(self._trained_bytes() * STATE + self.weight_bytes)
+    def _chunk_size(self, blocks: list[Block]) -> int:
+        paged = self._trained_bytes() * STATE + self.weight_bytes
+        return chunk_size_for(paged, STATE * typical_block(blocks))
 
     def _default_look_ahead(self) -> int:
         """The state of a layer: while one layer computes, that of the next goes in and out."""
