@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -141,8 +142,14 @@ class EmulatedMemory:
             self._budget.put_back(known[1])
 
 
+@cache
+def _may_return_an_argument(func: Any) -> bool:
+    schema = getattr(func, "_schema", None)  # higher-order operators have none
+    return schema is None or any(value.alias_info is not None for value in schema.returns)
+
+
 def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
-    for leaf in tree_leaves(values):
+    for leaf in (values,) if isinstance(values, torch.Tensor) else tree_leaves(values):
         if isinstance(leaf, torch.UntypedStorage):
             yield leaf
         elif isinstance(leaf, torch.Tensor) and has_storage(leaf) and leaf.device.type == "cpu":
@@ -167,7 +174,8 @@ class StorageMode(PassMode):
         if self.over:
             return func(*args, **kwargs)
         # What a view, or a change in place, returns had its storage before.
-        before = {storage._cdata: storage.nbytes() for storage in _storages((args, kwargs))}
+        given = _storages((args, kwargs)) if _may_return_an_argument(func) else ()
+        before = {storage._cdata: storage.nbytes() for storage in given}
         result = func(*args, **kwargs)
         for storage in _storages(result):
             if before.get(storage._cdata) != storage.nbytes():
