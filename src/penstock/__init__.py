@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .paging.attach import Attachment, attach
     from .paging.attachment import attachments
     from .paging.current import memory_summary, stats
+    from .paging.pretrained import from_pretrained
     from .paging.training import TrainingAttachment, attach_training
 
 # Public name -> the module that defines it.
@@ -28,6 +29,7 @@ _PUBLIC = {
     "attach_training": "penstock.paging",
     "attachments": "penstock.paging",
     "enable": "penstock.allocator",
+    "from_pretrained": "penstock.paging",
     "mem_pool": "penstock.allocator",
     "memory_summary": "penstock.paging",
     "stats": "penstock.paging",
@@ -51,6 +53,7 @@ __all__ = [
     "attach_training",
     "attachments",
     "enable",
+    "from_pretrained",
     "mem_pool",
     "memory_summary",
     "stats",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from .attach import Attachment, attach
 from .attachment import attachments
 from .current import memory_summary, stats
+from .pretrained import from_pretrained
 from .training import TrainingAttachment, attach_training
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "attach",
     "attach_training",
     "attachments",
+    "from_pretrained",
     "memory_summary",
     "stats",
 ]

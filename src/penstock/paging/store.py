@@ -13,6 +13,7 @@ goes along, whoever holds a view of it does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,6 +28,8 @@ from .blocks import Block, Home, Slot, align, arenas
 from .dlpack import bytes_at, view_as
 
 Loader = Callable[[str, torch.Tensor], None]
+# Told of bytes as they are moved in.
+MOVED_IN: ContextVar[Callable[[int], None] | None] = ContextVar("MOVED_IN", default=None)
 _CPU = torch.device("cpu")
 _FLAGS = {Home.PAGED: 0, Home.PINNED: PINNED, Home.HOST: ON_HOST}
 _MARKS = (0xA5, 0x5A)  # what a destination begins with before it is loaded
@@ -264,6 +267,8 @@ class BlockStore:
             self._fill(block, load)
             block.device_bytes = self._bytes(address, block.nbytes, self.device)
             self._enter(block)
+            if (moved_in := MOVED_IN.get()) is not None:
+                moved_in(block.nbytes)
             address += align(block.nbytes)
             host += align(block.nbytes)
 
