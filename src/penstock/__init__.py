@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .allocator import enable, mem_pool
     from .errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
     from .paging.attach import Attachment, attach
-    from .paging.attachment import attachments
+    from .paging.attached import attachments
     from .paging.current import memory_summary, stats
     from .paging.pretrained import from_pretrained
     from .paging.training import TrainingAttachment, attach_training

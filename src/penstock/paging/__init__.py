@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from .attach import Attachment, attach
-from .attachment import attachments
+from .attached import attachments
 from .current import memory_summary, stats
 from .pretrained import from_pretrained
 from .training import TrainingAttachment, attach_training

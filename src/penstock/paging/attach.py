@@ -23,7 +23,8 @@ from torch import nn
 from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
-from .attachment import BaseAttachment, refuse_attached
+from .attached import refuse_attached
+from .attachment import BaseAttachment
 from .blocks import Block, as_module
 from .contracts import Hooks
 from .device import settle
@@ -66,7 +67,8 @@ def attach(
 
     Args:
         model: Any module; on the CPU, on the device, or on "meta" (then `load` fills it). Not one
-            compiled by TorchScript, nor with sparse, quantized, lazy or wrapper-subclass tensors.
+            compiled by TorchScript, nor with sparse, lazy, nested or distributed tensors.
+            Weights that are made of others, as torchao's quantised ones are, are paged.
             Or several that share the budget: a list, a dict, or any object that holds modules, such
             as a diffusers pipeline. Names of tensors then begin with the model's own.
         gpu_memory: The budget: bytes, "8GiB" or "80%" of the device; default 90 % of what is free.

@@ -27,57 +27,23 @@ from penstock.host import check_host_memory, memory_sizes
 from penstock.native import Device
 from penstock.units import MIB, format_bytes, parse_size
 
-from .blocks import Block, Models, Slot, check_model, collect_blocks, leave_tables_on_host
+from .attached import LIVE
+from .blocks import Block, Models, Slot, collect_blocks, leave_tables_on_host
 from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
-from .holding import Holding, close_unused
+from .holding import Holding
 from .manager import SETTLING, Share, kind_of, manager_of
 from .stats import BaseStats, explain
 from .store import BlockStore, Loader
-from .tables import Table, install, is_attached, uninstall
+from .tables import Table, install, uninstall
 from .turns import Turn
+from .wrappers import Wrapper, wrap_anew
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_live: weakref.WeakSet[BaseAttachment[Any]] = weakref.WeakSet()
-
 LOOK_EVERY = 16  # passes, after the first, whether everything stays by now
 FITS_SHARE = 0.9  # of the budget: a model up to this is taken to fit beside its activations
-
-
-def attachments() -> list[BaseAttachment[Any]]:
-    """The models attached now."""
-    return list(_live)
-
-
-def refuse_attached(model: nn.Module) -> None:
-    """Refuse what cannot be attached, or is already, whole, in part, or by a weight it shares.
-
-    Raises:
-        UsageError: If so; nothing has been touched.
-    """
-    close_unused()
-    check_model(model)
-    for name, module in model.named_modules():
-        if is_attached(module):
-            what = f"{name}, a part of the model, is" if name else "the model is"
-            raise UsageError(f"{what} attached already", remedy="detach it first")
-    taken = {address for attached in _live for address in attached.store.addresses()}
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if taken and tensor.untyped_storage().data_ptr() in taken:
-            raise UsageError(
-                f"{name} is a weight of another model that is attached already",
-                remedy="attach a module that holds both, or detach that one first",
-            )
-
-
-def _in_child() -> None:
-    for attached in list(_live):
-        attached._in_child()
-
-
-os.register_at_fork(after_in_child=_in_child)
 
 
 MemoryT = TypeVar("MemoryT", bound=Memory)
@@ -123,6 +89,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._link: tuple[float, float] | None = None
         self._pager: MemoryT | None = None
         self._tables: dict[nn.Module, list[Table]] = {}
+        self._wrappers: list[Wrapper] = []
         self._owner = os.getpid()
         self._turn = Turn()
         self._holding = Holding(device)
@@ -156,16 +123,19 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._holding.storages = self.store.storages
         try:
             self.store.move_in(load)
+            with self.store.in_reach():  # what a wrapper reads when it is made
+                self._wrappers = wrap_anew(self.model, (slot for _, slot in self.store.slots()))
             self.hooks = self._make_hooks(blocks)
             self._enter_budget()
         except BaseException:
             self.store.move_out(undo=True)
+            self._unwrap()
             raise
         self._slots: dict[nn.Module, list[tuple[Block, Slot]]] = {}
         for block, slot in self.store.slots():
             self._slots.setdefault(slot.module, []).append((block, slot))
         self._hook()
-        _live.add(self)
+        LIVE.add(self)
 
     @abstractmethod
     def _place(self, blocks: list[Block]) -> tuple[MemoryT, BlockStore]:
@@ -410,8 +380,14 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._save({block: None for block, _ in own})
         for block, slot in own:
             name = prefix + slot.key
-            if name in state and self.store.is_in_place(block, slot):
+            if slot.wrapper is None and name in state and self.store.is_in_place(block, slot):
                 state[name] = self.store.host_view(block, slot).clone()
+        views = {id(slot.tensor): (block, slot) for block, slot in own}
+        for wrapper in self._wrappers:
+            if wrapper.module is module and wrapper.is_there and prefix + wrapper.key in state:
+                state[prefix + wrapper.key] = wrapper.with_leaves(
+                    lambda leaf: self.store.host_view(*views[id(leaf)]).clone()
+                )
 
     def _save(self, blocks: Iterable[Block]) -> None:
         """Make the host copies current."""
@@ -484,14 +460,19 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 self.store.drop()
             self._conversion.remove()
             uninstall(self._tables)
+            self._unwrap()
             self._close()
             self._turn.release()
         return self.model.source if isinstance(self.model, Models) else self.model
 
+    def _unwrap(self) -> None:
+        for wrapper in self._wrappers:
+            wrapper.put_back()
+
     def _close(self) -> None:
         self._pager = None
         self._finalizer()
-        _live.discard(self)
+        LIVE.discard(self)
 
     def __enter__(self) -> Self:
         return self

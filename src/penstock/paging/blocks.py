@@ -16,9 +16,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from penstock.errors import UsageError
 from penstock.units import GIB, KIB, MIB
+
+from .wrappers import keeps_its_tensors, leaves_of
 
 ALIGNMENT = 512  # what PyTorch's own allocator gives, so that the same kernels are chosen
 ARENA_BYTES = 1 * GIB
@@ -26,21 +29,30 @@ ARENA_BYTES = 1 * GIB
 SMALL_BLOCK = 256 * KIB
 SMALL_SHARE = 0.002
 SMALL_MODEL = 256 * MIB
+_DISTRIBUTED = "torch.distributed"  # a part of a tensor that others have the rest of
 
 
 @dataclass(slots=True)
 class Slot:
-    """One place in a module that holds a tensor: module._parameters[key] or _buffers[key]."""
+    """One place in a module that holds a tensor: module._parameters[key] or _buffers[key].
+
+    Of a parameter that is made of others (wrappers.py) each has a slot: `key` is that of its
+    `wrapper`'s attribute. The parameter is the `outermost` one of wrappers within wrappers.
+    """
 
     module: nn.Module
     key: str
     name: str
     is_parameter: bool
     tensor: torch.Tensor
+    wrapper: torch.Tensor | None = None
+    outermost: torch.Tensor | None = None
 
     @property
     def table(self) -> dict[str, torch.Tensor | None]:
-        """The module's dict that the tensor is looked up in."""
+        """The dict that the tensor is looked up in: the module's, or that of a wrapper."""
+        if self.wrapper is not None:
+            return self.wrapper.__dict__
         tables: dict[str, dict[str, torch.Tensor | None]] = self.module.__dict__
         return tables["_parameters" if self.is_parameter else "_buffers"]
 
@@ -86,7 +98,13 @@ def _slots(model: nn.Module) -> Iterator[Slot]:
         for key, parameter in module._parameters.items():
             if parameter is not None:
                 name = f"{prefix}.{key}" if prefix else key
-                yield Slot(module, key, name, True, parameter)
+                if not is_traceable_wrapper_subclass(parameter):
+                    yield Slot(module, key, name, True, parameter)
+                    continue
+                outermost: Any = parameter
+                for path, leaf, holder in leaves_of(parameter):
+                    leaf_name = ".".join((name, *path))
+                    yield Slot(module, path[-1], leaf_name, True, leaf, holder, outermost)
         for key, buffer in module._buffers.items():
             if buffer is not None:
                 name = f"{prefix}.{key}" if prefix else key
@@ -148,6 +166,14 @@ def check_model(model: object) -> None:
             raise UsageError(
                 f"{name or 'the model'} is compiled by TorchScript, whose weights cannot be moved",
                 remedy="attach the module that it was scripted or traced from",
+            )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if type(tensor).__module__.startswith(_DISTRIBUTED) or tensor.is_nested:
+            raise UsageError(f"{name} cannot be paged: it is a {type(tensor).__name__}")
+        if is_traceable_wrapper_subclass(tensor) and not keeps_its_tensors(tensor):
+            raise UsageError(
+                f"{name} cannot be paged: a {type(tensor).__name__} does not keep the tensors that "
+                "it is made of"
             )
     for slot in _slots(model):
         reason = _why_not(slot.tensor)

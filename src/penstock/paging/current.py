@@ -8,7 +8,8 @@ from typing import Any
 from penstock.errors import UsageError
 
 from . import stats as _stats
-from .attachment import BaseAttachment, attachments
+from .attached import attachments
+from .attachment import BaseAttachment
 
 
 def _the(attachment: BaseAttachment[Any] | None) -> BaseAttachment[Any]:

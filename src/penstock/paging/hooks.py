@@ -16,7 +16,7 @@ new, and in all passes once such a use has been found.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from threading import get_ident
 from typing import Any, Protocol
@@ -39,6 +39,7 @@ from .turns import Turn
 from .unwritten import Unwritten
 from .use import NO_USE, Use, ancestors
 from .watch import AccessWatch, block_of
+from .wrappers import plain_parts
 
 MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
 READS_AT_ONCE = 4  # times the bytes of one read, where no module's own use is larger
@@ -194,7 +195,7 @@ class UseHooks:
         """A pass gave this to its caller: weights, and views of them, lie at the host copy."""
         if not self._armed:
             return
-        for leaf in tree_leaves(output):
+        for leaf in (part for each in tree_leaves(output) for part in plain_parts(each)):
             block = block_of(leaf, self._by_pointer)
             if block is not None:
                 self.on_host.give(block, asked_for=True)
@@ -384,26 +385,25 @@ class UseHooks:
 
     def read(self, tensor: torch.Tensor) -> None:
         """A tensor is asked for while no use of its module is running."""
-        block = self._by_tensor.get(id(tensor))
-        if block is None:
-            return
-        self._check_thread(block)
-        if self._covers(block):
-            return
-        if not self._in_pass and not self._running:
-            self.on_host.give(block, asked_for=True)
-        else:
-            self._read(block)
+        for block in self._uncovered(tensor):
+            if not self._in_pass and not self._running:
+                self.on_host.give(block, asked_for=True)
+            else:
+                self._read(block)
 
     def listed(self, tensor: torch.Tensor) -> None:
         """Somebody walks through the tensors: mostly for what they are, not what they hold."""
-        block = self._by_tensor.get(id(tensor))
-        if block is None:
-            return
-        self._check_thread(block)
-        if self._covers(block):
-            return
-        self.on_host.give(block, asked_for=not self._in_pass and not self._running)
+        for block in self._uncovered(tensor):
+            self.on_host.give(block, asked_for=not self._in_pass and not self._running)
+
+    def _uncovered(self, tensor: torch.Tensor) -> Iterator[Block]:
+        """The blocks of a tensor that no running use covers."""
+        for part in plain_parts(tensor):
+            block = self._by_tensor.get(id(part))
+            if block is not None:
+                self._check_thread(block)
+                if not self._covers(block):
+                    yield block
 
     def _check_thread(self, block: Block) -> None:
         if self._child or self._turn.is_anothers():

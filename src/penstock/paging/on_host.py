@@ -109,4 +109,6 @@ class OnHost:
         )
 
     def _count(self, block: Block) -> int:
-        return sum(sys.getrefcount(tensor) for tensor in self._store.tensors(block))
+        wrappers = {id(slot.outermost): slot.outermost for slot in block.slots}
+        held = (*self._store.tensors(block), *wrappers.values())
+        return sum(sys.getrefcount(tensor) for tensor in held if tensor is not None)

@@ -20,7 +20,7 @@ from penstock.errors import UsageError
 from penstock.report.progress import on_stderr
 
 from .attach import Attachment, attach
-from .attachment import refuse_attached
+from .attached import refuse_attached
 from .blocks import as_module
 from .store import MOVED_IN
 

@@ -12,7 +12,8 @@ goes along, whoever holds a view of it does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -169,6 +170,22 @@ class BlockStore:
                 for each in moved:
                     each.host = like(each.device, flat)
         self._point(block, lambda moved: moved.host)
+
+    @contextmanager
+    def in_reach(self) -> Iterator[None]:
+        """Where the tensors that others are made of can be read, from anywhere."""
+        blocks = [
+            block
+            for block in self.blocks
+            if block.home is Home.PAGED and any(slot.wrapper is not None for slot in block.slots)
+        ]
+        for block in blocks:
+            self.to_host(block)
+        try:
+            yield
+        finally:
+            for block in blocks:
+                self.to_device(block)
 
     def at_host(self, block: Block, view: torch.Tensor) -> torch.Tensor:
         """The same view of the block, of the host copy, where its tensors lie now."""
@@ -334,6 +351,6 @@ def _with_data(slot: Slot, data: torch.Tensor) -> torch.Tensor:
     if slot.tensor.device.type != "meta":
         slot.tensor.data = data
         return slot.tensor
-    if slot.is_parameter:
+    if slot.is_parameter and slot.wrapper is None:
         return nn.Parameter(data, requires_grad=slot.tensor.requires_grad)
     return data

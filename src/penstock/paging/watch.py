@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from .blocks import Block
 from .modes import PassMode
+from .wrappers import plain_parts
 
 
 def has_storage(tensor: torch.Tensor) -> bool:
@@ -71,14 +72,16 @@ class AccessWatch(PassMode):
         if self.over:
             return func(*args, **kwargs)
         for leaf in tree_leaves((args, kwargs)):
-            block = block_of(leaf, self._blocks)
-            if block is not None and not self._covered(block):
-                self._missed(block, leaf)
+            for part in plain_parts(leaf):
+                block = block_of(part, self._blocks)
+                if block is not None and not self._covered(block):
+                    self._missed(block, part)
         if self._writes is not None and func._schema.is_mutable:
             for argument, value in zip(func._schema.arguments, args, strict=False):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     for leaf in tree_leaves(value):
-                        written = block_of(leaf, self._blocks)
-                        if written is not None:
-                            self._writes(written)
+                        for part in plain_parts(leaf):
+                            written = block_of(part, self._blocks)
+                            if written is not None:
+                                self._writes(written)
         return func(*args, **kwargs)

@@ -22,7 +22,8 @@ from penstock.errors import OutOfMemory, UsageError
 from penstock.native import EVICTION, ON_HOST, Device, ManagedSet
 from penstock.units import MIB, format_bytes
 
-from ..attachment import BaseAttachment, refuse_attached
+from ..attached import refuse_attached
+from ..attachment import BaseAttachment
 from ..blocks import Block
 from ..device import settle
 from ..manager import Share

@@ -28,7 +28,7 @@ from penstock.native import Device, Pager
 from penstock.units import KIB, format_bytes, parse_size
 
 from ..attach import Attachment, chunk_size_for, typical_block
-from ..attachment import refuse_attached
+from ..attached import refuse_attached
 from ..blocks import Block, Home
 from ..device import settle
 from ..store import BlockStore, Loader
@@ -277,8 +277,8 @@ class TrainingAttachment(Attachment):
     def _look_for_changes(self) -> None:
         """What the user has unfrozen, frozen or given to the optimizer since."""
         for slot, address in self._addresses:
-            here = slot.module._parameters.get(slot.key)
-            if here is not slot.tensor or here.data_ptr() != address:
+            here = dict.get(slot.table, slot.key)
+            if here is None or here is not slot.tensor or here.data_ptr() != address:
                 raise UsageError(
                     f"{slot.name} was replaced, moved or converted after attach_training()",
                     remedy="detach(), change the model, attach_training() again",
