@@ -36,12 +36,11 @@ class Opaque(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        return NotImplemented
+        return args[0] if func is torch.ops.aten.detach.default else NotImplemented
 
 
 def opaque():
-    made = torch.Tensor._make_wrapper_subclass(Opaque, (4, 4))
-    return holding("w", made)
+    return holding("w", torch.Tensor._make_wrapper_subclass(Opaque, (4, 4)))
 
 
 @pytest.mark.parametrize(
