@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bound of a step, max(T, X / B): T its compute, X the bytes that must cross, B the link.
 
-With S bytes of room for M bytes that a step touches, X is at least M - S (Belady).
+With S bytes of room for M bytes that a step touches, X is at least M - S (Belady). Of experts that
+a router chooses evenly, a step reads as many from the device as their share there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,19 @@ from __future__ import annotations
 def copy_ms(nbytes: int, gb_per_s: float) -> float:
     """Milliseconds of so many bytes over the link; 0 where its speed is not known."""
     return max(0, nbytes) / gb_per_s / 1e6 if gb_per_s > 0 else 0.0
+
+
+def must_cross(dense: int, room: int, *, experts: int = 0, chosen: int = 0) -> int:
+    """X, the bytes that cross the link in a step whoever pages.
+
+    Args:
+        dense: Bytes that every step reads.
+        room: S, bytes of the device for them; what they leave has experts in it.
+        experts: Bytes of all experts.
+        chosen: Of those that a step reads, drawn evenly.
+    """
+    missing = 1 - min(1.0, max(0, room - dense) / experts) if experts > 0 else 0.0
+    return max(0, dense - room) + int(chosen * missing)
 
 
 def shortest_ms(compute_ms: float, *copies: tuple[int, float]) -> float:

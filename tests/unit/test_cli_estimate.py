@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.estimate import LINK_GB_PER_S, Work
+from penstock.cli.estimate import LINK_GB_PER_S, Work, of_shape
 from penstock.cli.main import main
 from penstock.models.configs import CONFIGS, get_config
 from penstock.units import GIB, MIB
@@ -22,7 +22,7 @@ def estimate(capsys, *arguments: str) -> dict:
 
 
 def work(name: str = "gpt3_6.7b", dtype: str = "float16", tflops: float | None = None) -> Work:
-    return Work(get_config(name), 1, 1024, dtype, LINK_GB_PER_S, tflops)
+    return of_shape(get_config(name), 1, 1024, dtype, LINK_GB_PER_S, tflops)
 
 
 def test_the_shape_that_was_measured(capsys):
@@ -49,8 +49,8 @@ def test_the_smallest_budget_is_accepted_and_one_byte_less_is_not(name, dtype, c
 
 
 def test_a_tied_table_is_read_whole():
-    tied = Work(get_config("gpt2_xl", tied=True), 1, 1024, "float32", LINK_GB_PER_S, None)
-    untied = Work(get_config("gpt2_xl"), 1, 1024, "float32", LINK_GB_PER_S, None)
+    tied = of_shape(get_config("gpt2_xl", tied=True), 1, 1024, "float32", LINK_GB_PER_S, None)
+    untied = of_shape(get_config("gpt2_xl"), 1, 1024, "float32", LINK_GB_PER_S, None)
     assert tied.touched_bytes == untied.touched_bytes
     assert tied.weight_bytes < untied.weight_bytes
 

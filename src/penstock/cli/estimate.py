@@ -11,14 +11,16 @@ room is short; so tables do not count in M, unless lm_head multiplies by them (a
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
-from penstock.bound import copy_ms
+from penstock.bound import copy_ms, must_cross
 from penstock.config import Settings
 from penstock.errors import OutOfMemory, UsageError
 from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_config
+from penstock.models.folder import Folder, read_folder
 from penstock.report.table import Column, print_table
 from penstock.units import MIB, format_bytes, format_number, parse_size
 
@@ -40,73 +42,102 @@ class Work:
     """What is to be run, and on what.
 
     Attributes:
-        config: Shape of the model.
-        batch: Sequences a step.
-        seq_len: Tokens a sequence.
-        dtype: Dtype of weights and activations.
+        name: Of the model.
+        parameters: How many it has.
+        weight_bytes: Bytes of all parameters.
+        touched_bytes: M: the bytes of the weights that a step reads.
+        largest_layer_bytes: The most that has to be resident at one moment.
         link_gb_per_s: Speed of page-locked copies to the device, in decimal GB/s.
+        batch: Sequences a step; None where activations are not counted.
+        seq_len: Tokens a sequence.
+        dtype: Dtype of weights and activations; None where the files decide it.
+        activation_bytes: Peak of the activations of one forward pass; None: not counted.
         compute_tflops: What the device computes at, or None where that is not counted.
+        compute_ms: T: the time of a step with everything resident.
+        expert_bytes: Bytes of experts, of which a router chooses.
+        chosen_share: The share of them that a step reads.
     """
 
-    config: GPTConfig
-    batch: int
-    seq_len: int
-    dtype: str
+    name: str
+    parameters: int
+    weight_bytes: int
+    touched_bytes: int
+    largest_layer_bytes: int
     link_gb_per_s: float
-    compute_tflops: float | None
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of all parameters."""
-        return self.config.weight_bytes(self.dtype)
-
-    @property
-    def touched_bytes(self) -> int:
-        """M: the bytes of the weights that a step reads whole."""
-        counts = self.config.module_parameter_counts()
-        tables = counts["position_embedding"]
-        tables += 0 if self.config.tied else counts["token_embedding"]
-        return self.weight_bytes - tables * dtype_bytes(self.dtype)
-
-    @property
-    def activation_bytes(self) -> int:
-        """Peak of the activations of one forward pass."""
-        return self.config.activation_bytes(self.batch, self.seq_len, self.dtype)
-
-    @property
-    def largest_layer_bytes(self) -> int:
-        """The most that has to be resident at one moment."""
-        return self.config.largest_module_bytes(self.dtype)
+    batch: int | None = None
+    seq_len: int | None = None
+    dtype: str | None = None
+    activation_bytes: int | None = None
+    compute_tflops: float | None = None
+    compute_ms: float | None = None
+    expert_bytes: int = 0
+    chosen_share: float = 1.0
 
     @property
     def fixed_bytes(self) -> int:
         """What the budget has to hold besides weights."""
-        return _round_up(self.activation_bytes + WORKSPACE_BYTES)
+        return _round_up((self.activation_bytes or 0) + WORKSPACE_BYTES)
 
     @property
     def smallest_budget_bytes(self) -> int:
         """The largest layer, which may begin and end inside a chunk, and what is not weights."""
-        layer = min(self.largest_layer_bytes + GRANULARITY, self.touched_bytes)
+        layer = min(self.largest_layer_bytes + GRANULARITY, self.weight_bytes)
         return self.fixed_bytes + _round_up(layer)
 
     @property
     def resident_budget_bytes(self) -> int:
         """The budget from which on nothing has to move."""
-        return self.fixed_bytes + _round_up(self.touched_bytes)
-
-    @property
-    def compute_ms(self) -> float | None:
-        """T: the time of a step with everything resident."""
-        if self.compute_tflops is None:
-            return None
-        tokens = self.batch * self.seq_len
-        return self.config.flops_per_token(self.seq_len) * tokens / self.compute_tflops / 1e9
+        unread = int(self.expert_bytes * (1 - self.chosen_share))
+        return self.fixed_bytes + _round_up(self.touched_bytes + unread)
 
     def at(self, budget: int) -> Step:
         """What a step costs at best within a budget of `budget` bytes."""
-        moved = max(0, self.touched_bytes - max(0, budget - self.fixed_bytes))
+        chosen = int(self.expert_bytes * self.chosen_share)
+        moved = must_cross(
+            self.touched_bytes - chosen,
+            max(0, budget - self.fixed_bytes),
+            experts=self.expert_bytes,
+            chosen=chosen,
+        )
         link_ms = copy_ms(moved, self.link_gb_per_s)
         return Step(budget, moved, link_ms, max(link_ms, self.compute_ms or 0.0))
+
+
+def of_shape(
+    config: GPTConfig, batch: int, seq_len: int, dtype: str, link: float, tflops: float | None
+) -> Work:
+    """A step of a shape that is known: activations and compute follow from it."""
+    counts = config.module_parameter_counts()
+    tables = counts["position_embedding"] + (0 if config.tied else counts["token_embedding"])
+    flops = config.flops_per_token(seq_len) * batch * seq_len
+    return Work(
+        name=config.name,
+        parameters=config.parameter_count(),
+        weight_bytes=config.weight_bytes(dtype),
+        touched_bytes=config.weight_bytes(dtype) - tables * dtype_bytes(dtype),
+        largest_layer_bytes=config.largest_module_bytes(dtype),
+        link_gb_per_s=link,
+        batch=batch,
+        seq_len=seq_len,
+        dtype=dtype,
+        activation_bytes=config.activation_bytes(batch, seq_len, dtype),
+        compute_tflops=tflops,
+        compute_ms=None if tflops is None else flops / tflops / 1e9,
+    )
+
+
+def of_folder(folder: Folder, link: float) -> Work:
+    """A step of one token through the model of a checkpoint: of it the weights are known."""
+    return Work(
+        name=folder.name,
+        parameters=folder.parameters,
+        weight_bytes=folder.weight_bytes,
+        touched_bytes=folder.touched_bytes,
+        largest_layer_bytes=folder.largest_module_bytes,
+        link_gb_per_s=link,
+        expert_bytes=folder.expert_bytes,
+        chosen_share=folder.chosen_share,
+    )
 
 
 @dataclass(frozen=True)
@@ -120,7 +151,7 @@ class Step:
 
 
 @click.command()
-@click.argument("model", required=False, metavar="MODEL")
+@click.argument("model", required=False, metavar="MODEL|FOLDER")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences.")
 @click.option("--seq-len", type=click.IntRange(1), help="Tokens a sequence.  [default: 1024]")
 @click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")
@@ -154,11 +185,14 @@ def command(
     """Say what a model needs and how fast it can be.
 
     Weights, activations, the smallest budget, and the shortest step that the link
-    and the GPU allow. Needs no GPU and no torch.
+    and the GPU allow. Of a FOLDER with safetensors files, any model's or pipeline's,
+    the weights: what a token reads of them, experts by how many are chosen. Needs no
+    GPU and no torch.
 
     \b
-    Example:
+    Examples:
       penstock estimate gpt3_6.7b --dtype float16 --gpu-memory 8GiB --link 55
+      penstock estimate path/to/checkpoint --gpu-memory 8GiB
     """  # noqa: D301
     if model is None and output.json_file not in (None, STDOUT):
         # "--json MODEL": the word after --json was meant as the model.
@@ -166,6 +200,11 @@ def command(
     output.check()
     if model is None:
         raise UsageError("no model was given", remedy="penstock estimate gpt2_xl")
+    if Path(model).is_dir():
+        work = of_folder(read_folder(Path(model)), link)
+        chosen = _chosen(work, settings.gpu_memory)
+        output.emit(_document(work, chosen), lambda: _print(work, chosen))
+        return
     config = get_config(model)
     seq_len = min(1024, config.n_positions) if seq_len is None else seq_len
     if seq_len > config.n_positions:
@@ -173,7 +212,7 @@ def command(
             f"--seq-len {seq_len} is more than the {config.n_positions} positions of {config.name}",
             remedy=f"--seq-len {config.n_positions}",
         )
-    work = Work(config, batch, seq_len, dtype_name(dtype), link, compute_tflops)
+    work = of_shape(config, batch, seq_len, dtype_name(dtype), link, compute_tflops)
     chosen = _chosen(work, settings.gpu_memory)
     output.emit(_document(work, chosen), lambda: _print(work, chosen))
 
@@ -190,7 +229,7 @@ def _chosen(work: Work, gpu_memory: str) -> Step | None:
     smallest = work.smallest_budget_bytes
     if budget < smallest:
         raise OutOfMemory(
-            f"{format_bytes(budget)} cannot hold the largest layer of {work.config.name} "
+            f"{format_bytes(budget)} cannot hold the largest layer of {work.name} "
             f"({format_bytes(work.largest_layer_bytes)}) and its activations and workspace "
             f"({format_bytes(work.fixed_bytes)})",
             remedy=f"--gpu-memory {smallest // MIB}MiB",
@@ -212,7 +251,7 @@ def _table(work: Work) -> list[Step]:
 
 
 def _verdict(work: Work, chosen: Step | None) -> str:
-    name = work.config.name
+    name = work.name
     if chosen is None:
         return (
             f"{name} runs in any budget from {_mib(work.smallest_budget_bytes)}; from "
@@ -233,13 +272,13 @@ def _verdict(work: Work, chosen: Step | None) -> str:
 def _document(work: Work, chosen: Step | None) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
-        "model": work.config.name,
+        "model": work.name,
         "batch": work.batch,
         "seq_len": work.seq_len,
         "dtype": work.dtype,
         "link_gb_per_s": work.link_gb_per_s,
         "compute_tflops": work.compute_tflops,
-        "parameters": work.config.parameter_count(),
+        "parameters": work.parameters,
         "weight_bytes": work.weight_bytes,
         "touched_bytes": work.touched_bytes,
         "activation_bytes": work.activation_bytes,
@@ -258,13 +297,15 @@ def _document(work: Work, chosen: Step | None) -> dict[str, Any]:
 
 
 def _print(work: Work, chosen: Step | None) -> None:
-    shape = f"{work.batch} x {work.seq_len:,} tokens, {work.dtype}"
-    click.echo(f"{work.config.name}: {work.config.parameter_count():,} parameters, {shape}\n")
+    shape = "one token" if work.batch is None else f"{work.batch} x {work.seq_len:,} tokens"
+    dtype = "" if work.dtype is None else f", {work.dtype}"
+    click.echo(f"{work.name}: {work.parameters:,} parameters, {shape}{dtype}\n")
+    activations = work.activation_bytes
     compute = "not counted" if work.compute_ms is None else _ms(work.compute_ms)
     for name, value in (
         ("weights", format_bytes(work.weight_bytes)),
         ("read each step", format_bytes(work.touched_bytes)),
-        ("activations", format_bytes(work.activation_bytes)),
+        ("activations", "not counted" if activations is None else format_bytes(activations)),
         ("workspace", format_bytes(WORKSPACE_BYTES)),
         ("largest layer", format_bytes(work.largest_layer_bytes)),
         ("smallest budget", _mib(work.smallest_budget_bytes)),

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from penstock.bound import must_cross
 from penstock.errors import OutOfMemory, UsageError
 from penstock.host import check_host_memory, memory_sizes
 from penstock.native import Device
@@ -425,7 +426,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def must_cross(self, nbytes: int, room: int) -> int:
         """Bytes that cross the link in a pass like the last, whoever pages, with so much room."""
-        return max(0, nbytes - room)
+        return must_cross(nbytes, room)
 
     def explain(self) -> str:
         """One line: why the last passes were as fast or slow as they were."""

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from penstock.bound import must_cross
+
 from .blocks import SMALL_BLOCK, Block
 from .use import Use
 
@@ -141,9 +143,7 @@ class Gathers:
             room: Of the device, for blocks.
         """
         experts = sum(block.nbytes for block in self._pages) if self.few else 0
-        beside = max(0, room - (nbytes - experts))
-        rows = self.touched * (1 - min(1.0, beside / experts)) if experts else 0
-        return max(0, nbytes - experts - room) + int(rows)
+        return must_cross(nbytes - experts, room, experts=experts, chosen=self.touched)
 
     def _choose(self, room: int) -> None:
         if room == self._room or not self._whole:
