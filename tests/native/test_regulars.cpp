@@ -14,21 +14,24 @@ namespace {
 using policy::learning::Regulars;
 using Order = std::vector<Regulars::Use>;
 
-TEST_CASE("regulars: what was absent once is left out until it has come eight times in a row") {
+TEST_CASE("regulars: what was absent is left out, and for longer each time") {
   Regulars regulars;
   regulars.over({1, 2, 3, 2});
   CHECK(regulars.of({1, 2, 3, 2}) == Order{1, 2, 3, 2});
   CHECK(regulars.of({1, 9}) == Order{1, 9});  // what is new is taken to stay
-  regulars.over({1, 2, 9});
-  CHECK_FALSE(regulars.has(3));
-  CHECK(regulars.has(9));
-  for (int i = 0; i < Regulars::kInARow - 1; ++i) regulars.over({1, 2, 3, 9});
-  regulars.over({1, 2, 9});
-  for (int i = 0; i < Regulars::kInARow; ++i) {
-    CHECK_FALSE(regulars.has(3));
-    regulars.over({1, 2, 3, 9});
+  for (const int wanted : {1, 8, 64, 64}) {
+    CAPTURE(wanted);
+    regulars.over({1, 2});
+    for (int i = 0; i < wanted - 1; ++i) regulars.over({1, 2, 3});
+    CHECK_FALSE((wanted > 1 && regulars.has(3)));
+    if (wanted > 1) {
+      regulars.over({1, 2});  // not in a row
+      for (int i = 0; i < wanted - 1; ++i) regulars.over({1, 2, 3});
+      CHECK(regulars.of({1, 2, 3}) == Order{1, 2});
+    }
+    regulars.over({1, 2, 3});
+    CHECK(regulars.of({1, 2, 3}) == Order{1, 2, 3});
   }
-  CHECK(regulars.of({1, 2, 3, 9}) == Order{1, 2, 3, 9});
 }
 
 TEST_CASE("regulars: another program is learned anew") {

@@ -14,13 +14,14 @@ namespace penstock::policy::learning {
 class Regulars {
  public:
   using Use = std::int32_t;
-  // What was absent once is planned again after so many iterations in a row that had it.  A use
-  // that half of all iterations have comes back once in 256, and each time there is a new plan.
-  static constexpr int kInARow = 8;
+  // What was absent is planned again by the next iteration that has it, since the first iterations
+  // of a program are often not like the others; then after eight in a row, which a use that half of
+  // all have comes to once in 256; then after 64.  Each time there is a new plan.
+  static constexpr int kFactor = 8, kMostInARow = 64;
 
   [[nodiscard]] bool has(Use use) const {
     const auto found = seen_.find(use);
-    return found == seen_.end() || found->second == kRegular;
+    return found == seen_.end() || found->second.regular;
   }
   [[nodiscard]] std::vector<Use> of(const std::vector<Use>& order) const {
     std::vector<Use> regular;
@@ -33,28 +34,33 @@ class Regulars {
     std::vector<Use> present = order;
     std::ranges::sort(present);
     present.erase(std::ranges::unique(present).begin(), present.end());
-    const auto is_present = [&](const auto& entry) {
-      return std::ranges::binary_search(present, entry.first);
-    };
     std::ptrdiff_t regular = 0, missing = 0;
-    for (const auto& entry : seen_) {
-      regular += entry.second == kRegular;
-      missing += entry.second == kRegular && !is_present(entry);
+    for (auto& [use, known] : seen_) {
+      known.present = std::ranges::binary_search(present, use);
+      regular += known.regular;
+      missing += known.regular && !known.present;
     }
     if (2 * missing > regular) seen_.clear();
-    for (auto& entry : seen_) {
-      if (!is_present(entry)) {
-        entry.second = 0;
-      } else if (entry.second != kRegular && ++entry.second == kInARow) {
-        entry.second = kRegular;
+    for (auto& [use, known] : seen_) {
+      if (known.present) {
+        known.regular |= ++known.in_a_row >= known.wanted;
+      } else {
+        if (known.regular) known.wanted = std::clamp(kFactor * known.wanted, 1, kMostInARow);
+        known.regular = false;
+        known.in_a_row = 0;
       }
     }
-    for (const Use use : present) seen_.try_emplace(use, kRegular);
+    for (const Use use : present) seen_.try_emplace(use);
   }
 
  private:
-  static constexpr int kRegular = -1;
-  std::map<Use, int> seen_;  // iterations in a row that had it, of those that come and go
+  struct Known {
+    bool regular = true;
+    bool present = true;
+    int in_a_row = 0;
+    int wanted = 0;  // iterations in a row
+  };
+  std::map<Use, Known> seen_;
 };
 
 }  // namespace penstock::policy::learning
