@@ -21,7 +21,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TAG = "py3-none-linux_x86_64"
+TAG = "py3-none-manylinux_2_28_x86_64"
 MUST_HOLD = (
     "penstock/lib/libpenstock.so",
     "penstock/include/penstock.h",
