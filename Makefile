@@ -134,6 +134,7 @@ lint: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/python tools/check_text.py
 	$(BIN)/python tools/check_symbols.py
 	$(BIN)/python tools/check_hooks.py
+	$(BIN)/python tools/compile_kernels.py --check
 
 format: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/python -m ruff check --fix .
