@@ -154,7 +154,7 @@ wheel: $(STAMPS)/package $(STAMPS)/dev
 	rm -rf dist build/dist
 	SKBUILD_BUILD_DIR=build/manylinux CMAKE_TOOLCHAIN_FILE=$(abspath tools/manylinux.cmake) \
 	  $(BIN)/python -m build --no-isolation --sdist --wheel --outdir build/dist
-	$(BIN)/auditwheel repair --plat manylinux_2_28_x86_64 --exclude libcuda_real.so.1 \
+	$(BIN)/auditwheel repair --plat manylinux_2_28_x86_64 --only-plat --exclude libcuda_real.so.1 \
 	  --wheel-dir dist build/dist/*.whl
 	mv build/dist/*.tar.gz dist/
 
