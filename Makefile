@@ -102,7 +102,7 @@ test-slow: $(STAMPS)/package $(STAMPS)/test
 test-native: $(STAMPS)/venv
 	cmake --preset dev
 	MAKEFLAGS= cmake --build --preset dev
-	ctest --preset dev
+	ctest --preset dev --parallel $(shell nproc)
 
 test-asan: $(STAMPS)/venv
 	cmake --preset asan

@@ -2,8 +2,8 @@
 """Check the wheel: its tag, what is in it, and that it works where there is no torch.
 
 It is installed into a new environment of each Python from 3.10 on that is at hand, in which only
-click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  The sdist must hold every file that builds it.  Exits 1
-if anything does not hold.
+click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  The sdist
+must hold every file that builds it.  Exits 1 if anything does not hold.
 
 Usage: python tools/check_wheel.py FOLDER   (the folder holds one wheel and one sdist)
 """
