@@ -12,6 +12,8 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 DEVICE ?= auto
 PYTEST_FLAGS ?=
+# Tests of one file share what they build, so a file stays with one process.
+PYTEST := python -m pytest --numprocesses $(shell nproc) --dist loadfile
 # CUDA builds that the torch adapter is tested with, without a GPU; 0.5 GB of download for each.
 TORCH_CUDA ?= 2.11.0 2.13.0 2.15.0
 # Below the weights of the checkpoint that comes with Penstock.
@@ -29,18 +31,20 @@ C_SOURCES := 'native/*.[ch]pp' 'native/*.[ch]' 'tests/native/*.[ch]pp' 'tests/pr
 # ThreadSanitizer's fixed shadow ranges collide with the layouts that some kernels draw at random.
 FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
-.PHONY: help run test test-python test-native test-asan test-tsan test-torch-cuda mutation-test lint format docs wheel clean
+.PHONY: help run test test-python test-slow test-all test-native test-asan test-tsan test-torch-cuda mutation-test lint format docs site wheel clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make run          build, install into $(VENV), run the main job'
 	@echo 'make test         native tests and Python tests'
+	@echo 'make test-all     these, the slow ones, and the native ones under sanitizers'
 	@echo 'make test-native  native tests alone; test-asan, test-tsan: under a sanitizer'
 	@echo 'make test-torch-cuda  penstock.enable() in CUDA builds of torch, without a GPU'
 	@echo 'make mutation-test  each rule of the contract taken out: some test has to fail'
 	@echo 'make lint         formatters, linters, types, layers, exported symbols'
 	@echo 'make format       apply the formatters'
 	@echo 'make docs         write docs/reference anew'
+	@echo 'make site         the documentation as pages, into build/site'
 	@echo 'make wheel        sdist and wheel into dist/'
 	@echo 'make clean        remove what the other targets made, $(VENV) included'
 
@@ -65,6 +69,10 @@ $(STAMPS)/dev: pyproject.toml | $(STAMPS)/package
 	$(PIP) install --quiet --no-compile 'penstock[test,dev]'
 	@touch $@
 
+$(STAMPS)/docs: pyproject.toml | $(STAMPS)/package
+	$(PIP) install --quiet --no-compile 'penstock[docs]'
+	@touch $@
+
 # Text under a budget below the weights of the checkpoint that is included (10 MiB), then a larger
 # shape. On a GPU the workspace of the matrix products alone exceeds that checkpoint, so there only
 # the larger shape is beyond its budget. A recipe is expanded when it runs: torch is there by then.
@@ -83,13 +91,18 @@ run: $(STAMPS)/package $(STAMPS)/run
 
 test: test-native test-python
 
+test-all: test test-slow test-asan test-tsan
+
 test-python: $(STAMPS)/package $(STAMPS)/test
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(BIN)/$(PYTEST) -m 'not slow' $(PYTEST_FLAGS)
+
+test-slow: $(STAMPS)/package $(STAMPS)/test
+	$(BIN)/$(PYTEST) -m slow --dist load $(PYTEST_FLAGS)
 
 test-native: $(STAMPS)/venv
 	cmake --preset dev
 	MAKEFLAGS= cmake --build --preset dev
-	ctest --preset dev
+	ctest --preset dev --parallel $(shell nproc)
 
 test-asan: $(STAMPS)/venv
 	cmake --preset asan
@@ -121,6 +134,7 @@ lint: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/python tools/check_text.py
 	$(BIN)/python tools/check_symbols.py
 	$(BIN)/python tools/check_hooks.py
+	$(BIN)/python tools/compile_kernels.py --check
 
 format: $(STAMPS)/package $(STAMPS)/dev
 	$(BIN)/python -m ruff check --fix .
@@ -131,9 +145,18 @@ format: $(STAMPS)/package $(STAMPS)/dev
 docs: $(STAMPS)/package $(STAMPS)/run
 	$(BIN)/python tools/generate_docs.py
 
+# mkdocs-material announces in a frame of colours that it has a successor.
+site: $(STAMPS)/package $(STAMPS)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+# The proxy's own dependency is a name that only penstock run gives to the driver.
 wheel: $(STAMPS)/package $(STAMPS)/dev
-	rm -rf dist
-	SKBUILD_BUILD_DIR=build/package $(BIN)/python -m build --no-isolation --sdist --wheel
+	rm -rf dist build/dist
+	SKBUILD_BUILD_DIR=build/manylinux CMAKE_TOOLCHAIN_FILE=$(abspath tools/manylinux.cmake) \
+	  $(BIN)/python -m build --no-isolation --sdist --wheel --outdir build/dist
+	$(BIN)/auditwheel repair --plat manylinux_2_28_x86_64 --only-plat --exclude libcuda_real.so.1 \
+	  --wheel-dir dist build/dist/*.whl
+	mv build/dist/*.tar.gz dist/
 
 clean:
 	rm -rf $(VENV) build dist

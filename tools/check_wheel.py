@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the wheel: its tag, what is in it, and that it works where there is no torch.
 
-It is installed into a new environment, in which only click and rich are added; `penstock doctor`,
-`estimate` and `--help` must work there.  The sdist must hold every file that builds it.  Exits 1
-if anything does not hold.
+It is installed into a new environment of each Python from 3.10 on that is at hand, in which only
+click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  The sdist
+must hold every file that builds it.  Exits 1 if anything does not hold.
 
 Usage: python tools/check_wheel.py FOLDER   (the folder holds one wheel and one sdist)
 """
@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import venv
 import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TAG = "py3-none-linux_x86_64"
+TAG = "py3-none-manylinux_2_28_x86_64"
 MUST_HOLD = (
     "penstock/lib/libpenstock.so",
     "penstock/include/penstock.h",
@@ -44,7 +44,7 @@ def check_contents(wheel: Path) -> list[str]:
     """What is wrong with the file itself, one line each."""
     found = [] if wheel.name.endswith(f"-{TAG}.whl") else [f"the tag is not {TAG}"]
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
+        names = [name for name in archive.namelist() if not name.endswith("/")]
     found += [f"{name} is missing" for name in MUST_HOLD if name not in names]
     found += [f"{name} does not belong there" for name in names if not MAY_HOLD.fullmatch(name)]
     return found
@@ -60,12 +60,26 @@ def check_sources(sdist: Path) -> list[str]:
     return [f"the sdist lacks {name}" for name in tracked if name not in names]
 
 
-def check_use(wheel: Path) -> list[str]:
+def interpreters() -> dict[str, str]:
+    """Pythons that are on the PATH or installed beside this one, by version."""
+    beside = Path(sys.base_prefix).parent.glob("3.*/bin/python3")
+    named = (shutil.which(f"python3.{minor}") for minor in range(10, 15))
+    found = {}
+    for program in [sys.executable, *map(str, beside), *filter(None, named)]:
+        asked = "import sys; print('%d.%d' % sys.version_info[:2])"
+        done = subprocess.run([program, "-c", asked], capture_output=True, text=True, check=False)
+        version = done.stdout.strip()
+        if done.returncode == 0 and tuple(map(int, version.split("."))) >= (3, 10):
+            found.setdefault(version, program)
+    return found
+
+
+def check_use(wheel: Path, python: str) -> list[str]:
     """What does not work after an installation without extras, one line each."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     clean.pop("PYTHONPATH", None)
     with tempfile.TemporaryDirectory() as folder:
-        venv.create(folder, with_pip=True)
+        subprocess.run([python, "-m", "venv", folder], check=True)
         programs = Path(folder) / "bin"
         pip = (programs / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
         subprocess.run([*pip, wheel], check=True, env=clean)
@@ -96,11 +110,17 @@ def main(arguments: list[str]) -> int:
     if len(wheels) != 1 or len(sdists) != 1:
         print(f"{folder}: {len(wheels)} wheels and {len(sdists)} sdists", file=sys.stderr)
         return 1
-    found = check_contents(wheels[0]) + check_sources(sdists[0]) or check_use(wheels[0])
+    found = check_contents(wheels[0]) + check_sources(sdists[0])
+    pythons = interpreters()
+    for version, python in {} if found else pythons.items():
+        found += [f"Python {version}: {line}" for line in check_use(wheels[0], python)]
     for violation in found:
         print(violation, file=sys.stderr)
+    versions = ", ".join(pythons)
     size = wheels[0].stat().st_size / 1e6
-    print(f"wheel: {len(found)} violation(s)" if found else f"wheel: ok ({size:.1f} MB)")
+    print(
+        f"wheel: {len(found)} violation(s)" if found else f"wheel: ok ({size:.1f} MB; {versions})"
+    )
     return 1 if found else 0
 
 

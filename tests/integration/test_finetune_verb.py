@@ -320,6 +320,7 @@ LATE_STATE = [*TINY[:-4], "--seq-len", "64", "--strategy", "LR", "--allocator", 
 LATE_STATE += ["--gpu-memory", "25MiB", "--steps", "2"]
 
 
+@pytest.mark.slow
 def test_a_batch_is_tried_from_where_a_run_begins(capsys):
     result = finetune_json(capsys, *LATE_STATE, "--find-batch")
     batch = result["largest_batch"]

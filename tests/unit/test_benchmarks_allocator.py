@@ -196,6 +196,7 @@ def test_every_plan_is_a_valid_command(tmp_path):
         assert parsed.tiny
 
 
+@pytest.mark.slow
 def test_soak_passes_and_a_spoilt_tensor_is_reported(tmp_path):
     common = ("--allocator", "native", "--device", "cpu", "--seconds", "1", "--threads", "2")
     target = tmp_path / "soak.json"
@@ -213,6 +214,7 @@ def test_soak_passes_and_a_spoilt_tensor_is_reported(tmp_path):
     assert result["mismatch_list"][0]["wrong_elements"] == 1
 
 
+@pytest.mark.slow
 def test_suite_runs_on_a_cpu(tmp_path):
     output = tmp_path / "suite.json"
     done = run(

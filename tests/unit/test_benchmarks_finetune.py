@@ -50,6 +50,7 @@ def test_no_row_is_begun_that_would_end_too_late(suite, tmp_path, monkeypatch, c
     assert capsys.readouterr().out.count("skipped") == 3
 
 
+@pytest.mark.slow
 def test_a_row_that_works_and_one_that_does_not(suite, tmp_path, monkeypatch, capsys):
     rows = [
         suite.Plan("good", ("--model", "tiny", "--batch", "8", "--seq-len", "512"), 60),

@@ -18,6 +18,7 @@ TESTS = [
 
 
 @pytest.mark.timeout(280)
+@pytest.mark.slow
 def test_kernels_in_the_interpreter():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, TESTS)],

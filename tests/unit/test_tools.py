@@ -27,6 +27,7 @@ layers = tool("check_layers")
 text = tool("check_text")
 symbols = tool("check_symbols")
 docs = tool("generate_docs")
+kernels = tool("compile_kernels")
 
 
 def put(root: Path, files: dict[str, str]) -> Path:
@@ -200,3 +201,14 @@ def test_the_reference_names_every_option_and_flag():
     commands = docs.command_line()
     for name in docs.VERBS:
         assert f"## penstock {name}" in commands
+
+
+def test_a_kernel_that_was_changed_and_not_compiled_is_found(tmp_path):
+    assert kernels.stale() == []
+    source, made = tmp_path / "sum.cu", tmp_path / "sum_ptx.hpp"
+    source.write_text("one")
+    assert kernels.stale(tmp_path) == ["sum.cu"]
+    made.write_text(kernels.HEAD.format(source="sum.cu", name="k", digest=kernels.digest(source)))
+    assert kernels.stale(tmp_path) == []
+    source.write_text("two")
+    assert kernels.stale(tmp_path) == ["sum.cu"]

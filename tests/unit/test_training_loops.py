@@ -249,6 +249,7 @@ def test_host_memory_for_the_state_is_checked():
         train(model, optimizer, batches(1))
 
 
+@pytest.mark.slow
 def test_a_failing_driver_call_is_clean(monkeypatch):
     """Attach, two steps, detach, with some driver call failing: an error or the same training,
     and nothing left."""

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Made by tools/compile_kernels.py from changed_copy.cu; not to be edited.
+// Made by tools/compile_kernels.py from changed_copy.cu; not to be edited. Its SHA-256:
+// fd56f66a8f81f9cd2dbfdcf230e1e634bd3e7f639b06e7f7cd869380394005e8
 #pragma once
 
 namespace penstock::driver::cuda {

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,7 +33,13 @@ from .invocation import Invocation
 STDOUT = "-"
 
 
-class _OnStderr(logging.StreamHandler[Any]):
+if TYPE_CHECKING:
+    _Handler = logging.StreamHandler[Any]
+else:
+    _Handler = logging.StreamHandler  # takes no type before Python 3.11
+
+
+class _OnStderr(_Handler):
     """Logs to what stderr is at that moment: the entry point may run more than once."""
 
     def emit(self, record: logging.LogRecord) -> None:

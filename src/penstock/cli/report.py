@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from penstock.report.columns import print_results
 from penstock.report.fields import load
 from penstock.report.page import is_page, page
 from penstock.report.result import Result
+from penstock.report.timeline import is_timeline, timeline
 from penstock.report.verbs import results_of
 from penstock.text import printable
 
@@ -42,8 +43,15 @@ class _Found:
 @click.command()
 @click.argument("files", nargs=-1, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option("--html", metavar="PAGE", help="Write a page that needs nothing else, with charts.")
+@click.option("--trace", metavar="FILE", help="Write a timeline for ui.perfetto.dev.")
 @verb(check_file=False)
-def command(files: tuple[Path, ...], html: str | None, settings: Settings, output: Output) -> None:
+def command(
+    files: tuple[Path, ...],
+    html: str | None,
+    trace: str | None,
+    settings: Settings,
+    output: Output,
+) -> None:
     """Show results of other verbs side by side.
 
     A FILE is what finetune, compare, gpt, replay or simulate wrote with --json.
@@ -52,7 +60,7 @@ def command(files: tuple[Path, ...], html: str | None, settings: Settings, outpu
     \b
     Examples:
       penstock gpt --gpu-memory 450MiB --json small.json
-      penstock report small.json large.json --html page.html
+      penstock report small.json large.json --html page.html --trace timeline.json
     """  # noqa: D301
     files, output = _apart(files, output)
     if not files:
@@ -60,10 +68,9 @@ def command(files: tuple[Path, ...], html: str | None, settings: Settings, outpu
     output.check()
     if html is not None:
         check_own("--html", html, is_page, "page of penstock", force=output.force)
-        if output.json_file is not None and os.path.realpath(html) == os.path.realpath(
-            output.json_file
-        ):
-            raise UsageError(f"--html and --json are both {html}", remedy="two names")
+    if trace is not None:
+        check_own("--trace", trace, is_timeline, "timeline of penstock", force=output.force)
+    _check_apart({"--html": html, "--trace": trace, "--json": output.json_file})
     found = _read(files)
     document = _document(found)
     results = [each.result for each in found]
@@ -71,7 +78,20 @@ def command(files: tuple[Path, ...], html: str | None, settings: Settings, outpu
         title = results[0].name if len(results) == 1 else f"{len(results)} results, side by side"
         made_by = printable(shlex.join(["penstock", "report", *map(str, files)]))
         write_whole("--html", html, page(results, title=title, command=made_by, data=document))
-    output.emit(document, lambda: _print(results, html))
+    if trace is not None:
+        write_whole("--trace", trace, timeline(results))
+    output.emit(document, lambda: _print(results, {"page": html, "timeline": trace}))
+
+
+def _check_apart(names: Mapping[str, str | None]) -> None:
+    """Refuse two outputs that are one file."""
+    taken: dict[str, tuple[str, str]] = {}
+    for flag, name in names.items():
+        if name is None or name == STDOUT:
+            continue
+        other, first = taken.setdefault(os.path.realpath(name), (flag, name))
+        if other != flag:
+            raise UsageError(f"{other} and {flag} are both {first}", remedy="two names")
 
 
 def _apart(files: tuple[Path, ...], output: Output) -> tuple[tuple[Path, ...], Output]:
@@ -120,7 +140,8 @@ def _document(found: Sequence[_Found]) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, "results": rows}
 
 
-def _print(results: Sequence[Result], html: str | None) -> None:
+def _print(results: Sequence[Result], written: Mapping[str, str | None]) -> None:
     print_results(results)
-    if html is not None:
-        click.echo(f"\npage: {html}")
+    lines = [f"{kind}: {name}" for kind, name in written.items() if name is not None]
+    if lines:
+        click.echo("\n" + "\n".join(lines))
