@@ -146,7 +146,6 @@ class ModelledDriver final : public Driver {
     return from_us(kernels_end_ > now_ ? options_.costs.set_access_us
                                        : options_.set_access_idle_us);
   }
-  void give_back(const std::vector<Ledger::ChunkEntry>& chunks);
   void copy(ModelledLink& link, Bytes size, Stream stream);
   // Of the chunk behind an address, else of the unit that it lies in.
   [[nodiscard]] std::uint64_t key_of(Addr address) const;
@@ -169,8 +168,8 @@ class ModelledDriver final : public Driver {
   ModelledLink out_;
   std::unordered_map<std::uint64_t, Ns> streams_;  // busy until
   std::uint64_t next_stream_ = kFirstStream;
-  std::vector<Ns> events_;  // when they happen
-  std::vector<Event> spare_events_;
+  std::vector<Ns> events_;           // when they happen
+  std::vector<Event> spare_events_;  // has room for all of them
   Bytes unit_;
   std::unordered_set<std::uint64_t> changed_;  // see key_of()
 };
