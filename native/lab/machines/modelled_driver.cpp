@@ -35,6 +35,12 @@ Result<std::unique_ptr<ModelledDriver>> ModelledDriver::open(const ModelledDrive
     return Status(Code::kInvalidArgument, text("a granularity of ", size_text(options.granularity),
                                                "; it must be a power of two from 4 KiB on"));
   }
+  // An allocator has books of every granule.
+  if (options.capacity / options.granularity > kMostGranules) {
+    return Status(Code::kInvalidArgument,
+                  text(size_text(options.capacity), " of ", size_text(options.granularity),
+                       "; at most ", size_text(kMostGranules * options.granularity)));
+  }
   return std::unique_ptr<ModelledDriver>(new ModelledDriver(options));
 }
 

@@ -59,9 +59,12 @@ struct ModelledDriverOptions {
   double device_gb_per_s = 3000;  // what a digest reads at
 };
 
+inline constexpr Bytes kMostGranules = Bytes{1} << 25;  // of a modelled device
+
 class ModelledDriver final : public Driver {
  public:
-  // kInvalidArgument for a granularity that is no power of two from 4 KiB on, or no link.
+  // kInvalidArgument for a granularity that is no power of two from 4 KiB on, for too many
+  // granules, or no link.
   static Result<std::unique_ptr<ModelledDriver>> open(const ModelledDriverOptions& options);
   ~ModelledDriver() override;
 
