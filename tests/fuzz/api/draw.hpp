@@ -53,6 +53,11 @@ class Draw {
                                         ~kNone - 4095};
     return kOdd[below(kOdd.size())];
   }
+  // Of bytes, without those of which the books alone would take minutes.
+  std::uint64_t odd_bytes() {
+    const std::uint64_t bytes = odd();
+    return bytes >> 32 != 0 && bytes >> 47 == 0 ? std::uint64_t{1} << 32 : bytes;
+  }
   std::uint64_t odd_or(double of, std::uint64_t usual) { return chance(of) ? odd() : usual; }
   double odd_real() {
     static constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -87,7 +87,8 @@ std::uint64_t pager(Draw& draw) {
       case 0: {
         auto range = sized<penstock_range>();
         draw.shorten(range, 0.02);
-        const std::uint64_t wanted = draw.odd_or(0.05, 1 + draw.below(kGranule * 10));
+        const std::uint64_t wanted =
+            draw.chance(0.05) ? draw.odd_bytes() : 1 + draw.below(kGranule * 10);
         const auto flags = static_cast<std::uint32_t>(draw.odd_or(0.05, draw.below(3)));
         if (ranges.size() < 6 && penstock_range_create(it, wanted, flags, &range) == 0 &&
             range.struct_size == sizeof(range)) {
