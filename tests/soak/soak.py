@@ -7,7 +7,7 @@ run on the engines (streams, graphs, pins, threads: the native property tests), 
 killed (kills.py). On a card also an unchanged program under `penstock run` and `penstock.enable()`.
 At the end the process has no more threads, mappings and attachments than after its first rounds.
 
-Usage: python tests/soak/soak.py [--seconds S] [--seed N] [--device emulated|cuda]
+Usage: python tests/soak/soak.py [--seconds S | --rounds N] [--seed N] [--device emulated|cuda]
        [--native build/dev/native_tests]
 """
 
@@ -275,6 +275,7 @@ def held() -> tuple[int, int, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("emulated", "cuda"), default="emulated")
     parser.add_argument("--native", type=Path, help="native_tests, for programs at random")
@@ -283,13 +284,13 @@ def main() -> int:
     soak = Soak(random.Random(options.seed), options.device, options.native)
     end = time.monotonic() + options.seconds
     begun: tuple[int, int, int] | None = None
-    while time.monotonic() < end:
+    while soak.rounds.total() < options.rounds if options.rounds else time.monotonic() < end:
         try:
             soak.round()
         except BaseException:
-            print(f"seed {options.seed}, after {sum(soak.rounds.values())} rounds", flush=True)
+            print(f"seed {options.seed}, after {soak.rounds.total()} rounds", flush=True)
             raise
-        if begun is None and sum(soak.rounds.values()) >= 20:
+        if begun is None and soak.rounds.total() >= 20:
             begun = held()
     print(", ".join(f"{kind}: {count}" for kind, count in sorted(soak.rounds.items())))
     print(f"refused with an error: {soak.refused}")

@@ -189,7 +189,8 @@ std::uint64_t managed(Draw& draw) {
   options.on_demand = draw.chance(0.1) ? 1 : 0;
   std::vector<penstock_managed_group> groups(draw.below(10));
   for (penstock_managed_group& group : groups) {
-    group = {draw.odd_or(0.02, 1 + draw.below(kGranule * 4)), 0, draw.chance(0.1) ? 2U : 0U, 0};
+    group = {draw.chance(0.02) ? draw.odd_bytes() : 1 + draw.below(kGranule * 4), 0,
+             draw.chance(0.1) ? 2U : 0U, 0};
   }
   penstock_managed* it = nullptr;
   const auto given = static_cast<std::int32_t>(groups.size());

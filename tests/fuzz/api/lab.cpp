@@ -19,8 +19,8 @@ std::vector<penstock_work_record> recording(Draw& draw, std::uint64_t unit) {
   std::uint32_t next = 0;
   std::uint64_t time = 0;
   const auto make = [&] {
-    records.push_back(
-        {PENSTOCK_RECORD_ALLOCATE, 0, 0, next, time, draw.odd_or(0.02, 1 + draw.below(8 * unit))});
+    records.push_back({PENSTOCK_RECORD_ALLOCATE, 0, 0, next, time,
+                       draw.chance(0.02) ? draw.odd_bytes() : 1 + draw.below(8 * unit)});
     live.push_back(next++);
   };
   for (std::uint64_t i = 1 + draw.below(8); i > 0; --i) make();
@@ -79,7 +79,7 @@ void spoil(Draw& draw, std::vector<penstock_work_record>& records) {
         record.at = draw.odd();
         break;
       case 5:
-        record.value = draw.odd();
+        record.value = draw.odd_bytes();
         break;
       default:
         records.erase(records.begin() + static_cast<std::ptrdiff_t>(at));
