@@ -63,6 +63,12 @@ penstock_status guard(Function&& function) {
   }
 }
 
+// Microseconds of a modelled call: at most what a clock in nanoseconds can add up.
+inline Status check_cost(double us) {
+  if (us >= 0 && us <= 1e9) return {};
+  return {Code::kInvalidArgument, "a cost of " + std::to_string(us) + " us: from 0 to 1e9"};
+}
+
 inline Status missing(const char* what) {
   return {Code::kInvalidArgument, std::string(what) + " is null"};
 }

@@ -48,11 +48,12 @@ Result<engine::ReplaySubjectOptions> subject_of(const penstock_replay_options& f
   engine::ReplaySubjectOptions to;
   PENSTOCK_ASSIGN(to.allocator,
                   to_enum("allocator", from.allocator, engine::ReplayAllocator::kExpandable));
-  to.capacity = from.capacity != 0 ? from.capacity : kNoLimit;
   if (from.granularity != 0) to.granularity = from.granularity;
+  to.capacity = from.capacity != 0 ? from.capacity
+                                   : std::min(kNoLimit, driver::kMostGranules * to.granularity);
   for (const double cost :
        {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us}) {
-    if (!(cost >= 0)) return Status(Code::kInvalidArgument, "a cost below zero");
+    PENSTOCK_TRY(check_cost(cost));
   }
   to.costs = {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us};
   if (packing != nullptr) {

@@ -104,25 +104,24 @@ class Ledger {
     mappings_.emplace(address, Mapping{size, id});
     ++chunks_.at(id).mappings;
   }
-  // These two return the chunks that neither a holder nor a mapping keeps any more.
-  std::vector<ChunkEntry> release(Chunk chunk) {
+  // These two name the chunks that neither a holder nor a mapping keeps any more.  They take no
+  // memory: what tears down must work without.
+  template <class Unused>
+  void release(Chunk chunk, Unused&& unused) {
     const auto id = static_cast<std::uint64_t>(chunk);
     chunks_.at(id).held = false;
     --held_;
-    std::vector<ChunkEntry> unused;
-    collect_if_unused(id, unused);
-    return unused;
+    forget_if_unused(id, unused);
   }
-  std::vector<ChunkEntry> drop_mappings(Addr address, Bytes size) {
-    std::vector<ChunkEntry> unused;
+  template <class Unused>
+  void drop_mappings(Addr address, Bytes size, Unused&& unused) {
     const auto begin = mappings_.find(address);
     auto end = begin;
     for (; end != mappings_.end() && end->first < address + size; ++end) {
       --chunks_.at(end->second.chunk).mappings;
-      collect_if_unused(end->second.chunk, unused);
+      forget_if_unused(end->second.chunk, unused);
     }
     mappings_.erase(begin, end);
-    return unused;
   }
 
   const std::map<Addr, Bytes>& ranges() const { return ranges_; }
@@ -180,10 +179,11 @@ class Ledger {
     const bool reached = mapping != mappings_.end() && mapping->first < address + size;
     return reached ? mapping : mappings_.end();
   }
-  void collect_if_unused(std::uint64_t id, std::vector<ChunkEntry>& unused) {
+  template <class Unused>
+  void forget_if_unused(std::uint64_t id, Unused&& unused) {
     const auto found = chunks_.find(id);
     if (found->second.held || found->second.mappings > 0) return;
-    unused.push_back(found->second);
+    unused(std::as_const(found->second));
     chunks_.erase(found);
   }
 

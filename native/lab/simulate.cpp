@@ -13,6 +13,34 @@ namespace {
 
 // Launches that a stream takes before the next one has to wait, as on an H200.
 constexpr std::size_t kQueue = 1024;
+// There are books of every page, a few hundred bytes each, and every touch of one takes its time:
+// a short recording must not stand for hours and all memory.
+constexpr std::uint64_t kMostPages = std::uint64_t{1} << 22;
+constexpr Bytes kMostPageBytes = kTiB;
+constexpr std::uint64_t kMostPageTouches = std::uint64_t{1} << 31;
+
+Status check_pages(const WorkProgram& program, const SimulateOptions& options) {
+  const Bytes page = std::max(options.granularity, options.page_bytes);
+  std::uint64_t touches = program.touches.size();
+  for (const WorkBlock& block : program.blocks) touches += block.bytes / page;
+  for (const WorkTouch& touch : program.touches) touches += touch.bytes / page;
+  struct Count {
+    const char* what;
+    Bytes page;
+    std::uint64_t count;
+    std::uint64_t most;
+  };
+  for (const Count& each : {Count{"of the device", options.granularity,
+                                  options.device_bytes / options.granularity, kMostPages},
+                            Count{"of blocks at one time", page, program.peak / page, kMostPages},
+                            Count{"touched in all", page, touches, kMostPageTouches}}) {
+    if (each.count <= each.most) continue;
+    return {Code::kInvalidArgument,
+            driver::text("pages of ", driver::size_text(each.page), " ", each.what, ": ",
+                         each.count, "; at most ", each.most, " are simulated")};
+  }
+  return {};
+}
 
 class Simulation {
  public:
@@ -146,8 +174,10 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
                   driver::text("a budget of ", driver::size_text(settled.budget), "; the least is ",
                                driver::size_text(settled.granularity)));
   }
-  PENSTOCK_ASSIGN(const WorkProgram program, make_work_program(records, options.steps));
   settled.device_bytes = std::max(options.device_bytes, options.budget);
+  settled.page_bytes = align_up(std::min(options.page_bytes, kMostPageBytes), options.granularity);
+  PENSTOCK_ASSIGN(const WorkProgram program, make_work_program(records, options.steps));
+  PENSTOCK_TRY(check_pages(program, settled));
   driver::ModelledDriverOptions machine;
   machine.capacity = settled.device_bytes;
   machine.granularity = settled.granularity;

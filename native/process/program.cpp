@@ -232,11 +232,12 @@ Status Program::give_back(Bytes bytes) {
   const std::lock_guard lock(lending_mutex_);
   const Bytes budget = this->budget();
   const Bytes smallest = std::max(pager_->smallest(), budget / 8);
-  if (budget < smallest + bytes) {
+  const Bytes given = std::max(bytes, options_.page_bytes);
+  if (given > budget - std::min(budget, smallest)) {
     return {Code::kOutOfMemory,
             driver::text(driver::size_text(bytes), " more cannot be given back")};
   }
-  return lend(std::max(bytes, options_.page_bytes), budget);
+  return lend(given, budget);
 }
 
 Status Program::lend(Bytes bytes, Bytes budget) {

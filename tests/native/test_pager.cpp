@@ -115,6 +115,9 @@ TEST_CASE("pager: chunks beyond all bounds are refused with the numbers") {
     const auto made =
         engine::Pager::create(*device, {.budget = 8 * kGranule, .chunk_bytes = chunk});
     CHECK(made.status().code() == Code::kOutOfMemory);
+    // A budget as large takes the chunk, which then cannot be made.
+    const auto huge = engine::Pager::create(*device, {.budget = ~Bytes{0}, .chunk_bytes = chunk});
+    if (!huge.ok()) CHECK(huge.status().code() == Code::kOutOfMemory);
   }
 }
 

@@ -45,6 +45,18 @@ void work_for_long(Bench& bench, Tensor& tensor) {
   }
 }
 
+TEST_CASE("lending: more than there is cannot be given back") {
+  Bench bench({.budget = kBudget});
+  Network network(bench, 12, 2 * kGranule);
+  network.forward(bench, kGranule / 2);
+  for (const Bytes bytes : {kBudget, Bytes{1} << 63, ~Bytes{0} - 511, ~Bytes{0}}) {
+    CHECK(bench.program().give_back(bytes).code() == Code::kOutOfMemory);
+    CHECK(bench.program().budget() == kBudget);
+  }
+  while (bench.program().give_back(1).ok()) CHECK(bench.program().budget() < kBudget);
+  CHECK(bench.program().pager().stats().budget <= kBudget);
+}
+
 TEST_CASE("lending: a budget that was given back is the program's again when memory is free") {
   Bench bench({.budget = kBudget});
   Network network(bench, 12, 2 * kGranule);

@@ -56,6 +56,29 @@ TEST_CASE("shared budget: pages leave for others, and come back") {
   }
 }
 
+TEST_CASE("shared budget: a device that is full before the budget is an error") {
+  const auto host =
+      driver::open_host_driver({.capacity = 6 * kGranule, .granularity = kGranule}).value();
+  SharedBudget shared(kLimit);
+  const auto pager = engine::Pager::create(
+      *host,
+      {.budget = 2 * kGranule, .chunk_bytes = kGranule, .evicted = engine::Evicted::kUnmapped});
+  PENSTOCK_REQUIRE_OK(pager.status());
+  engine::Pager& it = *pager.value();
+  PENSTOCK_REQUIRE_OK(shared.join(it));
+  const auto range = it.create_range(8 * kGranule, engine::RangeKind::kPaged);
+  PENSTOCK_REQUIRE_OK(range.status());
+  const Addr address = it.range(range.value()).address;
+  const auto all = it.define_use({{address, 8 * kGranule, false}});
+  const auto some = it.define_use({{address, 2 * kGranule, false}});
+  const auto stream = host->create_stream().value();
+  CHECK(it.begin(all.value(), stream).code() == Code::kOutOfMemory);
+  PENSTOCK_CHECK_OK(it.begin(some.value(), stream));
+  PENSTOCK_CHECK_OK(it.end(some.value(), stream));
+  shared.leave(it);
+  PENSTOCK_CHECK_OK(host->destroy_stream(stream));
+}
+
 TEST_CASE("shared budget: what is in use stays, and the error has the numbers") {
   SharedBudget shared(kLimit);
   PagedProgram program(in_unmapped(1));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulations of recorded programs against what theory says of them.
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "doctest/doctest.h"
@@ -281,6 +282,19 @@ TEST_CASE("simulate: what cannot have happened is refused, with the record") {
   records[3].number = 1;
   CHECK(refused(records).find("allocated twice") != std::string::npos);
   CHECK(refused({}).find("holds no work") != std::string::npos);
+}
+
+TEST_CASE("simulate: a few records do not stand for any number of pages") {
+  const auto refused = [](const WorkRecords& program, Bytes page_bytes) {
+    const SimulateOptions options{
+        .budget = kGiB, .page_bytes = page_bytes, .granularity = 64 * kKiB};
+    const auto result = engine::simulate(program.records, options);
+    return result.ok() ? std::string() : result.status().message();
+  };
+  const WorkRecords large = sweep(1, kTiB, 1);
+  CHECK(refused(large, 64 * kKiB).find("16777216; at most 4194304") != std::string::npos);
+  const WorkRecords often = sweep(1, kTiB, 4100);
+  CHECK(refused(often, kPage).find("touched in all") != std::string::npos);
 }
 
 }  // namespace

@@ -75,6 +75,22 @@ def test_passes_of_threads_take_turns(passes_before):
     assert same_passes(model, reference)
 
 
+def test_models_of_one_attachment_take_turns():
+    models = [stack(), stack()]
+    references = [with_reference(model)[1] for model in models]
+    with page(models):
+        wrong = []
+
+        def work(number):
+            for n in range(10):
+                x = rows(seed=100 * number + n)
+                wrong.append(not torch.equal(models[n % 2](x), references[n % 2](x)))
+
+        assert run_in_threads(work) == []
+        assert len(wrong) == 40
+        assert not any(wrong)
+
+
 def test_a_thread_within_a_pass_is_refused_what_would_wait_for_the_pass():
     class Parallel(nn.Module):
         def __init__(self, work):

@@ -65,7 +65,8 @@ class CudaMemory : public Driver {
     PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_chunk("release_chunk", chunk));
     const CudaScope scope(device_);
     PENSTOCK_TRY(device_.check(symbols_.cuMemRelease(entry.token), "cuMemRelease", entry.size));
-    ledger_.release(chunk);  // while a mapping keeps it, the driver keeps it too
+    ledger_.release(chunk,
+                    [](const auto&) {});  // while a mapping keeps it, the driver keeps it too
     return {};
   }
 
@@ -84,7 +85,7 @@ class CudaMemory : public Driver {
     PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size));
     const CudaScope scope(device_);
     PENSTOCK_TRY(device_.check(symbols_.cuMemUnmap(address, size), "cuMemUnmap", size));
-    ledger_.drop_mappings(address, size);
+    ledger_.drop_mappings(address, size, [](const auto&) {});
     return {};
   }
 
@@ -179,7 +180,7 @@ class CudaMemory : public Driver {
     PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_chunk("share_with", chunk));
     const CudaScope scope(device_);
     PENSTOCK_TRY(device_.check(symbols_.cuMemUnmap(address, size), "cuMemUnmap", size));
-    ledger_.drop_mappings(address, size);
+    ledger_.drop_mappings(address, size, [](const auto&) {});
     PENSTOCK_TRY(
         device_.check(symbols_.cuMemMap(address, size, 0, entry.token, 0), "cuMemMap", size));
     ledger_.add_mapping(address, size, chunk);

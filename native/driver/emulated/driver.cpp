@@ -22,6 +22,8 @@
 namespace penstock::driver {
 namespace {
 
+constexpr Bytes kMostGranules = Bytes{1} << 25;
+
 void* pointer(Addr address) { return reinterpret_cast<void*>(address); }
 
 // Nothing may be passed for nothing, which memcpy does not allow.
@@ -322,6 +324,12 @@ Result<std::unique_ptr<HostDriver>> open_host_driver(const HostDriverOptions& op
   }
   if (options.capacity == 0) {
     return Status(Code::kInvalidArgument, "emulated GPU: capacity 0");
+  }
+  // An allocator has books of every granule.
+  if (options.capacity / options.granularity > kMostGranules) {
+    return Status(Code::kInvalidArgument, text("emulated GPU: ", size_text(options.capacity),
+                                               " of ", size_text(options.granularity), "; at most ",
+                                               size_text(kMostGranules * options.granularity)));
   }
   PENSTOCK_ASSIGN(auto memory, HostMemory::open(options.granularity));
   return std::unique_ptr<HostDriver>(std::make_unique<EmulatedGpu>(options, std::move(memory)));

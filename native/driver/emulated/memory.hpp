@@ -75,7 +75,7 @@ class HostMemory {
   Status release_chunk(Chunk chunk) {
     if (auto entry = ledger_.check_chunk("release_chunk", chunk); !entry.ok())
       return entry.status();
-    give_back(ledger_.release(chunk));
+    ledger_.release(chunk, [this](const auto& unused) { give_back(unused); });
     return {};
   }
 
@@ -93,7 +93,7 @@ class HostMemory {
     const void* got = mmap(pointer(address), size, PROT_NONE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     if (got == MAP_FAILED) return system_failure("unmap", address, size, errno);
-    give_back(ledger_.drop_mappings(address, size));
+    ledger_.drop_mappings(address, size, [this](const auto& unused) { give_back(unused); });
     return {};
   }
 
@@ -129,8 +129,8 @@ class HostMemory {
         ledger_(granularity) {}
 
   HostBacking& backing(Place place) { return place == Place::kDevice ? *device_ : *host_; }
-  void give_back(const std::vector<Ledger::ChunkEntry>& chunks) {
-    for (const auto& chunk : chunks) backing(chunk.place).give_back(chunk.token, chunk.size);
+  void give_back(const Ledger::ChunkEntry& chunk) {
+    backing(chunk.place).give_back(chunk.token, chunk.size);
   }
 
   const Bytes granularity_;

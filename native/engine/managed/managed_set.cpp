@@ -21,7 +21,10 @@ Status check_options(const driver::DeviceInfo& device, const ManagedSetOptions& 
                                     " cannot move managed memory while it works "
                                     "(concurrent managed access is 0)"};
   }
-  if (options.look_ahead < 0 || options.mover.streams < 0) {
+  constexpr std::int32_t kMostAhead = 1 << 16;
+  constexpr std::int32_t kMostStreams = 64;
+  if (options.look_ahead < 0 || options.look_ahead > kMostAhead || options.mover.streams < 0 ||
+      options.mover.streams > kMostStreams) {
     return {Code::kInvalidArgument, "a look-ahead of " + std::to_string(options.look_ahead) +
                                         " groups on " + std::to_string(options.mover.streams) +
                                         " streams"};

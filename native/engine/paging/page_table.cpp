@@ -170,15 +170,20 @@ Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
   Range range;
   range.bytes = bytes;
   range.kind = kind;
-  // Room first: a page whose range is not in the list would be one that nobody can give back.
-  room_for(ranges_, ranges_.size() + 1);
-  if (kind == RangeKind::kPaged || kind == RangeKind::kHeap) {
-    room_for(pages_, pages_.size() + divide_up(bytes, pool_.chunk_bytes()));
-  }
+  // The driver first: books of what no machine has would be as large.
   PENSTOCK_TRY(acquire(range));
   const auto index = static_cast<std::int32_t>(ranges_.size());
   const Addr end = range.address + std::max(range.reserved, bytes);
-  Status status = guarded([&] { return by_address_.insert(range.address, end, index), Status{}; });
+  // Then all the room: a page whose range is not in the list would be one that nobody can give
+  // back.
+  Status status = guarded([&] {
+    room_for(ranges_, ranges_.size() + 1);
+    if (kind == RangeKind::kPaged || kind == RangeKind::kHeap) {
+      room_for(pages_, pages_.size() + divide_up(bytes, pool_.chunk_bytes()));
+    }
+    by_address_.insert(range.address, end, index);
+    return Status{};
+  });
   if (!status.ok()) {
     release(range);
     return status;

@@ -26,9 +26,11 @@ Pager::Pager(driver::Driver& driver, const PagerOptions& options)
 Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const PagerOptions& options) {
   PagerOptions settled = options;
   const Bytes granularity = driver.info().granularity;
-  // What is larger than the budget is refused below, and could not be aligned if it were huge.
+  // What is larger than the budget is refused below; what is huge could not be aligned.
+  constexpr Bytes kMostChunk = Bytes{1} << 62;
   settled.chunk_bytes = align_up(
-      std::clamp<Bytes>(options.chunk_bytes, 1, std::max<Bytes>(options.budget, 1)), granularity);
+      std::clamp<Bytes>(options.chunk_bytes, 1, std::clamp<Bytes>(options.budget, 1, kMostChunk)),
+      granularity);
   settled.max_copy_bytes = std::max(options.max_copy_bytes, settled.chunk_bytes);
   if (options.evicted == Evicted::kOnHost && !driver.info().host_chunks) {
     settled.evicted = Evicted::kUnmapped;
@@ -274,10 +276,13 @@ Status Pager::begin(UseId id, driver::Stream stream) {
   for (const PageId page : pages_of(id)) ++table_.page(page).active;
   active_.emplace_back(id, stream);
   ++clock_;
+  lacks_budget_ = false;
   Status status = guarded([&] { return bring_all(id, stream); });
-  // What others keep for later, and pages of other pagers; somebody may be quicker.
+  // What others keep for later, and pages of other pagers; somebody may be quicker.  Where it is
+  // the device that is full, and not the budget, what they keep is all that can help.
   for (bool more = true; more && status.code() == Code::kOutOfMemory && shared() != nullptr;) {
     const Bytes bytes = pages_of(id).size() * pool_.chunk_bytes();
+    const bool again = std::exchange(lacks_budget_, false);
     ++waiting_;
     lock.unlock();
     more = guarded([&] {
@@ -287,6 +292,7 @@ Status Pager::begin(UseId id, driver::Stream stream) {
     lock.lock();
     --waiting_;
     status = guarded([&] { return bring_all(id, stream); });
+    more = more && (again || lacks_budget_);
   }
   if (!status.ok()) {
     for (const PageId page : pages_of(id)) --table_.page(page).active;

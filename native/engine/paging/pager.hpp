@@ -253,6 +253,7 @@ class Pager {
   PlanCursor cursor_;
   std::vector<std::pair<UseId, driver::Stream>> active_;
   bool held_ = false;           // nothing is given up
+  bool lacks_budget_ = false;   // a shared budget was asked for a slot, and had none
   int waiting_ = 0;             // uses that began and wait, without the lock, for room
   std::vector<Mark> arrivals_;  // of the use that begins; kept for its capacity
   bool held_up_ = false;        // the next load waits for a move of its page or slot

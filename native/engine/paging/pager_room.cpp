@@ -242,7 +242,10 @@ void Pager::hold(bool held) {
 // Of what is free of a shared budget; kNoSlot where nothing is.
 SlotId Pager::one_more_slot() {
   if (shared() == nullptr || residents_.slots() >= table_.pages()) return kNoSlot;
-  if (!shared()->claim(pool_.chunk_bytes()).ok()) return kNoSlot;
+  if (!shared()->claim(pool_.chunk_bytes()).ok()) {
+    lacks_budget_ = true;
+    return kNoSlot;
+  }
   pool_.set_budget(pool_.budget() + pool_.chunk_bytes());
   residents_.add_slots(1);
   return residents_.slots() - 1;

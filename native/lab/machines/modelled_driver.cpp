@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "driver/text.hpp"
 
@@ -33,6 +34,12 @@ Result<std::unique_ptr<ModelledDriver>> ModelledDriver::open(const ModelledDrive
   if (!std::has_single_bit(options.granularity) || options.granularity < 4 * kKiB) {
     return Status(Code::kInvalidArgument, text("a granularity of ", size_text(options.granularity),
                                                "; it must be a power of two from 4 KiB on"));
+  }
+  // An allocator has books of every granule.
+  if (options.capacity / options.granularity > kMostGranules) {
+    return Status(Code::kInvalidArgument,
+                  text(size_text(options.capacity), " of ", size_text(options.granularity),
+                       "; at most ", size_text(kMostGranules * options.granularity)));
   }
   return std::unique_ptr<ModelledDriver>(new ModelledDriver(options));
 }
@@ -121,7 +128,10 @@ Result<Addr> ModelledDriver::reserve(Bytes size) {
 Status ModelledDriver::unreserve(Addr address, Bytes size) {
   PENSTOCK_TRY(ledger_.check_range(address, size));
   ledger_.drop_range(address);
-  spare_ranges_[size].push_back(address);
+  try {
+    spare_ranges_[size].push_back(address);
+  } catch (const std::bad_alloc&) {  // then nothing lies there again
+  }
   return {};
 }
 
@@ -140,13 +150,9 @@ Result<Chunk> ModelledDriver::create_chunk(Bytes size, Place place) {
   return ledger_.add_chunk(0, size, place);
 }
 
-void ModelledDriver::give_back(const std::vector<Ledger::ChunkEntry>& chunks) {
-  for (const Ledger::ChunkEntry& chunk : chunks) used_ -= chunk.size;
-}
-
 Status ModelledDriver::release_chunk(Chunk chunk) {
   PENSTOCK_TRY(ledger_.check_chunk("release_chunk", chunk).status());
-  give_back(ledger_.release(chunk));
+  ledger_.release(chunk, [this](const auto& unused) { used_ -= unused.size; });
   ++calls_.release;
   return {};
 }
@@ -164,7 +170,7 @@ Status ModelledDriver::unmap(Addr address, Bytes size) {
   std::int64_t mappings = 0;
   PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size, &mappings));
   calls_.unmapped += mappings;
-  give_back(ledger_.drop_mappings(address, size));
+  ledger_.drop_mappings(address, size, [this](const auto& unused) { used_ -= unused.size; });
   return {};
 }
 
@@ -219,6 +225,7 @@ Status ModelledDriver::synchronize_device() {
 
 Result<Event> ModelledDriver::create_event(bool) {
   if (spare_events_.empty()) {
+    if (spare_events_.capacity() <= events_.size()) spare_events_.reserve(2 * events_.size() + 8);
     events_.push_back(0);
     return Event{events_.size()};
   }

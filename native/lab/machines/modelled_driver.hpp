@@ -59,9 +59,12 @@ struct ModelledDriverOptions {
   double device_gb_per_s = 3000;  // what a digest reads at
 };
 
+inline constexpr Bytes kMostGranules = Bytes{1} << 25;  // of a modelled device
+
 class ModelledDriver final : public Driver {
  public:
-  // kInvalidArgument for a granularity that is no power of two from 4 KiB on, or no link.
+  // kInvalidArgument for a granularity that is no power of two from 4 KiB on, for too many
+  // granules, or no link.
   static Result<std::unique_ptr<ModelledDriver>> open(const ModelledDriverOptions& options);
   ~ModelledDriver() override;
 
@@ -146,7 +149,6 @@ class ModelledDriver final : public Driver {
     return from_us(kernels_end_ > now_ ? options_.costs.set_access_us
                                        : options_.set_access_idle_us);
   }
-  void give_back(const std::vector<Ledger::ChunkEntry>& chunks);
   void copy(ModelledLink& link, Bytes size, Stream stream);
   // Of the chunk behind an address, else of the unit that it lies in.
   [[nodiscard]] std::uint64_t key_of(Addr address) const;
@@ -169,8 +171,8 @@ class ModelledDriver final : public Driver {
   ModelledLink out_;
   std::unordered_map<std::uint64_t, Ns> streams_;  // busy until
   std::uint64_t next_stream_ = kFirstStream;
-  std::vector<Ns> events_;  // when they happen
-  std::vector<Event> spare_events_;
+  std::vector<Ns> events_;           // when they happen
+  std::vector<Event> spare_events_;  // has room for all of them
   Bytes unit_;
   std::unordered_set<std::uint64_t> changed_;  // see key_of()
 };

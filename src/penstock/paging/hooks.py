@@ -29,7 +29,7 @@ from penstock.errors import OutOfMemory, UsageError
 from penstock.native import Pager
 from penstock.units import format_bytes
 
-from .blocks import Block, Home
+from .blocks import Block, Home, Models
 from .gather import Gathers
 from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost
@@ -105,9 +105,8 @@ class UseHooks:
         self._own = self._make_uses(paged)
         self.gathers = Gathers(self._own, self._define, partial(store.pages, chunk=chunk))
         # Within which reads last, and which may be called alone.
-        self._scopes = [
-            m for m in self._names if m is not model and m not in self._own and any(m.children())
-        ]
+        self._scopes = [m for m in self._names.keys() - {model, *self._own} if any(m.children())]
+        self._several = isinstance(model, Models)
         self._reads: dict[Block, Use] = {}
         self._unwritten = Unwritten(self._read_only, self.on_host.changes)
         self._largest = max((use.nbytes for use in self._own.values()), default=0)
@@ -344,7 +343,8 @@ class UseHooks:
 
     def _outermost(self, use: Use, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called that is not within a pass of this thread's."""
-        self._turn.take_or_refuse(f"{use.name} is called", id(sys._getframe(2)))
+        whole = self._several and "." not in use.name
+        self._turn.take_or_refuse(f"{use.name} is called", id(sys._getframe(2)), wait=whole)
         try:
             self._abandon()
             self.gathers.pass_begins()

@@ -48,12 +48,14 @@ class Turn:
         finally:
             self.release()
 
-    def take_or_refuse(self, what: str, frame: int) -> None:
-        """Take the turn unless another thread has it.
+    def take_or_refuse(self, what: str, frame: int, *, wait: bool = False) -> None:
+        """Take the turn unless another thread has it, or when it has done with it.
 
         Raises:
-            UsageError: If one has.
+            UsageError: If one has it and is not to be waited for.
         """
+        if wait:
+            self.take(frame)
         with self._over:
             if self.owner not in (0, get_ident()) and self._lasts():
                 raise UsageError(

@@ -41,6 +41,7 @@ void fail_each_allocation(Scenario&& scenario, int most_refused = 2) {
     CHECK(refused <= (failed ? most_refused : 0));
   }
   CHECK(n > 10);
+  if (every) MESSAGE(n, " runs, in all but the last an allocation failed");
 }
 
 }  // namespace penstock::testing

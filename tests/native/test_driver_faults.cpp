@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that tear down, wait and ask, which the emulated GPU never fails of itself: each of those
-// that an engine makes fails once, or from there on for good.  No word is wrong and nothing
-// crashes; after one failure no more is left than the call itself would have taken away.
+// Each call that an engine makes of its driver fails once, or from there on for good: those that
+// make and move, and those that tear down, wait and ask, which the emulated GPU never fails of
+// itself.  No word is wrong and nothing crashes; after one failure no more is left than the call
+// itself would have taken away.  PENSTOCK_EVERY_CALL: no call is left out.
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "engine_scenarios.hpp"
@@ -31,12 +33,17 @@ std::int64_t fail(Scenario&& scenario, Call kind, std::int64_t nth, bool for_goo
 
 template <class Scenario>
 void fail_each(Scenario&& scenario) {
-  for (int kind = 0; kind < kCalls; ++kind) {
+  const bool every = std::getenv("PENSTOCK_EVERY_CALL") != nullptr;
+  const auto after = [every](std::int64_t nth, std::int64_t part) {
+    return nth + (every ? 1 : 1 + nth / part);
+  };
+  std::int64_t runs = 0;
+  for (int kind = 0; kind <= kCalls; ++kind) {
     CAPTURE(kind);
     const auto call = static_cast<Call>(kind);
     const std::int64_t calls = fail(scenario, call, 0, false);
     CHECK(scenarios::left.ranges == 0);
-    for (std::int64_t nth = 1; nth <= calls; nth += 1 + nth / 10) {
+    for (std::int64_t nth = 1; nth <= calls; nth = after(nth, call == Call::kOther ? 4 : 10)) {
       CAPTURE(nth);
       fail(scenario, call, nth, false);
       const driver::LiveCounts& left = scenarios::left;
@@ -48,25 +55,27 @@ void fail_each(Scenario&& scenario) {
       CHECK(left.events <= 1);
       if (left.ranges == 0) CHECK(left.mappings == 0);
     }
-    for (std::int64_t nth = 1; nth <= calls; nth += 1 + nth / 2) {
+    for (std::int64_t nth = 1; nth <= calls; nth = after(nth, 2)) {
       CAPTURE(nth);
       fail(scenario, call, nth, true);
+      ++runs;
     }
   }
+  if (every) MESSAGE(runs, " calls failed for good, and as many once");
 }
 
-TEST_CASE("faults of tearing down: a pager whose uses are declared") {
+TEST_CASE("driver faults: a pager whose uses are declared") {
   for (const Evicted evicted : {Evicted::kMapped, Evicted::kUnmapped}) {
     CAPTURE(static_cast<int>(evicted));
     fail_each([&] { return scenarios::page(evicted); });
   }
 }
 
-TEST_CASE("faults of tearing down: a budget that a pager shares with others") {
+TEST_CASE("driver faults: a budget that a pager shares with others") {
   fail_each(scenarios::share);
 }
 
-TEST_CASE("faults of tearing down: a program whose work is announced") {
+TEST_CASE("driver faults: a program whose work is announced") {
   for (const Evicted evicted : {Evicted::kMapped, Evicted::kUnmapped, Evicted::kOnHost}) {
     CAPTURE(static_cast<int>(evicted));
     fail_each([&] { return scenarios::announce(evicted); });
@@ -87,7 +96,7 @@ Status no_event_tells(Call call) {
   return call == Call::kSynchronizeEvent ? Status(Code::kDriver, "injected") : Status{};
 }
 
-TEST_CASE("faults of tearing down: a pager outlives work whose end no event tells") {
+TEST_CASE("driver faults: a pager outlives work whose end no event tells") {
   std::atomic<bool> over{false};
   scenarios::watch = no_event_tells;
   Machine machine;
@@ -106,7 +115,7 @@ TEST_CASE("faults of tearing down: a pager outlives work whose end no event tell
   CHECK(over);
 }
 
-TEST_CASE("faults of tearing down: a managed set outlives work whose end no event tells") {
+TEST_CASE("driver faults: a managed set outlives work whose end no event tells") {
   std::atomic<bool> over{false};
   scenarios::watch = no_event_tells;
   Machine machine;
@@ -121,9 +130,9 @@ TEST_CASE("faults of tearing down: a managed set outlives work whose end no even
   CHECK(over);
 }
 
-TEST_CASE("faults of tearing down: an allocator") { fail_each(scenarios::allocate); }
+TEST_CASE("driver faults: an allocator") { fail_each(scenarios::allocate); }
 
-TEST_CASE("faults of tearing down: a managed set") { fail_each(scenarios::manage); }
+TEST_CASE("driver faults: a managed set") { fail_each(scenarios::manage); }
 
 }  // namespace
 }  // namespace penstock::testing

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds at random for as long as is asked for, each compared bit for bit with plain PyTorch.
+
+A round attaches a model or several, or trains one; changes the budget, runs threads, asks for more
+than there is, fails a driver call; detaches, or drops everything. Now and then programs at random
+run on the engines (streams, graphs, pins, threads: the native property tests), and processes are
+killed (kills.py). On a card also an unchanged program under `penstock run` and `penstock.enable()`.
+At the end the process has no more threads, mappings and attachments than after its first rounds.
+
+Usage: python tests/soak/soak.py [--seconds S | --rounds N] [--seed N] [--device emulated|cuda]
+       [--native build/dev/native_tests]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import kills
+import torch
+from torch import nn
+
+import penstock
+
+# An unchanged program: its losses, bit for bit.
+PROGRAM = """
+import torch
+torch.manual_seed(0)
+torch.backends.cuda.matmul.allow_tf32 = False
+if {enabled}:
+    import penstock
+    penstock.enable()
+layers = [torch.nn.Linear(2048, 2048) for _ in range(24)]
+model = torch.nn.Sequential(*layers).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+side = torch.cuda.Stream()
+for step in range(12):
+    with torch.cuda.stream(side):
+        x = torch.full((16, 2048), float(step), device="cuda")
+    torch.cuda.current_stream().wait_stream(side)
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(loss.item().hex())
+"""
+
+
+class Soak:
+    """The rounds, all drawn from one generator."""
+
+    def __init__(self, draw: random.Random, device: str, native: Path | None) -> None:
+        self.draw = draw
+        self.native = native
+        self.cuda = device == "cuda"
+        self.width = 1024 if self.cuda else 64
+        self.rounds: Counter[str] = Counter()
+        self.refused = 0
+
+    # ---- Models ----------------------------------------------------------------------------
+
+    def _stack(self) -> nn.Sequential:
+        layers = self.draw.randrange(4, 14)
+        model = nn.Sequential(*[nn.Linear(self.width, self.width) for _ in range(layers)])
+        return model.to("cuda") if self.cuda else model
+
+    def _rows(self, count: int) -> torch.Tensor:
+        seeded = torch.Generator().manual_seed(self.draw.randrange(1 << 30))
+        rows = torch.randn(count, self.width, generator=seeded)
+        return rows.cuda() if self.cuda else rows
+
+    def _where(self, fail_at: int = 0) -> dict[str, Any]:
+        if self.cuda:
+            return {"device": "cuda"}
+        emulated = {"granularity": 4096, "capacity": 64 << 20, "fail_at_call": fail_at}
+        emulated |= {
+            "seed": self.draw.randrange(1000),
+            "max_delay_us": self.draw.choice((0, 0, 50)),
+        }
+        return {"device": "emulated", "emulated": emulated}
+
+    def _budget(self, *models: nn.Module) -> int:
+        weights = sum(p.numel() * p.element_size() for m in models for p in m.parameters())
+        room = (96 << 20) if self.cuda else 24 << 10  # activations, and what the driver takes
+        return room + int(weights * self.draw.uniform(0.35, 1.2))
+
+    def _attached(self, models: list[nn.Module], **more: Any) -> penstock.Attachment | None:
+        """None where the budget that was drawn is refused, which leaves the models as they were."""
+        try:
+            return penstock.attach(models, gpu_memory=self._budget(*models), **more)
+        except penstock.PenstockError:
+            self.refused += 1
+            return None
+
+    # ---- Rounds ----------------------------------------------------------------------------
+
+    def inference(self) -> None:
+        """Passes of one model or several, the budget changing, threads, and what cannot fit."""
+        models: list[nn.Module] = [self._stack().eval() for _ in range(self.draw.choice((1, 1, 2)))]
+        plain = copy.deepcopy(models)
+        safety = self.draw.choice(("normal", "normal", "strict"))
+        attachment = self._attached(models, safety=safety, **self._where())
+        with torch.no_grad():
+            for _ in range(self.draw.randrange(3, 25)):
+                which = self.draw.randrange(len(models))
+                step = self.draw.random()
+                if attachment is not None and step < 0.1:
+                    self._refusable(lambda: attachment.resize(self._budget(*models)))
+                elif attachment is not None and step < 0.15 and not self.cuda:
+                    self._refusable(lambda model=models[which]: model(self._rows(5000)))
+                elif step < 0.25:
+                    self._in_threads(models[which], plain[which])
+                else:
+                    self._same(models[which], plain[which])
+        for ours, theirs in zip(models, plain, strict=True):
+            for name, value in ours.state_dict().items():
+                assert torch.equal(value.cpu(), theirs.state_dict()[name].cpu()), name
+        if attachment is not None and self.draw.random() < 0.7:
+            attachment.detach()
+            with torch.no_grad():
+                self._same(models[0], plain[0])
+
+    def _same(self, ours: nn.Module, theirs: nn.Module) -> None:
+        rows = self._rows(self.draw.randrange(1, 5))
+        for _ in range(2):  # what does not fit is an error, after which the next pass fits
+            try:
+                found = ours(rows)
+            except penstock.OutOfMemory:
+                self.refused += 1
+                continue
+            assert torch.equal(found, theirs(rows)), "a pass gave other bits"
+            return
+
+    def _refusable(self, call: Any) -> None:
+        try:
+            call()
+        except penstock.PenstockError:
+            self.refused += 1
+
+    def _in_threads(self, ours: nn.Module, theirs: nn.Module) -> None:
+        inputs = [self._rows(2) for _ in range(4)]
+        found: list[Any] = [None] * 4
+
+        def one(number: int) -> None:
+            with torch.no_grad():
+                try:
+                    found[number] = ours(inputs[number])
+                except BaseException as error:
+                    found[number] = error
+
+        threads = [threading.Thread(target=one, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for rows, value in zip(inputs, found, strict=True):
+            if isinstance(value, penstock.OutOfMemory):
+                self.refused += 1
+            elif isinstance(value, BaseException):
+                raise value
+            else:
+                assert torch.equal(value, theirs(rows)), "a thread got other bits"
+
+    def failure(self) -> None:
+        """One driver call fails: an error, after which everything is right."""
+        model = self._stack().eval()
+        plain = copy.deepcopy(model)
+        attachment = self._attached([model], **self._where(self.draw.randrange(1, 400)))
+        with torch.no_grad():
+            for _ in range(6):
+                rows = self._rows(2)
+                try:
+                    found = model(rows)
+                except penstock.PenstockError:
+                    self.refused += 1
+                    continue
+                assert torch.equal(found, plain(rows)), "after a failure a pass gave other bits"
+        if attachment is not None:
+            self._refusable(attachment.detach)
+
+    def training(self) -> None:
+        """Steps of an optimizer: losses, weights and state."""
+        model, steps = self._stack(), self.draw.randrange(3, 9)
+        plain = copy.deepcopy(model)
+        make = self.draw.choice(
+            (
+                lambda p: torch.optim.AdamW(p, lr=1e-3),
+                lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9),
+                lambda p: torch.optim.RMSprop(p, lr=1e-3),
+            )
+        )
+        ours, theirs = make(model.parameters()), make(plain.parameters())
+        budget = 3 * self._budget(model)
+        try:
+            attachment = penstock.attach_training(model, ours, gpu_memory=budget, **self._where())
+        except penstock.PenstockError:
+            self.refused += 1
+            return
+        clip = self.draw.random() < 0.3
+        for _ in range(steps):
+            rows = self._rows(3)
+            losses = []
+            for module, optimizer in ((model, ours), (plain, theirs)):
+                loss = module(rows).square().mean()
+                loss.backward()
+                if clip:
+                    nn.utils.clip_grad_norm_(module.parameters(), 0.5)
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+            assert losses[0] == losses[1], "a step gave another loss"
+        attachment.detach()
+        for name, value in model.state_dict().items():
+            assert torch.equal(value.cpu(), plain.state_dict()[name].cpu()), name
+
+    def engines(self) -> None:
+        """Programs at random on the engines."""
+        if self.native is not None:
+            seed = {"PENSTOCK_PROPERTY_SEED": str(self.draw.randrange(1 << 30))}
+            command = [str(self.native), "--test-case=property:*"]
+            subprocess.run(
+                command, env={**os.environ, **seed}, check=True, stdout=subprocess.DEVNULL
+            )
+
+    def kill(self) -> None:
+        """Processes that are killed and resumed."""
+        if not self.cuda:
+            command = [sys.executable, kills.__file__, "--kills", "4"]
+            command += ["--seed", str(self.draw.randrange(1 << 30))]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    def program(self) -> None:
+        """An unchanged program, alone, within a budget, and on the stitching allocator."""
+        if not self.cuda:
+            return
+        said = []
+        within = [sys.executable, "-m", "penstock", "run", "--gpu-memory", "1GiB", "--"]
+        for before, enabled in (([], False), (within, False), ([], True)):
+            with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+                file.write(PROGRAM.format(enabled=enabled))
+                file.flush()
+                command = [*before, sys.executable, file.name]
+                done = subprocess.run(command, check=True, capture_output=True, text=True)
+            said.append(done.stdout)
+        assert said[0] == said[1] == said[2], "a program gave other losses"
+
+    def round(self) -> None:
+        """One of these."""
+        kinds = [self.inference] * 60 + [self.training] * 30 + [self.failure] * (not self.cuda) * 30
+        kinds += [self.engines, self.kill, *[self.program] * self.cuda]
+        kind = self.draw.choice(kinds)
+        kind()
+        self.rounds[kind.__name__] += 1
+        gc.collect()
+
+
+def held() -> tuple[int, int, int]:
+    """Threads, mappings and attachments of this process."""
+    gc.collect()
+    maps = len(Path("/proc/self/maps").read_text().splitlines())
+    return len(os.listdir("/proc/self/task")), maps, len(penstock.attachments())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", choices=("emulated", "cuda"), default="emulated")
+    parser.add_argument("--native", type=Path, help="native_tests, for programs at random")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    soak = Soak(random.Random(options.seed), options.device, options.native)
+    end = time.monotonic() + options.seconds
+    begun: tuple[int, int, int] | None = None
+    while soak.rounds.total() < options.rounds if options.rounds else time.monotonic() < end:
+        try:
+            soak.round()
+        except BaseException:
+            print(f"seed {options.seed}, after {soak.rounds.total()} rounds", flush=True)
+            raise
+        if begun is None and soak.rounds.total() >= 20:
+            begun = held()
+    print(", ".join(f"{kind}: {count}" for kind, count in sorted(soak.rounds.items())))
+    print(f"refused with an error: {soak.refused}")
+    if begun is not None:
+        ended = held()
+        print(f"threads, mappings, attachments: {begun} after 20 rounds, {ended} at the end")
+        assert ended[0] <= begun[0], "threads are left"
+        assert ended[1] <= begun[1] + 200, "mappings are left"
+        assert ended[2] == 0, "attachments are left"
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
