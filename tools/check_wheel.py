@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the wheel: its tag, what is in it, and that it works where there is no torch.
+"""Check the wheel: its tag, its content, how it was hardened, and that it works without torch.
 
 It is installed into a new environment of each Python from 3.10 on that is at hand, in which only
 click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  The sdist
@@ -33,6 +33,8 @@ MUST_HOLD = (
     "penstock/py.typed",
     "penstock/cli/main.py",
 )
+LIBRARIES = tuple(name for name in MUST_HOLD if ".so" in name)
+HARDENED = ("BIND_NOW", "GNU_RELRO", "__stack_chk_fail", "_chk@")  # the last: FORTIFY
 # Neither tests, nor C++ sources, nor anything beside the package and its metadata.
 MAY_HOLD = re.compile(r"(?!.*(__pycache__|/tests/|\.[ch]pp$))penstock(-[^/]+\.dist-info)?/.+")
 # What the sdist must hold, as git names it.
@@ -47,6 +49,18 @@ def check_contents(wheel: Path) -> list[str]:
         names = [name for name in archive.namelist() if not name.endswith("/")]
     found += [f"{name} is missing" for name in MUST_HOLD if name not in names]
     found += [f"{name} does not belong there" for name in names if not MAY_HOLD.fullmatch(name)]
+    return found
+
+
+def check_hardening(wheel: Path) -> list[str]:
+    """Which library lacks what a hardened one has, one line each."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+        for name in LIBRARIES:
+            library = archive.extract(name, folder)
+            command = ["readelf", "--dynamic", "--segments", "--dyn-syms", "--wide", library]
+            told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            found += [f"{name} has no {mark}" for mark in HARDENED if mark not in told]
     return found
 
 
@@ -111,6 +125,7 @@ def main(arguments: list[str]) -> int:
         print(f"{folder}: {len(wheels)} wheels and {len(sdists)} sdists", file=sys.stderr)
         return 1
     found = check_contents(wheels[0]) + check_sources(sdists[0])
+    found = found or check_hardening(wheels[0])
     pythons = interpreters()
     for version, python in {} if found else pythons.items():
         found += [f"Python {version}: {line}" for line in check_use(wheels[0], python)]

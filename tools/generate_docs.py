@@ -77,6 +77,13 @@ not a file follows, write `--json=FILE` or put `--json` last.)
 | 3 | environment: no GPU where one was asked for, no driver, a missing extra |
 | 4 | out of memory: a budget below the largest layer, host memory that does not suffice |
 | 130 | interrupted |
+
+Verbs and flags are completed by the shell after this line in its start file; for others than bash
+`zsh_source` or `fish_source`:
+
+```sh
+eval "$(_PENSTOCK_COMPLETE=bash_source penstock)"
+```
 """
 
 

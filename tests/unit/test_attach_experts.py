@@ -190,7 +190,7 @@ def test_modules_of_their_own_leave_the_plan_alone():
         before = attached.stats()
         assert same(model, reference, seeds=10)
         after = attached.stats()
-    # One that all passes so far had may be absent now; without a plan that holds, each pass has one.
+    # One that all passes so far had may be absent now; without a plan that holds, each has one.
     assert after.plans <= before.plans + 5
     assert after.mismatches <= before.mismatches + 12
     # The experts, and the pages at their borders; the dense layers never again.
