@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -207,10 +208,10 @@ inline void reach(const Block& block, const Hidden& how, Tally& tally) {
 class FaultReport {
  public:
   FaultReport(const char* test, std::uint64_t seed) {
-    const std::string text = std::string("\npenstock: the process ends in announced work; again ") +
-                             "with PENSTOCK_PROPERTY_SEED=" + std::to_string(seed) +
-                             " native_tests -tc='" + test + "'\n";
-    std::strncpy(text_, text.c_str(), sizeof text_ - 1);
+    std::snprintf(text_, sizeof text_,
+                  "\npenstock: the process ends in announced work; again with "
+                  "PENSTOCK_PROPERTY_SEED=%llu native_tests -tc='%s'\n",
+                  static_cast<unsigned long long>(seed), test);
     struct sigaction action = {};
     action.sa_handler = [](int signal) {
       (void)!::write(STDERR_FILENO, text_, std::strlen(text_));
