@@ -44,7 +44,7 @@ Result<engine::SimulateOptions> options_of(const penstock_simulate_options& from
 
 penstock_simulate_step to_c(const engine::SimulatedStep& from) {
   return {from.ms,        from.recorded_ms, from.bytes_in, from.bytes_out,
-          from.page_uses, from.page_loads,  from.touched,  from.others};
+          from.page_uses, from.page_loads,  from.least.in, from.least.out};
 }
 
 penstock_simulate_result to_c(const engine::SimulateResult& from) {

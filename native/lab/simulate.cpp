@@ -144,8 +144,6 @@ class Simulation {
     step.bytes_out = after.bytes_out - before_.bytes_out;
     step.page_uses = uses_;
     step.page_loads = after.loads - before_.loads;
-    step.touched = recorded.touched;
-    step.others = recorded.others;
     result.steps.push_back(step);
     ++step_;
     start_step();  // the next begins where this one ends
@@ -202,6 +200,10 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
   result.peak = program.peak;
   result.page_bytes = subject->page_bytes();
   PENSTOCK_TRY(Simulation(*device, program, *subject).run(result));
+  const auto least = least_traffic(program, settled.budget, settled.kernels_write);
+  for (std::size_t i = 0; i < std::min(least.size(), result.steps.size()); ++i) {
+    result.steps[i].least = least[i];
+  }
   const SimulateCounts counts = subject->counts();
   result.plans = counts.plans;
   result.mismatches = counts.mismatches;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "lab/least_traffic.hpp"
 #include "lab/simulate_subject.hpp"
 
 namespace penstock::engine {
@@ -22,8 +23,7 @@ struct SimulatedStep {
   Bytes bytes_out = 0;
   std::uint64_t page_uses = 0;  // pages that pieces of work touch, each piece counted by itself
   std::uint64_t page_loads = 0;
-  Bytes touched = 0;  // as WorkStep has them
-  Bytes others = 0;
+  Traffic least;  // of any policy
 };
 
 struct SimulateResult {

@@ -72,12 +72,8 @@ class SimulateSubject {
   static bool bounded(const WorkPiece& piece) {
     return piece.kind != WorkKind::kKernel && piece.kind != WorkKind::kGraph;
   }
-  // Whether a kernel, or what else the piece is, changes what it touches.  Who records sees what a
-  // kernel may write and not what it does: what comes and goes is taken for written, as is a block
-  // at its first touch; a block that lasts is not, unless the options say so.
   [[nodiscard]] bool changes(const WorkPiece& piece, const WorkTouch& touch) const {
-    return touch.written && (bounded(piece) || touch.fresh || options_.kernels_write ||
-                             !program_.blocks[touch.block].lasting);
+    return engine::changes(program_, piece, touch, options_.kernels_write);
   }
   // Penstock's engine with the budget of the options.
   [[nodiscard]] ProgramOptions engine_options() const {

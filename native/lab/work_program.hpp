@@ -49,13 +49,10 @@ struct WorkEvent {
   std::uint32_t index = 0;
 };
 
-// What one iteration asks of a device.
 struct WorkStep {
   std::uint32_t first_piece = 0;
   std::uint32_t end_piece = 0;
   double recorded_ms = 0;
-  Bytes touched = 0;  // of blocks that live through the step
-  Bytes others = 0;   // the most of other blocks that were touched and lived at one time
 };
 
 struct WorkProgram {
@@ -82,5 +79,11 @@ void mark_lasting(WorkProgram& program);
 // kInvalidArgument for more steps than there are pieces.
 Status find_steps(WorkProgram& program, std::uint64_t wanted);
 void measure_steps(WorkProgram& program);
+
+// Whether a kernel, or what else the piece is, changes what it touches.  Who records sees what a
+// kernel may write and not what it does: what comes and goes is taken for written, as is a block at
+// its first touch; a block that lasts is not, unless kernels_write.
+[[nodiscard]] bool changes(const WorkProgram& program, const WorkPiece& piece,
+                           const WorkTouch& touch, bool kernels_write);
 
 }  // namespace penstock::engine

@@ -3,19 +3,17 @@
 #include <limits>
 #include <map>
 #include <string>
-#include <unordered_set>
+#include <utility>
 
 #include "lab/work_program.hpp"
 #include "policy/learning/iterations.hpp"
-#include "policy/residency/settling.hpp"
 
 namespace penstock::engine {
 namespace {
 
-// As engine::Program tells settled blocks.
-constexpr policy::residency::Settling kSettling;
-constexpr auto kPause = static_cast<std::uint32_t>(kSettling.pause);
-constexpr std::uint32_t kReturns = kSettling.returns;
+// A block lasts that work comes back to so often after so many other pieces.
+constexpr std::uint32_t kPause = 24;
+constexpr std::uint32_t kReturns = 2;
 // A block that is in use over such a part of the pieces lasts, even if it is freed before the end,
 // or an iteration is too short for pauses.
 constexpr double kSpan = 0.4;
@@ -35,27 +33,28 @@ std::vector<std::uint32_t> freed_before(const WorkProgram& program) {
   return freed;
 }
 
-// Every piece that touches lasting blocks, as one number for each code and set of those.
+// Every piece that touches lasting blocks, with one number for each code and set of those.
 struct Uses {
-  std::vector<policy::learning::Period::Use> uses;
+  std::vector<policy::learning::LastingUse> uses;
   std::vector<std::uint32_t> pieces;
 };
 
 Uses uses_of(const WorkProgram& program) {
   Uses found;
-  std::map<std::vector<std::uint32_t>, policy::learning::Period::Use> known;
-  std::vector<std::uint32_t> key;
+  std::map<std::vector<std::uint32_t>, std::int64_t> known;
   for (std::uint32_t i = 0; i < program.pieces.size(); ++i) {
     const WorkPiece& piece = program.pieces[i];
-    key.clear();
+    policy::learning::LastingUse use;
     for (const WorkTouch& touch : program.touches_of(piece)) {
-      if (program.blocks[touch.block].lasting) key.push_back(touch.block);
+      if (program.blocks[touch.block].lasting) use.blocks.push_back(touch.block);
     }
-    if (key.empty()) continue;
+    if (use.blocks.empty()) continue;
+    std::vector<std::uint32_t> key = use.blocks;
     key.push_back(piece.function);
     key.push_back(static_cast<std::uint32_t>(piece.kind));
-    const auto number = static_cast<policy::learning::Period::Use>(known.size());
-    found.uses.push_back(known.try_emplace(key, number).first->second);
+    const auto number = static_cast<std::int64_t>(known.size());
+    use.code = known.try_emplace(std::move(key), number).first->second;
+    found.uses.push_back(std::move(use));
     found.pieces.push_back(i);
   }
   return found;
@@ -93,7 +92,7 @@ Status find_steps(WorkProgram& program, std::uint64_t wanted) {
   const std::size_t count = program.pieces.size();
   const auto add = [&](std::size_t begin, std::size_t end) {
     program.steps.push_back(
-        {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end), 0, 0, 0});
+        {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end), 0});
   };
   if (wanted > count) {
     return {Code::kInvalidArgument,
@@ -104,13 +103,14 @@ Status find_steps(WorkProgram& program, std::uint64_t wanted) {
     return {};
   }
   const Uses found = uses_of(program);
-  const policy::learning::Iterations iterations = policy::learning::find_iterations(found.uses);
-  for (std::size_t i = 0; i < iterations.count; ++i) {
-    const std::size_t first = iterations.first + i * iterations.period;
-    const std::size_t begin = found.pieces[first];
+  std::vector<Bytes> bytes;
+  for (const WorkBlock& block : program.blocks) bytes.push_back(block.bytes);
+  const std::vector<std::size_t> begins = policy::learning::find_iterations(found.uses, bytes);
+  for (std::size_t i = 0; begins.size() > 2 && i + 1 < begins.size(); ++i) {
+    const std::size_t begin = found.pieces[begins[i]];
     std::size_t end = count;
-    if (first + iterations.period < found.pieces.size()) {
-      end = found.pieces[first + iterations.period];
+    if (begins[i + 1] < found.pieces.size()) {
+      end = found.pieces[begins[i + 1]];
     } else if (i > 0) {  // what follows it is the program's end: as long as the one before, then
       const WorkStep& before = program.steps.back();
       end = std::min<std::size_t>(count, begin + (before.end_piece - before.first_piece));
@@ -122,47 +122,20 @@ Status find_steps(WorkProgram& program, std::uint64_t wanted) {
 }
 
 void measure_steps(WorkProgram& program) {
-  const std::vector<std::uint32_t> freed = freed_before(program);
-  std::vector<std::uint32_t> made(program.blocks.size(), 0);
-  std::uint32_t piece = 0;
-  for (const WorkEvent& event : program.events) {
-    if (event.op == WorkOp::kWork) ++piece;
-    if (event.op == WorkOp::kAllocate) made[event.index] = piece;
-  }
   for (WorkStep& step : program.steps) {
     const WorkPiece& last = program.pieces[step.end_piece - 1];
     const std::int64_t end = step.end_piece < program.pieces.size()
                                  ? program.pieces[step.end_piece].at_ns
                                  : last.at_ns + last.call_ns;
     step.recorded_ms = static_cast<double>(end - program.pieces[step.first_piece].at_ns) / 1e6;
-    // Blocks of the step that do not live through it take room from their making, or its beginning,
-    // to their end: changes of that room, by piece.
-    std::map<std::uint32_t, std::int64_t> room;
-    std::unordered_set<std::uint32_t> known;
-    for (std::uint32_t i = step.first_piece; i < step.end_piece; ++i) {
-      for (const WorkTouch& touch : program.touches_of(program.pieces[i])) {
-        if (!known.insert(touch.block).second) continue;
-        const auto bytes = program.blocks[touch.block].bytes;
-        // What is made or freed between two steps belongs to one of them.
-        const bool before = made[touch.block] < std::max(step.first_piece, std::uint32_t{1});
-        if (before && freed[touch.block] > step.end_piece) {
-          step.touched += bytes;
-          continue;
-        }
-        room[std::max(made[touch.block], step.first_piece)] += static_cast<std::int64_t>(bytes);
-        if (freed[touch.block] < step.end_piece) {
-          room[freed[touch.block]] -= static_cast<std::int64_t>(bytes);
-        }
-      }
-    }
-    std::int64_t now = 0;
-    std::int64_t most = 0;
-    for (const auto& [at, change] : room) {
-      now += change;
-      most = std::max(most, now);
-    }
-    step.others = static_cast<Bytes>(most);
   }
+}
+
+bool changes(const WorkProgram& program, const WorkPiece& piece, const WorkTouch& touch,
+             bool kernels_write) {
+  const bool bounded = piece.kind != WorkKind::kKernel && piece.kind != WorkKind::kGraph;
+  return touch.written &&
+         (bounded || touch.fresh || kernels_write || !program.blocks[touch.block].lasting);
 }
 
 }  // namespace penstock::engine

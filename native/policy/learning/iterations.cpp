@@ -3,55 +3,97 @@
 
 #include <algorithm>
 #include <map>
-#include <vector>
+#include <unordered_map>
 
 namespace penstock::policy::learning {
 namespace {
 
-// So many of the proposals that held longest are looked at closely; each costs one pass.
-constexpr std::size_t kProposals = 32;
+// An iteration touches so many percent of what the fullest ones do.
+constexpr Bytes kPercent = 90;
 
-// The longest stretch in which every use is what it was a period before, with that period in front.
-Iterations stretch_of(std::span<const Period::Use> uses, std::size_t period) {
-  Iterations best{0, period, 0};
-  std::size_t longest = 0;
-  std::size_t begin = 0;
-  for (std::size_t i = period; i <= uses.size(); ++i) {
-    const bool goes_on = i < uses.size() && uses[i] == uses[i - period];
-    if (goes_on) continue;
-    if (i - begin > longest && i - begin >= 2 * period) {
-      longest = i - begin;
-      best = {begin, period, longest / period};
+class Stretches {
+ public:
+  Stretches(std::span<const LastingUse> uses, std::span<const Bytes> bytes_of_block)
+      : uses_(uses), bytes_(bytes_of_block), seen_(bytes_of_block.size(), 0) {}
+
+  // From each of these uses to the one before which `least` distinct bytes have been touched, or
+  // to the next where `least` is 0; `bytes`: what each touches.
+  std::vector<std::size_t> cut(const std::vector<std::size_t>& at, Bytes least,
+                               std::vector<Bytes>& bytes) {
+    std::vector<std::size_t> begins{at.front()};
+    bytes.clear();
+    ++stretch_;
+    Bytes touched = 0;
+    std::size_t next = 1;
+    for (std::size_t i = at.front(); i <= uses_.size(); ++i) {
+      const bool end = i == uses_.size();
+      if (end || (next < at.size() && at[next] == i)) {
+        ++next;
+        if (touched >= std::max<Bytes>(least, 1) && (!end || least > 0)) {
+          begins.push_back(i);
+          bytes.push_back(touched);
+          ++stretch_;
+          touched = 0;
+        }
+      }
+      if (end) break;
+      for (const std::uint32_t block : uses_[i].blocks) {
+        if (seen_[block] == stretch_) continue;
+        seen_[block] = stretch_;
+        touched += bytes_[block];
+      }
     }
-    begin = i + 1 - period;
+    return begins;
   }
-  return best;
+
+ private:
+  std::span<const LastingUse> uses_;
+  std::span<const Bytes> bytes_;
+  std::vector<std::uint64_t> seen_;  // the stretch that last touched the block
+  std::uint64_t stretch_ = 0;
+};
+
+// How unlike in length they are, in percent of the median; the last may have been broken off.
+std::size_t unlike(const std::vector<std::size_t>& begins) {
+  std::vector<std::size_t> lengths;
+  for (std::size_t i = 1; i + 1 < begins.size(); ++i) lengths.push_back(begins[i] - begins[i - 1]);
+  if (lengths.empty()) return 0;
+  std::sort(lengths.begin(), lengths.end());
+  const std::size_t eighth = lengths.size() / 8;
+  return 100 * (lengths[lengths.size() - 1 - eighth] - lengths[eighth]) /
+         lengths[lengths.size() / 2];
 }
 
 }  // namespace
 
-Iterations find_iterations(std::span<const Period::Use> uses) {
-  Period learner;
-  std::map<std::size_t, std::size_t> held;  // period -> at how many uses it held
-  for (const Period::Use use : uses) {
-    if (!learner.feed(use)) continue;
-    for (const std::size_t period : learner.holding()) ++held[period];
+std::vector<std::size_t> find_iterations(std::span<const LastingUse> uses,
+                                         std::span<const Bytes> bytes_of_block) {
+  // Codes that occur equally often are each in every iteration, or none is: the first one will do.
+  std::unordered_map<std::int64_t, std::vector<std::size_t>> places;
+  for (std::size_t i = 0; i < uses.size(); ++i) places[uses[i].code].push_back(i);
+  std::map<std::size_t, const std::vector<std::size_t>*> anchors;
+  for (const auto& [code, at] : places) {
+    auto& first = anchors[at.size()];
+    if (first == nullptr || at.front() < first->front()) first = &at;
   }
-  std::vector<std::pair<std::size_t, std::size_t>> ranked;  // uses explained, period
-  for (const auto& [period, count] : held) ranked.emplace_back(count + 2 * period, period);
-  std::sort(ranked.rbegin(), ranked.rend());
-  if (ranked.size() > kProposals) ranked.resize(kProposals);
-  Iterations best;
-  std::size_t most = 0;
-  for (const auto& [rank, period] : ranked) {
-    const Iterations found = stretch_of(uses, period);
-    const std::size_t explained = found.count * period;
-    const bool nearly = explained * 10 >= most * 9 && period < best.period;
-    if (explained * 9 > most * 10 || nearly || best.period == 0) {
-      if (found.count == 0) continue;
-      best = found;
-      most = std::max(most, explained);
-    }
+  anchors.erase(1);
+  Stretches stretches(uses, bytes_of_block);
+  std::vector<Bytes> bytes;
+  Bytes most = 0;
+  for (const auto& [count, at] : anchors) {
+    (void)stretches.cut(*at, 0, bytes);
+    if (bytes.empty()) continue;
+    const auto middle = bytes.begin() + static_cast<std::ptrdiff_t>((bytes.size() - 1) / 2);
+    std::nth_element(bytes.begin(), middle, bytes.end());
+    most = std::max(most, *middle);
+  }
+  std::vector<std::size_t> best;
+  for (const auto& [count, at] : anchors) {
+    std::vector<std::size_t> begins = stretches.cut(*at, most / 100 * kPercent, bytes);
+    const bool more = begins.size() > best.size() + best.size() / 8;
+    const bool regular =
+        begins.size() + begins.size() / 8 >= best.size() && unlike(begins) < unlike(best);
+    if (best.empty() || more || regular) best = std::move(begins);
   }
   return best;
 }

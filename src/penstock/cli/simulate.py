@@ -18,7 +18,6 @@ from penstock.config import Settings
 from penstock.errors import OutOfMemory, UsageError
 from penstock.native.simulate import POLICIES, Simulated, simulate
 from penstock.report.progress import Progress
-from penstock.runner.figures import Ideal, ideal_step
 from penstock.units import format_bytes, format_number, parse_size
 
 from .common import Output, above_zero, need_extra, verb
@@ -61,27 +60,38 @@ class Outcome:
         return 1 - loads / uses if uses else None
 
     @property
-    def ideal(self) -> Ideal | None:
-        """What a steady step takes at the least."""
-        if not self.steady:
-            return None
-        return ideal_step(
-            touched=int(self.median("touched_bytes")),
-            budget=self.budget,
-            others=int(self.median("other_bytes")),
-            link_gb_per_s=self.simulated.link_gb_per_s,
-            resident_ms=self.median("recorded_ms"),
-        )
+    def ideal_ms(self) -> list[float]:
+        """What each step takes at the least: its work alone, or what no policy leaves to the link.
+
+        The two directions of the link work beside each other.
+        """
+        rate = self.simulated.link_gb_per_s * 1e6
+        return [
+            max(step["recorded_ms"], step["least_bytes_in"] / rate, step["least_bytes_out"] / rate)
+            for step in self.simulated.steps
+        ]
 
     def median(self, field: str) -> float:
         """Of the steady steps."""
         return float(statistics.median(step[field] for step in self.steady))
 
     @property
+    def ratios(self) -> list[float]:
+        """Each steady step over the shortest that it could take."""
+        pairs = zip(self.simulated.steps, self.ideal_ms, strict=True)
+        every = [step["ms"] / ideal for step, ideal in pairs if ideal]
+        return every[len(every) // 2 :]
+
+    @property
     def ratio_to_ideal(self) -> float | None:
-        """The median steady step over the shortest."""
-        ideal = self.ideal
-        return self.median("ms") / ideal.ms if ideal and ideal.ms else None
+        """The median of them."""
+        return statistics.median(self.ratios) if self.ratios else None
+
+    @property
+    def steady_ideal_ms(self) -> float | None:
+        """The median of the steady steps'."""
+        ideals = self.ideal_ms[len(self.ideal_ms) // 2 :]
+        return statistics.median(ideals) if ideals else None
 
 
 def _possible_link(
@@ -198,7 +208,7 @@ def _warn(outcome: Outcome, *, chosen: bool) -> None:
 
 
 def _document(outcome: Outcome) -> dict[str, Any]:
-    steps, steady, ideal = outcome.simulated.steps, outcome.steady, outcome.ideal
+    steps, steady = outcome.simulated.steps, outcome.steady
     return {
         "schema_version": SCHEMA_VERSION,
         "trace": outcome.trace.name,
@@ -209,14 +219,15 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "bytes_in": _mean(steady, "bytes_in"),
         "bytes_out": _mean(steady, "bytes_out"),
         "step_ms": [step["ms"] for step in steps],
-        "ideal_ms": ideal.ms if ideal else None,
+        "ideal_ms": outcome.steady_ideal_ms,
         "ratio_to_ideal": outcome.ratio_to_ideal,
         "steady_steps": len(steady),
         "recorded_step_ms": [step["recorded_ms"] for step in steps],
         "step_bytes_in": [step["bytes_in"] for step in steps],
         "step_bytes_out": [step["bytes_out"] for step in steps],
-        "touched_bytes": int(outcome.median("touched_bytes")) if steady else None,
-        "other_bytes": int(outcome.median("other_bytes")) if steady else None,
+        "step_ideal_ms": outcome.ideal_ms,
+        "least_bytes_in": _mean(steady, "least_bytes_in"),
+        "least_bytes_out": _mean(steady, "least_bytes_out"),
         **outcome.simulated.figures,
         "out_of_memory_at_piece": outcome.simulated.failed_piece,
     }

@@ -49,7 +49,7 @@ class Simulated:
 
     Attributes:
         steps: The fields of penstock_simulate_step for each: ms, recorded_ms, bytes_in, bytes_out,
-            page_uses, page_loads, touched_bytes, other_bytes.
+            page_uses, page_loads, least_bytes_in, least_bytes_out.
         figures: Those of penstock_simulate_result: pieces, blocks, peak_bytes, page_bytes, plans,
             mismatches.
         link_gb_per_s: The link that was simulated.

@@ -47,7 +47,7 @@ class SimulateOptions(Structure):
     )
 
 
-_MOVED = "bytes_in bytes_out page_uses page_loads touched_bytes other_bytes".split()
+_MOVED = "bytes_in bytes_out page_uses page_loads least_bytes_in least_bytes_out".split()
 
 
 class SimulateStep(Structure):

@@ -62,8 +62,7 @@ typedef struct {
   uint64_t bytes_in, bytes_out;
   uint64_t page_uses; /* pages that pieces of work touch, each piece counted by itself */
   uint64_t page_loads;
-  uint64_t touched_bytes; /* of blocks that live through the step and are used in it */
-  uint64_t other_bytes;   /* the most of other blocks used in it that live at one time */
+  uint64_t least_bytes_in, least_bytes_out; /* what Belady's MIN moves */
 } penstock_simulate_step;
 
 typedef struct {

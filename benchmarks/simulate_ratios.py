@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far recorded programs are from the least that any policy takes, within several budgets.
+
+python benchmarks/simulate_ratios.py TRACE... --json ratios.json
+
+Each recording is simulated at parts of what lives in it at one time, by Penstock and by pages on
+demand. Figures are of the third iteration and those after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from penstock.native.simulate import Simulated, simulate
+from penstock.trace import read_work
+
+PARTS = (1.25, 1.5, 2.0, 4.0)
+POLICIES = ("penstock", "lru", "belady")
+LEARNED = 2  # iterations that do not count
+
+
+def ratios(found: Simulated) -> list[tuple[float, float]]:
+    """What each iteration takes and what it would at the least, in ms."""
+    rate = found.link_gb_per_s * 1e6
+    return [
+        (
+            step["ms"],
+            max(step["recorded_ms"], step["least_bytes_in"] / rate, step["least_bytes_out"] / rate),
+        )
+        for step in found.steps
+    ][LEARNED:]
+
+
+def row(found: Simulated, part: float, policy: str) -> dict[str, Any]:
+    """The figures of one simulation."""
+    steps, pairs = found.steps[LEARNED:], ratios(found)
+    row: dict[str, Any] = {"peak_over_budget": part, "policy": policy, "iterations": len(steps)}
+    if not pairs:
+        return row
+    row["median_ratio"] = statistics.median(ms / ideal for ms, ideal in pairs)
+    row["total_ratio"] = sum(ms for ms, _ in pairs) / sum(ideal for _, ideal in pairs)
+    row["median_ms"] = statistics.median(ms for ms, _ in pairs)
+    for key in ("bytes_in", "bytes_out", "least_bytes_in", "least_bytes_out"):
+        row[key] = round(statistics.fmean(step[key] for step in steps))
+    return row
+
+
+def main() -> None:
+    """Simulate every recording and write what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("traces", nargs="+", type=Path)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    document: dict[str, list[dict[str, Any]]] = {}
+    for path in arguments.traces:
+        trace = read_work(path)
+        whole = simulate(trace, budget=trace.device_bytes, policy="lru", steps=1)
+        peak = whole.figures["peak_bytes"]
+        rows = document.setdefault(path.stem, [])
+        for part in PARTS:
+            for policy in POLICIES:
+                rows.append(
+                    row(simulate(trace, budget=int(peak / part), policy=policy), part, policy)
+                )
+                print(path.stem, json.dumps(rows[-1]), flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
