@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every architecture of transformers, small, with random weights: the resident model's bits or not.
+
+python benchmarks/architectures.py forward|generate|train [--only NAME...] [--json FILE]
+
+Nobody has chosen them: a configuration by default, with each size that it has by a name of SMALL
+made small. What cannot be made small that way, does not run by itself or does not repeat itself is
+told apart. Budgets are tried from the smallest up, on the emulated GPU; the first that is no
+OutOfMemory counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import inspect
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from measure import provenance, write_result
+from torch.utils._pytree import tree_leaves
+from transformers.models.auto import configuration_auto, modeling_auto
+
+import penstock
+from penstock.errors import OutOfMemory
+from penstock.units import KIB, MIB
+
+WIDTH, WIDE, LAYERS, HEADS = 64, 96, 4, 4
+SMALL = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embed_dim", "dim"), WIDTH),
+    **dict.fromkeys(("embedding_size", "word_embed_proj_dim"), WIDTH),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "d_ff"), WIDE),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), WIDE),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), LAYERS),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), LAYERS),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), HEADS),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), HEADS),
+    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), 4),
+    **{"num_key_value_heads": 2, "head_dim": 16, "d_kv": 16, "projection_dim": 32},
+    **{"vocab_size": 300, "type_vocab_size": 2, "pad_token_id": 0, "bos_token_id": 1},
+    **{"eos_token_id": 2, "max_position_embeddings": 128, "n_positions": 128},
+    **{"image_size": 32, "patch_size": 8, "num_channels": 3, "sliding_window": 16},
+    **{"moe_intermediate_size": 48, "shared_expert_intermediate_size": 48},
+    **{"num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1},
+    **{"n_group": 1, "topk_group": 1, "kv_lora_rank": 16, "q_lora_rank": 16},
+    **{"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "state_size": 8},
+}
+SHARES = {"forward": (0.6, 1, 2, 8), "generate": (0.7, 1, 2, 8), "train": (2.5, 5, 12, 40)}
+LARGEST = 200 * MIB
+EMULATED = {"granularity": 4 * KIB}
+AT_ONCE = 8  # architectures of one process
+TIMEOUT_S = 240
+
+
+def small_config(name: str) -> Any:
+    """The default configuration, made small."""
+    cls = configuration_auto.CONFIG_MAPPING[name]
+    default = cls()
+
+    def sizes(of: Any) -> dict[str, Any]:
+        return {key: value for key, value in SMALL.items() if type(getattr(of, key, None)) is int}
+
+    inner = {key: getattr(default, key, None) for key in getattr(default, "sub_configs", {})}
+    return cls(**sizes(default), **{key: sizes(of) for key, of in inner.items() if of is not None})
+
+
+def inputs_of(model: Any) -> dict[str, torch.Tensor]:
+    """What its forward asks for, as far as that is of the usual kinds."""
+    config, names = model.config, inspect.signature(model.forward).parameters
+    vision = getattr(config, "vision_config", config)
+    side = getattr(vision, "image_size", 32)
+    side = side if isinstance(side, int) else side[0]
+    makers: dict[str, Callable[[], torch.Tensor]] = {
+        "input_ids": lambda: torch.randint(3, 299, (2, 12)),
+        "decoder_input_ids": lambda: torch.randint(3, 299, (2, 6)),
+        "pixel_values": lambda: torch.randn(2, 3, side, side),
+        "input_values": lambda: torch.randn(2, 4000),
+        "input_features": lambda: torch.randn(2, 80, 2 * config.max_source_positions),
+    }
+    return {name: make() for name, make in makers.items() if name in names}
+
+
+def tensors(output: Any) -> list[torch.Tensor]:
+    """All that came out."""
+    plain = output.to_tuple() if hasattr(output, "to_tuple") else output
+    return [leaf for leaf in tree_leaves(plain) if isinstance(leaf, torch.Tensor)]
+
+
+def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    """Bit for bit, but for what is no number."""
+    return len(some) == len(others) and all(
+        torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(some, others, strict=True)
+    )
+
+
+def work_of(kind: str, model: Any) -> Callable[[Any], list[torch.Tensor]]:
+    """What is done with a model, and gives tensors to compare; the same for each copy."""
+    torch.manual_seed(1)
+    if kind == "forward":
+        given = inputs_of(model)
+        return lambda m: [t for _ in range(3) for t in tensors(m(**given))]
+    ids = torch.randint(3, 290, (2, 12))
+    if kind == "generate":
+        options = {"do_sample": False, "max_new_tokens": 8, "pad_token_id": 0}
+        return lambda m: [m.generate(ids, **options) for _ in range(2)]
+
+    def train(m: Any) -> list[torch.Tensor]:
+        losses = []
+        for step in range(3):
+            loss = m(input_ids=ids + step, use_cache=False).logits.float().square().mean()
+            loss.backward()
+            m.optimizer.step()
+            m.optimizer.zero_grad()
+            losses.append(loss.detach().clone())
+        return losses
+
+    return train
+
+
+def prepared(kind: str, model: Any) -> Any:
+    """A copy, with its optimizer where it is trained."""
+    made = copy.deepcopy(model)
+    if kind == "train":
+        made.optimizer = torch.optim.AdamW(made.parameters(), lr=1e-3)
+    return made
+
+
+def run_within(kind: str, model: Any, budget: int, work: Any) -> tuple[Any, list[torch.Tensor]]:
+    """Attach, work, detach; the statistics and what came out, weights and all."""
+    options = {"device": "emulated", "emulated": EMULATED, "chunk_size": "16KiB"}
+    if kind == "train":
+        attached = penstock.attach_training(model, model.optimizer, gpu_memory=budget, **options)
+    else:
+        attached = penstock.attach(model, gpu_memory=budget, **options)
+    try:
+        got = work(model)
+        stats = attached.stats()
+    except BaseException:
+        attached.detach(keep=False)
+        raise
+    attached.detach()
+    return stats, [*got, *(p.detach() for p in model.parameters())]
+
+
+def judge(kind: str, name: str) -> dict[str, Any]:
+    """One architecture's row."""
+    names = (
+        modeling_auto.MODEL_MAPPING_NAMES
+        if kind == "forward"
+        else modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    )
+    cls = names[name] if isinstance(names[name], str) else names[name][0]
+    try:
+        torch.manual_seed(0)
+        model = getattr(transformers, cls)(small_config(name)).eval()
+        weights = sum(p.nbytes for p in model.parameters())
+        if weights > LARGEST:
+            return {"name": name, "apart": f"{weights / MIB:.0f} MiB"}
+        work = work_of(kind, model)
+        with torch.set_grad_enabled(kind == "train"):
+            first, again = prepared(kind, model), prepared(kind, model)
+            want = [*work(first), *(p.detach() for p in first.parameters())]
+            if not same(want, [*work(again), *(p.detach() for p in again.parameters())]):
+                return {"name": name, "apart": "does not repeat itself"}
+    except Exception as error:  # each fails in its own way
+        return {"name": name, "apart": f"{type(error).__name__}: {error}".splitlines()[0][:120]}
+    row = {"name": name, "weight_bytes": weights}
+    with torch.set_grad_enabled(kind == "train"):
+        for share in SHARES[kind]:
+            try:
+                copied = prepared(kind, model)
+                budget = int(share * weights) + 64 * KIB
+                stats, got = run_within(kind, copied, budget, work)
+            except OutOfMemory as error:
+                row["out_of_memory"] = str(error)[:200]
+                continue
+            except Exception as error:  # whatever it is, it is ours
+                return {**row, "failed": f"{type(error).__name__}: {error}"[:400]}
+            passes = {"bytes_in": stats.bytes_in, "mismatches": stats.mismatches}
+            return {**row, "share": share, "same": same(want, got), **passes}
+    return row
+
+
+def judge_apart(kind: str, names: list[str]) -> list[dict[str, Any]]:
+    """Rows of some, in a process that may end."""
+    rows: list[dict[str, Any]] = []
+    while left := names[len(rows) :]:
+        command = [sys.executable, __file__, kind, "--rows", "--only", *left]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+            out, how = run.stdout, f"exit {run.returncode}"
+        except subprocess.TimeoutExpired as error:
+            out, how = (error.stdout or b"").decode(), f"more than {TIMEOUT_S} s"
+        rows += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        if len(rows) < len(names):
+            rows.append({"name": names[len(rows)], "failed": f"the process ended: {how}"})
+    return rows
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """One word on a row."""
+    if "apart" in row or "failed" in row:
+        return "apart" if "apart" in row else "failed"
+    return {True: "same", False: "other bits", None: "out of memory"}[row.get("same")]
+
+
+def main() -> None:
+    """Judge all, or some."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=SHARES)
+    parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.rows:
+        for name in given.only:
+            print(json.dumps(judge(given.kind, name)), flush=True)
+        return
+    every = (
+        modeling_auto.MODEL_MAPPING_NAMES
+        if given.kind == "forward"
+        else modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    )
+    names = given.only or sorted(every)
+    rows: list[dict[str, Any]] = []
+    for at in range(0, len(names), AT_ONCE):
+        rows += judge_apart(given.kind, names[at : at + AT_ONCE])
+        for row in rows[at:]:
+            print(f"{row['name']:32} {verdict(row):14} {row.get('share', '')}", flush=True)
+    counts = Counter(map(verdict, rows))
+    print(", ".join(f"{count} {word}" for word, count in counts.most_common()))
+    if given.json is not None:
+        about = {**provenance(), "transformers": transformers.__version__, "kind": given.kind}
+        write_result(given.json, {**about, "counts": dict(counts), "rows": rows})
+    bad = counts["other bits"] + counts["failed"]
+    if bad:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
