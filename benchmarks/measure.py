@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import statistics
 import subprocess
 import threading
@@ -24,7 +25,10 @@ import torch
 def provenance() -> dict[str, Any]:
     """Card, driver, torch, commit, date: what a figure is worth nothing without."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    card = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
+    if shutil.which(query[0]) is None:
+        card = "emulated"
+    else:
+        card = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
     commit = Path("COMMIT").read_text().strip() if Path("COMMIT").exists() else _git_commit()
     return {
         "card": card.split("\n")[0],
