@@ -12,6 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+
 import penstock  # noqa: E402
 from penstock.errors import UsageError  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
@@ -56,6 +58,22 @@ def test_the_dtype_is_passed_on(tmp_path):
         device="emulated", emulated=EMULATED,
     ) as attached:  # fmt: skip
         assert {p.dtype for p in attached.model.parameters()} == {torch.bfloat16}
+
+
+class Loads(torch.nn.Linear):
+    """A module whose weight is made of other tensors when it is loaded."""
+
+    @classmethod
+    def from_pretrained(cls, source):
+        made = cls(64, 64)
+        weight = TwoTensor(torch.randn(64, 64), torch.randn(64, 64))
+        made.weight = torch.nn.Parameter(weight, requires_grad=False)
+        return made
+
+
+def test_weights_that_are_made_of_others():
+    with penstock.from_pretrained(Loads, "", device="emulated", gpu_memory="8MiB") as attached:
+        assert attached.stats().weight_bytes == 2 * 64 * 64 * 4 + 64 * 4
 
 
 def test_what_is_refused(tmp_path):

@@ -23,6 +23,7 @@ from .attach import Attachment, attach
 from .attached import refuse_attached
 from .blocks import as_module
 from .store import MOVED_IN
+from .wrappers import plain_parts
 
 _OTHERS = {
     "device_map": "Penstock decides what lies where: leave it out",
@@ -96,5 +97,6 @@ def from_pretrained(
 
 
 def _nbytes(model: nn.Module) -> int:
-    storages = [t.untyped_storage() for t in (*model.parameters(), *model.buffers())]
+    tensors = (*model.parameters(), *model.buffers())
+    storages = [part.untyped_storage() for tensor in tensors for part in plain_parts(tensor)]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
