@@ -81,6 +81,13 @@ def test_shards_variants_and_pipelines(tmp_path):
     assert read_folder(tmp_path).weight_bytes == 2 * dense + 2 * 8 * 64 * 256
 
 
+def test_a_folder_does_not_hide_a_known_shape(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "gpt2-xl" / "model.safetensors", DENSE)
+    assert main(["estimate", "gpt2-xl", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "gpt2_xl"
+
+
 def header(text):
     return len(text).to_bytes(8, "little") + text
 
@@ -114,5 +121,7 @@ def test_the_estimate(tmp_path, capsys):
     assert found["batch"] is found["activation_bytes"] is found["dtype"] is None
     assert main(["estimate", str(tmp_path)]) == 0
     assert "one token" in capsys.readouterr().out
+    assert main(["estimate", str(tmp_path), "--seq-len", "8"]) == 2
+    assert "--seq-len cannot be given with" in capsys.readouterr().err
     assert main(["estimate", str(tmp_path), "--gpu-memory", "20MiB"]) == 4
     assert "--gpu-memory 44MiB" in capsys.readouterr().err

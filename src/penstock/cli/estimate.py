@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from penstock.bound import copy_ms, must_cross
 from penstock.config import Settings
 from penstock.errors import OutOfMemory, UsageError
-from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_config
+from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_config, is_known
 from penstock.models.folder import Folder, read_folder
 from penstock.report.table import Column, print_table
 from penstock.units import MIB, format_bytes, format_number, parse_size
@@ -200,11 +201,39 @@ def command(
     output.check()
     if model is None:
         raise UsageError("no model was given", remedy="penstock estimate gpt2_xl")
-    if Path(model).is_dir():
+    if not is_known(model) and Path(model).is_dir():
+        _refuse_shapes(model)
         work = of_folder(read_folder(Path(model)), link)
-        chosen = _chosen(work, settings.gpu_memory)
-        output.emit(_document(work, chosen), lambda: _print(work, chosen))
-        return
+    else:
+        work = _of_name(model, batch, seq_len, dtype, link, compute_tflops)
+    chosen = _chosen(work, settings.gpu_memory)
+    output.emit(_document(work, chosen), lambda: _print(work, chosen))
+
+
+def _refuse_shapes(folder: str) -> None:
+    """Refuse what is asked of activations and compute, of which a folder tells nothing.
+
+    Raises:
+        UsageError: If any of it was given.
+    """
+    context = click.get_current_context()
+    for name in ("batch", "seq_len", "dtype", "compute_tflops"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{flag} cannot be given with {folder}, of which the weights alone are known",
+                remedy=f"leave {flag} out",
+            )
+
+
+def _of_name(
+    model: str, batch: int, seq_len: int | None, dtype: str, link: float, tflops: float | None
+) -> Work:
+    """A step of a shape that is known by name.
+
+    Raises:
+        UsageError: If there is no such shape, or the sequences are longer than its positions.
+    """
     config = get_config(model)
     seq_len = min(1024, config.n_positions) if seq_len is None else seq_len
     if seq_len > config.n_positions:
@@ -212,9 +241,7 @@ def command(
             f"--seq-len {seq_len} is more than the {config.n_positions} positions of {config.name}",
             remedy=f"--seq-len {config.n_positions}",
         )
-    work = of_shape(config, batch, seq_len, dtype_name(dtype), link, compute_tflops)
-    chosen = _chosen(work, settings.gpu_memory)
-    output.emit(_document(work, chosen), lambda: _print(work, chosen))
+    return of_shape(config, batch, seq_len, dtype_name(dtype), link, tflops)
 
 
 def _chosen(work: Work, gpu_memory: str) -> Step | None:

@@ -227,6 +227,16 @@ def model_names() -> list[str]:
     return sorted({**CONFIGS, **ALIASES}, key=lambda name: get_config(name).parameter_count())
 
 
+def is_known(name: str) -> bool:
+    """Whether get_config() knows a shape of this name."""
+    return _key(name) in CONFIGS
+
+
+def _key(name: str) -> str:
+    key = str(name).strip().lower().replace("-", "_")
+    return ALIASES.get(key, key)
+
+
 def get_config(name: str, **changes: Any) -> GPTConfig:
     """The shape called `name`, with some fields changed.
 
@@ -238,8 +248,7 @@ def get_config(name: str, **changes: Any) -> GPTConfig:
     Raises:
         UsageError: If there is no such model, with the nearest name.
     """
-    key = str(name).strip().lower().replace("-", "_")
-    key = ALIASES.get(key, key)
+    key = _key(name)
     if key not in CONFIGS:
         near = difflib.get_close_matches(key, [*CONFIGS, *ALIASES], n=1)
         raise UsageError(f"unknown model '{name}'", remedy=near[0] if near else ", ".join(CONFIGS))
