@@ -149,13 +149,16 @@ def run_within(kind: str, model: Any, budget: int, work: Any) -> tuple[Any, list
     return stats, [*got, *(p.detach() for p in model.parameters())]
 
 
+def classes(kind: str) -> dict[str, Any]:
+    """The class, or the classes, of each architecture."""
+    if kind == "forward":
+        return dict(modeling_auto.MODEL_MAPPING_NAMES)
+    return dict(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
 def judge(kind: str, name: str) -> dict[str, Any]:
     """One architecture's row."""
-    names = (
-        modeling_auto.MODEL_MAPPING_NAMES
-        if kind == "forward"
-        else modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    )
+    names = classes(kind)
     cls = names[name] if isinstance(names[name], str) else names[name][0]
     try:
         torch.manual_seed(0)
@@ -224,12 +227,7 @@ def main() -> None:
         for name in given.only:
             print(json.dumps(judge(given.kind, name)), flush=True)
         return
-    every = (
-        modeling_auto.MODEL_MAPPING_NAMES
-        if given.kind == "forward"
-        else modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    )
-    names = given.only or sorted(every)
+    names = given.only or sorted(classes(given.kind))
     rows: list[dict[str, Any]] = []
     for at in range(0, len(names), AT_ONCE):
         rows += judge_apart(given.kind, names[at : at + AT_ONCE])

@@ -124,6 +124,7 @@ class Gathers:
         stay: frozenset[Block] = frozenset()
         if use.blocks <= self._pages.keys():
             self.few = True
+            self.touched += use.nbytes * indices // self._rows[use]
             self._choose(room())
             stay = use.blocks.intersection(self._stay)
         part = self._parts.get((use, stay))
@@ -131,7 +132,6 @@ class Gathers:
             part = self._define(use.name, stay) if stay else Use(use.name, stay)
             part.tables, part.whole = use.tables, use
             self._parts[use, stay] = part
-        self.touched += use.nbytes * indices // self._rows[use] if self.few else 0
         self.in_place += (use.nbytes - part.nbytes) * indices // self._rows[use]
         return part
 
