@@ -38,24 +38,15 @@ class HostMemory {
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
+  // Below the last one where that is free, as CUDA's ranges lie: neighbours by chance.
   Result<Addr> reserve(Bytes size) {
     PENSTOCK_TRY(ledger_.check_size("reserve", size));
-    // mmap aligns to pages only: take a granularity more and give the two ends back.
-    const Bytes padded = size + granularity_;
-    void* got = MAP_FAILED;
-    if (padded > size) {
-      got = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    Addr address = latest_ > size ? latest_ - size : 0;
+    if (address == 0 || !take_addresses(address, size)) {
+      PENSTOCK_ASSIGN(address, reserve_anywhere(size));
     }
-    if (got == MAP_FAILED) {
-      return Status(Code::kOutOfMemory,
-                    text("reserve: no ", size_text(size), " of contiguous address space left"));
-    }
-    const Addr start = reinterpret_cast<Addr>(got);
-    const Addr address = align_up(start, granularity_);
-    if (address > start) munmap(got, address - start);
-    const Bytes tail = start + padded - (address + size);
-    if (tail > 0) munmap(pointer(address + size), tail);
     ledger_.add_range(address, size);
+    latest_ = address;
     return address;
   }
 
@@ -90,8 +81,7 @@ class HostMemory {
 
   Status unmap(Addr address, Bytes size) {
     PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size));
-    const void* got = mmap(pointer(address), size, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    const void* got = take(pointer(address), size, MAP_FIXED);
     if (got == MAP_FAILED) return system_failure("unmap", address, size, errno);
     ledger_.drop_mappings(address, size, [this](const auto& unused) { give_back(unused); });
     return {};
@@ -113,6 +103,30 @@ class HostMemory {
 
  private:
   static void* pointer(Addr address) { return reinterpret_cast<void*>(address); }
+  static void* take(void* at, Bytes size, int flags) {
+    return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+  }
+  // False where something is there.
+  static bool take_addresses(Addr address, Bytes size) {
+    void* const got = take(pointer(address), size, MAP_FIXED_NOREPLACE);
+    if (got != MAP_FAILED && got != pointer(address)) munmap(got, size);  // a kernel before 4.17
+    return got == pointer(address);
+  }
+  Result<Addr> reserve_anywhere(Bytes size) const {
+    // mmap aligns to pages only: take a granularity more and give the two ends back.
+    const Bytes padded = size + granularity_;
+    void* const got = padded > size ? take(nullptr, padded, 0) : MAP_FAILED;
+    if (got == MAP_FAILED) {
+      return Status(Code::kOutOfMemory,
+                    text("reserve: no ", size_text(size), " of contiguous address space left"));
+    }
+    const Addr start = reinterpret_cast<Addr>(got);
+    const Addr address = align_up(start, granularity_);
+    if (address > start) munmap(got, address - start);
+    const Bytes tail = start + padded - (address + size);
+    if (tail > 0) munmap(pointer(address + size), tail);
+    return address;
+  }
   // Of mmap and mprotect, which say ENOMEM where the process has too many mappings; say the remedy.
   static Status system_failure(const char* call, Addr address, Bytes size, int error) {
     const char* remedy =
@@ -137,6 +151,7 @@ class HostMemory {
   const std::unique_ptr<HostBacking> device_;
   const std::unique_ptr<HostBacking> host_;
   Ledger ledger_;
+  Addr latest_ = 0;  // range that was reserved, under the caller's lock
 };
 
 }  // namespace penstock::driver
