@@ -332,6 +332,7 @@ TEST_CASE("pager: a failure at any driver call is a clean error and leaves nothi
     const Status status = run(program);
     failed += !status.ok();
     if (!status.ok()) CHECK_FALSE(status.message().empty());
+    CHECK(status.message().find("does not come") == std::string::npos);  // it says why
     program.close();
     check_nothing_left(program.device());
     CHECK(program.wrong() == 0);
