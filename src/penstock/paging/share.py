@@ -172,14 +172,13 @@ class Share:
     def _fit(self, size: int, has: int) -> None:
         """Resize the pages, unless little is gained."""
         manager = self._manager
-        if size < has:
+        if size == has or has < size < min(self.whole, has + self._ahead + manager.grain):
+            return
+        self._ahead = 0
+        if size < min(has, self.whole):
             most = int(manager.bytes * AHEAD) // manager.grain * manager.grain
             self._ahead = min(TIMES_AHEAD * (has - size), most)
             size -= self._ahead
-        elif size == has or (size - has < manager.grain + self._ahead and size < self.whole):
-            return
-        else:
-            self._ahead = 0
         # Where it cannot be, uses get what is free when they begin.
         with suppress(OutOfMemory):
             self.resize(max(size, self.pager.smallest()))
