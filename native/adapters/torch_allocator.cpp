@@ -113,7 +113,7 @@ penstock_allocator* make_allocator(int ordinal) {
 penstock_allocator* find_or_make(int device) {
   if (penstock_allocator* const there = allocator_of(device)) return there;
   if (device < 0 || device >= kMostDevices) {
-    api::leave(Status(Code::kInvalidArgument, "there is no GPU " + std::to_string(device)));
+    api::leave(invalid("there is no GPU ", device));
     return nullptr;
   }
   const std::lock_guard lock(state.mutex);
@@ -186,7 +186,7 @@ penstock_status penstock_torch_configure(const penstock_torch_options* options) 
     const std::lock_guard lock(state.mutex);
     for (const auto& slot : state.allocators) {
       if (slot.load(std::memory_order_relaxed) == nullptr) continue;
-      return {Code::kInvalidArgument, "memory has been allocated with other options already"};
+      return invalid("memory has been allocated with other options already");
     }
     const penstock_torch_options from = api::read_struct(options);
     state.device_options = api::read_struct(from.device);
@@ -199,7 +199,7 @@ penstock_status penstock_torch_configure(const penstock_torch_options* options) 
 
 penstock_status penstock_torch_allocator(int32_t device, penstock_allocator** allocator) {
   return api::guard([&]() -> Status {
-    if (allocator == nullptr) return {Code::kInvalidArgument, "allocator is null"};
+    if (allocator == nullptr) return invalid("allocator is null");
     *allocator = allocator_of(device);
     return {};
   });
@@ -222,7 +222,7 @@ penstock_status penstock_torch_record_history(uint64_t capacity, penstock_contex
 penstock_status penstock_torch_count_in(int32_t device, penstock_budget* budget) {
   return api::guard([&]() -> Status {
     if (device < 0 || device >= kMostDevices) {
-      return {Code::kInvalidArgument, "there is no GPU " + std::to_string(device)};
+      return invalid("there is no GPU ", device);
     }
     const std::lock_guard lock(state.mutex);
     OfDevice& own = state.devices[static_cast<std::size_t>(device)];

@@ -77,7 +77,7 @@ penstock_history_event to_c(const engine::AllocationRecord& from) {
 template <class From, class To>
 Status list(const std::vector<From>& from, To* to, uint64_t capacity, uint64_t* count) {
   if (count == nullptr || (to == nullptr && capacity > 0)) {
-    return {Code::kInvalidArgument, "a list needs a place for its entries and their count"};
+    return invalid("a list needs a place for its entries and their count");
   }
   *count = from.size();
   for (std::size_t i = 0; i < std::min<std::size_t>(capacity, from.size()); ++i) {

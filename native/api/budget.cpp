@@ -20,7 +20,7 @@ void penstock_budget_destroy(penstock_budget* budget) { delete budget; }
 penstock_status penstock_budget_join(penstock_budget* budget, penstock_pager* pager) {
   return with(budget, [&](auto& shared) -> Status {
     if (pager == nullptr || pager->pager->shared() != nullptr) {
-      return {Code::kInvalidArgument, "the pager is null, or of a budget already"};
+      return invalid("the pager is null, or of a budget already");
     }
     return shared.join(*pager->pager);
   });

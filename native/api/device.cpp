@@ -47,7 +47,7 @@ penstock_status penstock_open(const penstock_device_options* options, penstock_d
     } else if (from.kind == PENSTOCK_CUDA) {
       PENSTOCK_ASSIGN(handle->driver, driver::open_cuda_driver(from.ordinal));
     } else {
-      return Status(Code::kInvalidArgument, "no device kind " + std::to_string(from.kind));
+      return invalid("no device kind ", from.kind);
     }
     *device = handle.release();
     return {};

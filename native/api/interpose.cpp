@@ -336,10 +336,10 @@ extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
   using namespace penstock::api;  // NOLINT(google-build-using-namespace)
   return guard([&]() -> Status {
     if (real == nullptr || engine == nullptr) {
-      return {Code::kInvalidArgument, "real or engine is null"};
+      return invalid("real or engine is null");
     }
     if (real->version != PENSTOCK_INTERPOSE_VERSION) {
-      return {Code::kInvalidArgument, "the proxy is of another version: reinstall penstock"};
+      return invalid("the proxy is of another version: reinstall penstock");
     }
     interposed_driver.real = read_struct(real);
     const penstock_interpose_options given = read_struct(options);

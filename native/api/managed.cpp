@@ -30,8 +30,7 @@ Result<std::vector<engine::GroupSpec>> specs_of(const penstock_managed_group* gr
   std::vector<engine::GroupSpec> specs;
   for (int32_t i = 0; i < count; ++i) {
     if ((groups[i].flags & ~uint32_t{PENSTOCK_ON_HOST}) != 0) {
-      return Status(Code::kInvalidArgument,
-                    "a managed group with the flags " + std::to_string(groups[i].flags));
+      return invalid("a managed group with the flags ", groups[i].flags);
     }
     specs.push_back({groups[i].bytes, groups[i].flags == PENSTOCK_ON_HOST});
   }

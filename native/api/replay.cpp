@@ -32,7 +32,7 @@ penstock_replay_options replay_defaults() {
 Result<engine::Trace> trace_of(const penstock_trace& from) {
   if (from.count > 0 && (from.op == nullptr || from.id == nullptr || from.bytes == nullptr ||
                          from.stream == nullptr || from.time_us == nullptr)) {
-    return Status(Code::kInvalidArgument, "an array of the trace is null");
+    return invalid("an array of the trace is null");
   }
   engine::Trace trace;
   trace.op = {from.op, from.count};
@@ -90,7 +90,7 @@ penstock_status penstock_replay(const penstock_trace* trace, const penstock_repl
                                 penstock_replay_point* curve, uint64_t capacity,
                                 penstock_replay_result* result) {
   return guard([&]() -> Status {
-    if (trace == nullptr) return {Code::kInvalidArgument, "the trace is null"};
+    if (trace == nullptr) return invalid("the trace is null");
     const penstock_replay_options from =
         options != nullptr ? read_struct(options) : replay_defaults();
     PENSTOCK_ASSIGN(const engine::Trace events, trace_of(read_struct(trace)));

@@ -74,7 +74,7 @@ penstock_status penstock_simulate(const penstock_work_record* records, uint64_t 
                                   penstock_simulate_result* result) {
   return guard([&]() -> Status {
     if ((records == nullptr && count > 0) || options == nullptr) {
-      return {Code::kInvalidArgument, "the records or the options are null"};
+      return invalid("the records or the options are null");
     }
     PENSTOCK_ASSIGN(const engine::SimulateOptions wanted, options_of(read_struct(options)));
     const std::span recorded(reinterpret_cast<const engine::WorkRecord*>(records), count);

@@ -34,42 +34,38 @@ class Ledger {
   // May it be done?  `call` begins the message.
   Status check_size(const char* call, Bytes size) const {
     if (size != 0 && size % granularity_ == 0) return {};
-    return {Code::kInvalidArgument, text(call, ": size ", size, " is not a positive multiple of ",
-                                         size_text(granularity_))};
+    return invalid(call, ": size ", size, " is not a positive multiple of ",
+                   size_text(granularity_));
   }
   // A whole range without a mapping.
   Status check_range(Addr address, Bytes size) const {
     const auto range = ranges_.find(address);
     if (range == ranges_.end() || range->second != size) {
-      return {Code::kInvalidArgument,
-              text("unreserve: ", span_text(address, size), " is not a whole reserved range")};
+      return invalid("unreserve: ", span_text(address, size), " is not a whole reserved range");
     }
     const auto mapping = first_overlap(address, size);
     if (mapping == mappings_.end()) return {};
-    return {Code::kInvalidArgument,
-            text("unreserve: ", span_text(address, size), " still holds a mapping of ",
-                 span_text(mapping->first, mapping->second.size), "; unmap it first")};
+    return invalid("unreserve: ", span_text(address, size), " still holds a mapping of ",
+                   span_text(mapping->first, mapping->second.size), "; unmap it first");
   }
   // Held.
   Result<ChunkEntry> check_chunk(const char* call, Chunk chunk) const {
     const auto id = static_cast<std::uint64_t>(chunk);
     const auto found = chunks_.find(id);
     if (found != chunks_.end() && found->second.held) return found->second;
-    return Status(Code::kInvalidArgument, text(call, ": no chunk ", id, ", or released already"));
+    return invalid(call, ": no chunk ", id, ", or released already");
   }
   Result<ChunkEntry> check_map(Addr address, Bytes size, Chunk chunk) const {
     PENSTOCK_TRY(check_inside_range("map", address, size));
     PENSTOCK_ASSIGN(const ChunkEntry entry, check_chunk("map", chunk));
     if (entry.size != size) {
-      return Status(Code::kInvalidArgument, text("map: chunk ", static_cast<std::uint64_t>(chunk),
-                                                 " has ", size_text(entry.size), ", not ",
-                                                 size_text(size), "; a chunk is mapped whole"));
+      return invalid("map: chunk ", static_cast<std::uint64_t>(chunk), " has ",
+                     size_text(entry.size), ", not ", size_text(size), "; a chunk is mapped whole");
     }
     const auto other = first_overlap(address, size);
     if (other == mappings_.end()) return entry;
-    return Status(Code::kInvalidArgument,
-                  text("map: ", span_text(address, size), " overlaps the mapping of ",
-                       span_text(other->first, other->second.size)));
+    return invalid("map: ", span_text(address, size), " overlaps the mapping of ",
+                   span_text(other->first, other->second.size));
   }
   // Whole mappings; *count is how many, if it is wanted.
   Status check_mapped(const char* call, Addr address, Bytes size,
@@ -85,9 +81,8 @@ class Ledger {
     }
     if (count != nullptr) *count = found;
     if (reached == address + size) return {};
-    return {Code::kInvalidArgument,
-            text(call, ": ", span_text(address, size),
-                 " is not made of whole mappings; they lead only to ", address_text(reached))};
+    return invalid(call, ": ", span_text(address, size),
+                   " is not made of whole mappings; they lead only to ", address_text(reached));
   }
 
   // It has been done.
@@ -158,8 +153,8 @@ class Ledger {
   Status check_inside_range(const char* call, Addr address, Bytes size) const {
     PENSTOCK_TRY(check_size(call, size));
     if (address % granularity_ != 0) {
-      return {Code::kInvalidArgument, text(call, ": address ", address_text(address),
-                                           " is not aligned to ", size_text(granularity_))};
+      return invalid(call, ": address ", address_text(address), " is not aligned to ",
+                     size_text(granularity_));
     }
     auto range = ranges_.upper_bound(address);
     if (range != ranges_.begin()) {
@@ -167,8 +162,7 @@ class Ledger {
       const Bytes offset = address - range->first;
       if (offset < range->second && size <= range->second - offset) return {};
     }
-    return {Code::kInvalidArgument,
-            text(call, ": ", span_text(address, size), " is not inside one reserved range")};
+    return invalid(call, ": ", span_text(address, size), " is not inside one reserved range");
   }
   Mappings::const_iterator first_overlap(Addr address, Bytes size) const {
     const auto mapping = mappings_.upper_bound(address);

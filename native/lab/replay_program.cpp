@@ -55,7 +55,7 @@ class Compiler {
         return {};
       }
       default:
-        return wrong(i, "has the unknown op " + std::to_string(trace_.op[i]));
+        return wrong(i, "has the unknown op ", trace_.op[i]);
     }
   }
 
@@ -97,10 +97,9 @@ class Compiler {
     highest_ = requested_;
   }
 
-  Status wrong(std::size_t i, const std::string& what) const {
-    return {Code::kInvalidArgument, "event " + std::to_string(i) + " (op " +
-                                        std::to_string(trace_.op[i]) + ", id " +
-                                        std::to_string(trace_.id[i]) + ") " + what};
+  template <class... Pieces>
+  Status wrong(std::size_t i, const Pieces&... what) const {
+    return invalid("event ", i, " (op ", trace_.op[i], ", id ", trace_.id[i], ") ", what...);
   }
 
   const Trace& trace_;
@@ -121,9 +120,9 @@ Result<ReplayProgram> make_replay_program(const Trace& trace, std::size_t stops)
   const std::size_t count = trace.op.size();
   if (trace.id.size() != count || trace.bytes.size() != count || trace.stream.size() != count ||
       trace.time_us.size() != count) {
-    return Status(Code::kInvalidArgument, "the arrays of a trace differ in length");
+    return invalid("the arrays of a trace differ in length");
   }
-  if (count == 0) return Status(Code::kInvalidArgument, "a trace without events");
+  if (count == 0) return invalid("a trace without events");
   return Compiler(trace, stops).run();
 }
 

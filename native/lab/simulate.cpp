@@ -6,8 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "driver/text.hpp"
-
 namespace penstock::engine {
 namespace {
 
@@ -35,9 +33,8 @@ Status check_pages(const WorkProgram& program, const SimulateOptions& options) {
                             Count{"of blocks at one time", page, program.peak / page, kMostPages},
                             Count{"touched in all", page, touches, kMostPageTouches}}) {
     if (each.count <= each.most) continue;
-    return {Code::kInvalidArgument,
-            driver::text("pages of ", driver::size_text(each.page), " ", each.what, ": ",
-                         each.count, "; at most ", each.most, " are simulated")};
+    return invalid("pages of ", size_text(each.page), " ", each.what, ": ", each.count,
+                   "; at most ", each.most, " are simulated");
   }
   return {};
 }
@@ -168,9 +165,8 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
                                 const SimulateOptions& options) {
   SimulateOptions settled = options;
   if (settled.budget < settled.granularity) {
-    return Status(Code::kInvalidArgument,
-                  driver::text("a budget of ", driver::size_text(settled.budget), "; the least is ",
-                               driver::size_text(settled.granularity)));
+    return invalid("a budget of ", size_text(settled.budget), "; the least is ",
+                   size_text(settled.granularity));
   }
   settled.device_bytes = std::max(options.device_bytes, options.budget);
   settled.page_bytes = align_up(std::min(options.page_bytes, kMostPageBytes), options.granularity);

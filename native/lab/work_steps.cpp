@@ -95,8 +95,7 @@ Status find_steps(WorkProgram& program, std::uint64_t wanted) {
         {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end), 0});
   };
   if (wanted > count) {
-    return {Code::kInvalidArgument,
-            std::to_string(wanted) + " steps of " + std::to_string(count) + " pieces of work"};
+    return invalid(wanted, " steps of ", count, " pieces of work");
   }
   if (wanted > 0) {
     for (std::size_t i = 0; i < wanted; ++i) add(count * i / wanted, count * (i + 1) / wanted);

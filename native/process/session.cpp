@@ -43,7 +43,7 @@ std::unique_ptr<WorkRecorder> Session::make_recorder(const driver::Driver& devic
   if (options_.record == nullptr) return nullptr;
   WorkRecorderOptions options;
   options.path = options_.record;
-  options.suffix = '.' + std::to_string(getpid()) + ".gpu" + std::to_string(device.info().ordinal);
+  options.suffix = text('.', getpid(), ".gpu", device.info().ordinal);
   options.device = device.info().ordinal;
   options.budget = budget;
   options.device_bytes = device.info().total;
@@ -111,7 +111,7 @@ Result<Device*> Session::make(int ordinal) {
 
 Result<Device*> Session::device(int ordinal) {
   if (ordinal < 0 || ordinal >= kMostDevices) {
-    return Status(Code::kInvalidArgument, "there is no GPU " + std::to_string(ordinal));
+    return invalid("there is no GPU ", ordinal);
   }
   auto& slot = devices_[static_cast<std::size_t>(ordinal)];
   if (Device* there = slot.load(std::memory_order_acquire)) return there;

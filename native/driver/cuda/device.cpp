@@ -43,8 +43,8 @@ Status start(const Symbols& symbols) {
   }
   const char* name = nullptr;
   symbols.cuGetErrorName(error, &name);
-  return {Code::kNoDevice, text("cuInit failed with ", name != nullptr ? name : "an error", " (",
-                                static_cast<int>(error), "): check that nvidia-smi works")};
+  return Status(Code::kNoDevice, "cuInit failed with ", name != nullptr ? name : "an error", " (",
+                static_cast<int>(error), "): check that nvidia-smi works");
 }
 
 }  // namespace
@@ -59,8 +59,8 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   if (symbols.cuDeviceGetCount(&count) != kSuccess) count = 0;
   Device device = 0;
   if (ordinal < 0 || ordinal >= count || symbols.cuDeviceGet(&device, ordinal) != kSuccess) {
-    return Status(Code::kNoDevice, text("no CUDA device ", ordinal, ": ", count,
-                                        count == 1 ? " is" : " are", " visible"));
+    return Status(Code::kNoDevice, "no CUDA device ", ordinal, ": ", count,
+                  count == 1 ? " is" : " are", " visible");
   }
   std::unique_ptr<CudaDevice> opened(new CudaDevice(symbols, device));
   ContextPtr context = nullptr;
@@ -132,8 +132,8 @@ Result<Device> CudaDevice::find_peer(int ordinal) const {
   PENSTOCK_TRY(
       check(symbols_.cuDeviceCanAccessPeer(&reaches, peer, device_), "cuDeviceCanAccessPeer"));
   if (reaches != 0) return peer;
-  return Status(Code::kUnsupported, text("device ", ordinal, " cannot reach the memory of device ",
-                                         info_.ordinal, " (", info_.name, ")"));
+  return Status(Code::kUnsupported, "device ", ordinal, " cannot reach the memory of device ",
+                info_.ordinal, " (", info_.name, ")");
 }
 
 AllocationProperties CudaDevice::properties(Place place) const {

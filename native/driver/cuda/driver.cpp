@@ -71,7 +71,7 @@ class CudaDriver final : public CudaMemory {
   }
 
   Result<void*> host_alloc(Bytes size) override {
-    if (size == 0) return Status(Code::kInvalidArgument, "host_alloc: size 0");
+    if (size == 0) return invalid("host_alloc: size 0");
     const CudaScope scope(device_);
     void* pointer = nullptr;
     PENSTOCK_TRY(device_.check(symbols_.cuMemHostAlloc(&pointer, size, kHostAllocPortable),
@@ -82,17 +82,15 @@ class CudaDriver final : public CudaMemory {
 
   Status host_free(void* pointer) override {
     if (!page_locked_.remove(key(pointer))) {
-      return {Code::kInvalidArgument,
-              text("host_free: ", pointer, " is not the start of an allocation")};
+      return invalid("host_free: ", pointer, " is not the start of an allocation");
     }
     return call("cuMemFreeHost", 0, symbols_.cuMemFreeHost, pointer);
   }
 
   Result<Addr> managed_alloc(Bytes size) override {
-    if (size == 0) return Status(Code::kInvalidArgument, "managed_alloc: size 0");
+    if (size == 0) return invalid("managed_alloc: size 0");
     if (!info().managed) {
-      return Status(Code::kUnsupported,
-                    text("managed_alloc: ", info().name, " has no managed memory"));
+      return Status(Code::kUnsupported, "managed_alloc: ", info().name, " has no managed memory");
     }
     DevicePtr address = 0;
     PENSTOCK_TRY(
@@ -103,8 +101,7 @@ class CudaDriver final : public CudaMemory {
 
   Status managed_free(Addr address) override {
     if (!managed_.remove(address)) {
-      return {Code::kInvalidArgument,
-              text("managed_free: ", address_text(address), " is not the start of an allocation")};
+      return invalid("managed_free: ", address_text(address), " is not the start of an allocation");
     }
     return call("cuMemFree", 0, symbols_.cuMemFree, address);
   }
@@ -138,7 +135,7 @@ class CudaDriver final : public CudaMemory {
 
   Status destroy_stream(Stream stream) override {
     if (!streams_.remove(static_cast<std::uint64_t>(stream))) {
-      return {Code::kInvalidArgument, "destroy_stream: not a stream of this driver"};
+      return invalid("destroy_stream: not a stream of this driver");
     }
     return call("cuStreamDestroy", 0, symbols_.cuStreamDestroy, native(stream));
   }
@@ -170,7 +167,7 @@ class CudaDriver final : public CudaMemory {
 
   Status destroy_event(Event event) override {
     if (!events_.remove(static_cast<std::uint64_t>(event))) {
-      return {Code::kInvalidArgument, "destroy_event: not an event of this driver"};
+      return invalid("destroy_event: not an event of this driver");
     }
     return call("cuEventDestroy", 0, symbols_.cuEventDestroy, native(event));
   }
@@ -236,14 +233,12 @@ class CudaDriver final : public CudaMemory {
  private:
   Status check_managed(const char* name, Addr address, Bytes size) const {
     if (!managed_.contains_span(address, size)) {
-      return {Code::kInvalidArgument,
-              text(name, ": ", span_text(address, size), " is not inside one managed allocation")};
+      return invalid(name, ": ", span_text(address, size), " is not inside one managed allocation");
     }
     if (info().concurrent_managed) return {};
-    return {Code::kUnsupported,
-            text(name, ": ", info().name,
-                 " cannot move managed memory on demand here (concurrent managed "
-                 "access is 0, as on Windows, WSL and Tegra)")};
+    return Status(Code::kUnsupported, name, ": ", info().name,
+                  " cannot move managed memory on demand here (concurrent managed access is 0, as "
+                  "on Windows, WSL and Tegra)");
   }
 
   // One call in the device's context, its failure in words.

@@ -159,10 +159,10 @@ class CudaMemory : public Driver {
   Status check_supported(const char* call, Place place) const {
     const DeviceInfo& info = device_.info();
     if (place == Place::kDevice ? info.virtual_memory : info.host_chunks) return {};
-    return {Code::kUnsupported,
-            text(call, ": ", info.name, " with CUDA driver ", info.driver_version,
-                 place == Place::kDevice ? " has no virtual memory management"
-                                         : " cannot map host memory into a range")};
+    return Status(Code::kUnsupported, call, ": ", info.name, " with CUDA driver ",
+                  info.driver_version,
+                  place == Place::kDevice ? " has no virtual memory management"
+                                          : " cannot map host memory into a range");
   }
 
   // Under the lock, both.  kNotReady: try again.

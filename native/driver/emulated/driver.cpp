@@ -267,9 +267,9 @@ class EmulatedGpu final : public HostDriver {
     if (options_.host_capacity == 0) return {};
     const Bytes used = memory_->used(Place::kHost) + page_locked_.used();
     if (size <= options_.host_capacity - used) return {};
-    return {Code::kHostOutOfMemory,
-            text(call, ": ", size_text(size), " asked, ", size_text(options_.host_capacity - used),
-                 " left of ", size_text(options_.host_capacity), " of page-locked memory")};
+    return Status(Code::kHostOutOfMemory, call, ": ", size_text(size), " asked, ",
+                  size_text(options_.host_capacity - used), " left of ",
+                  size_text(options_.host_capacity), " of page-locked memory");
   }
 
   // Chunks push managed memory out, as they do on a GPU, but not one another.
@@ -277,9 +277,9 @@ class EmulatedGpu final : public HostDriver {
     const Bytes used = memory_->used(Place::kDevice);
     const Bytes room = options_.capacity - used;
     if (size > room) {
-      return {Code::kOutOfMemory,
-              text("create_chunk: ", size_text(size), " asked, ", size_text(room), " free of ",
-                   size_text(options_.capacity), " on the emulated GPU")};
+      return Status(Code::kOutOfMemory, "create_chunk: ", size_text(size), " asked, ",
+                    size_text(room), " free of ", size_text(options_.capacity),
+                    " on the emulated GPU");
     }
     managed_.evict_down_to(room - size);
     return {};
@@ -318,18 +318,17 @@ EmulatedGpu::EmulatedGpu(const HostDriverOptions& options, std::unique_ptr<HostM
 Result<std::unique_ptr<HostDriver>> open_host_driver(const HostDriverOptions& options) {
   const auto page = static_cast<Bytes>(sysconf(_SC_PAGESIZE));
   if (!std::has_single_bit(options.granularity) || options.granularity < page) {
-    return Status(Code::kInvalidArgument,
-                  text("emulated GPU: granularity ", options.granularity,
-                       " is not a power of two of at least ", size_text(page)));
+    return invalid("emulated GPU: granularity ", options.granularity,
+                   " is not a power of two of at least ", size_text(page));
   }
   if (options.capacity == 0) {
-    return Status(Code::kInvalidArgument, "emulated GPU: capacity 0");
+    return invalid("emulated GPU: capacity 0");
   }
   // An allocator has books of every granule.
   if (options.capacity / options.granularity > kMostGranules) {
-    return Status(Code::kInvalidArgument, text("emulated GPU: ", size_text(options.capacity),
-                                               " of ", size_text(options.granularity), "; at most ",
-                                               size_text(kMostGranules * options.granularity)));
+    return invalid("emulated GPU: ", size_text(options.capacity), " of ",
+                   size_text(options.granularity), "; at most ",
+                   size_text(kMostGranules * options.granularity));
   }
   PENSTOCK_ASSIGN(auto memory, HostMemory::open(options.granularity));
   return std::unique_ptr<HostDriver>(std::make_unique<EmulatedGpu>(options, std::move(memory)));

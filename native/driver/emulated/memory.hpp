@@ -47,8 +47,8 @@ class HostMemory {
       got = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
     if (got == MAP_FAILED) {
-      return Status(Code::kOutOfMemory,
-                    text("reserve: no ", size_text(size), " of contiguous address space left"));
+      return Status(Code::kOutOfMemory, "reserve: no ", size_text(size),
+                    " of contiguous address space left");
     }
     const Addr start = reinterpret_cast<Addr>(got);
     const Addr address = align_up(start, granularity_);
@@ -117,8 +117,8 @@ class HostMemory {
   static Status system_failure(const char* call, Addr address, Bytes size, int error) {
     const char* remedy =
         error == ENOMEM ? "; too many mappings? raise vm.max_map_count, or use larger chunks" : "";
-    return {Code::kDriver,
-            text(call, " of ", span_text(address, size), ": ", std::strerror(error), remedy)};
+    return Status(Code::kDriver, call, " of ", span_text(address, size), ": ", std::strerror(error),
+                  remedy);
   }
 
   HostMemory(Bytes granularity, std::unique_ptr<HostBacking> device,

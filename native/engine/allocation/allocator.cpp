@@ -7,11 +7,8 @@
 #include <bit>
 #include <utility>
 
-#include "driver/text.hpp"
-
 namespace penstock::engine {
 
-using driver::text;
 using policy::packing::Block;
 using policy::packing::BlockId;
 using policy::packing::kNone;
@@ -23,25 +20,22 @@ constexpr Bytes kMostBytes = Bytes{1} << 60;  // of a request
 
 Status check_options(const driver::DeviceInfo& info, const AllocatorOptions& options) {
   if (!info.virtual_memory) {
-    return {Code::kUnsupported, text(info.name,
-                                     " has no virtual memory management, which the "
-                                     "stitching allocator needs")};
+    return Status(Code::kUnsupported, info.name,
+                  " has no virtual memory management, which the stitching allocator needs");
   }
   const Bytes chunk = options.packing.smallest_chunk;
   if (!std::has_single_bit(chunk) || chunk % info.granularity != 0 ||
       !std::has_single_bit(options.packing.largest_chunk) ||
       options.packing.largest_chunk < chunk) {
-    return {Code::kInvalidArgument, text("chunks of ", driver::size_text(chunk),
-                                         " cannot be: a power of two, and a "
-                                         "multiple of ",
-                                         driver::size_text(info.granularity), ", is needed")};
+    return invalid("chunks of ", size_text(chunk), " cannot be: a power of two, and a multiple of ",
+                   size_text(info.granularity), ", is needed");
   }
   if (options.budget != 0 && options.budget < chunk) {
-    return {Code::kInvalidArgument, text("a budget of ", driver::size_text(options.budget),
-                                         " does not hold one chunk of ", driver::size_text(chunk))};
+    return invalid("a budget of ", size_text(options.budget), " does not hold one chunk of ",
+                   size_text(chunk));
   }
   if (options.packing.reuse_limit < 1.0) {
-    return {Code::kInvalidArgument, "the reuse limit must be at least 1"};
+    return invalid("the reuse limit must be at least 1");
   }
   return {};
 }
@@ -110,8 +104,8 @@ Result<Addr> Allocator::allocate(Bytes size, driver::Stream stream) {
 Status Allocator::check_live(Addr address, Place** place) {
   *place = blocks_.find(address);
   if (*place != nullptr && !(awaited_.size() > 0 && awaited_.contains(address))) return {};
-  return {Code::kInvalidArgument,
-          text("there is no block at ", address, *place == nullptr ? "" : ": it was freed before")};
+  return invalid("there is no block at ", address,
+                 *place == nullptr ? "" : ": it was freed before");
 }
 
 Status Allocator::free(Addr address) {
@@ -263,9 +257,8 @@ Status Allocator::set_budget(Bytes budget) {
   const std::lock_guard lock(mutex_);
   const Bytes wanted = budget == 0 ? driver_.info().total : budget;
   if (wanted < options_.packing.smallest_chunk) {
-    return {Code::kInvalidArgument,
-            text("a budget of ", driver::size_text(wanted), " does not hold one chunk of ",
-                 driver::size_text(options_.packing.smallest_chunk))};
+    return invalid("a budget of ", size_text(wanted), " does not hold one chunk of ",
+                   size_text(options_.packing.smallest_chunk));
   }
   options_.budget = wanted;
   return {};
@@ -307,9 +300,9 @@ Result<std::uint32_t> Allocator::pool_for(driver::Stream stream, Bytes size) {
 
 Status Allocator::begin_pool(PoolId id, StreamFilter matches) {
   const std::lock_guard lock(mutex_);
-  if (id == PoolId{}) return {Code::kInvalidArgument, "pool {0, 0} is everyone's"};
+  if (id == PoolId{}) return invalid("pool {0, 0} is everyone's");
   if (std::ranges::any_of(captures_, [&](const Capture& each) { return each.id == id; })) {
-    return {Code::kInvalidArgument, text("pool ", id.high, ", ", id.low, " is in use already")};
+    return invalid("pool ", id.high, ", ", id.low, " is in use already");
   }
   if (Pool* pool = find_pool(id)) {
     ++pool->users;
@@ -323,7 +316,7 @@ Status Allocator::begin_pool(PoolId id, StreamFilter matches) {
 Status Allocator::end_pool(PoolId id) {
   const std::lock_guard lock(mutex_);
   if (std::erase_if(captures_, [&](const Capture& each) { return each.id == id; }) == 0) {
-    return {Code::kInvalidArgument, text("pool ", id.high, ", ", id.low, " was not begun")};
+    return invalid("pool ", id.high, ", ", id.low, " was not begun");
   }
   if (!capturing()) defer_again();
   return {};
@@ -333,7 +326,7 @@ Status Allocator::release_pool(PoolId id) {
   const std::lock_guard lock(mutex_);
   Pool* pool = find_pool(id);
   if (pool == nullptr) {
-    return {Code::kInvalidArgument, text("there is no pool ", id.high, ", ", id.low)};
+    return invalid("there is no pool ", id.high, ", ", id.low);
   }
   --pool->users;  // its memory goes when memory is short, or the cache is emptied
   return {};

@@ -4,13 +4,10 @@
 #include <limits>
 #include <utility>
 
-#include "driver/text.hpp"
 #include "engine/allocation/allocator.hpp"
 
 namespace penstock::engine {
 
-using driver::size_text;
-using driver::text;
 using policy::packing::BlockId;
 using policy::packing::Decision;
 using policy::packing::kNone;
@@ -212,14 +209,14 @@ Status Allocator::out_of_memory(Bytes size) {
   const Bytes held = reserved_;
   const auto used = static_cast<Bytes>(stats_.active_bytes.of[0].current);
   note(AllocationEvent::kOutOfMemory, device_free, size, size, {}, {});
-  return {Code::kOutOfMemory,
-          text("Tried to allocate ", size_text(size), ". GPU ", driver_.info().ordinal,
-               " has a total capacity of ", size_text(driver_.info().total), ", of which ",
-               size_text(device_free), " is free. Penstock holds ", size_text(held),
-               " of its budget of ", size_text(options_.budget), "; ", size_text(used),
-               " of that is in use, ", size_text(held - std::min(used, held)),
-               " is free but does not hold the request. Use a smaller batch or gradient "
-               "checkpointing, or a larger gpu_memory")};
+  return Status(Code::kOutOfMemory, "Tried to allocate ", size_text(size), ". GPU ",
+                driver_.info().ordinal, " has a total capacity of ",
+                size_text(driver_.info().total), ", of which ", size_text(device_free),
+                " is free. Penstock holds ", size_text(held), " of its budget of ",
+                size_text(options_.budget), "; ", size_text(used), " of that is in use, ",
+                size_text(held - std::min(used, held)),
+                " is free but does not hold the request. Use a smaller batch or gradient "
+                "checkpointing, or a larger gpu_memory");
 }
 
 }  // namespace penstock::engine

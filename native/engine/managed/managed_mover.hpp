@@ -89,7 +89,7 @@ class ManagedMover {
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& error) {
-      return {Code::kInternal, std::string("no thread for moving managed memory: ") + error.what()};
+      return Status(Code::kInternal, "no thread for moving managed memory: ", error.what());
     }
     return {};
   }

@@ -166,7 +166,7 @@ Status PageTable::acquire(Range& range) {
 }
 
 Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
-  if (bytes == 0) return Status(Code::kInvalidArgument, "a range of 0 bytes");
+  if (bytes == 0) return invalid("a range of 0 bytes");
   Range range;
   range.bytes = bytes;
   range.kind = kind;

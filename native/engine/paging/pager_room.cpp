@@ -5,13 +5,10 @@
 #include <limits>
 #include <string>
 
-#include "driver/text.hpp"
 #include "engine/paging/pager.hpp"
 #include "engine/paging/shared_budget.hpp"
 
 namespace penstock::engine {
-
-using driver::size_text;
 
 namespace {
 constexpr SlotId kYields = 64;  // most times that all slots can be taken for others
@@ -48,11 +45,10 @@ Result<std::vector<SlotId>> Pager::choose_slots_to_give(SlotId wanted) {
   const auto count = static_cast<std::size_t>(std::max(0, residents_.slots() - wanted));
   if (count > order.size()) {
     const auto bytes = static_cast<Bytes>(residents_.slots()) - order.size();
-    return Status(
-        Code::kOutOfMemory,
-        driver::text(size_text(bytes * pool_.chunk_bytes()), " are in use now, and ",
-                     size_text(table_.pinned_bytes()), " pinned; there would be room for ",
-                     size_text(static_cast<Bytes>(wanted) * pool_.chunk_bytes())));
+    return Status(Code::kOutOfMemory, size_text(bytes * pool_.chunk_bytes()),
+                  " are in use now, and ", size_text(table_.pinned_bytes()),
+                  " pinned; there would be room for ",
+                  size_text(static_cast<Bytes>(wanted) * pool_.chunk_bytes()));
   }
   std::stable_sort(order.begin(), order.end(), [this](SlotId a, SlotId b) {
     return policy::residency::less_lost(held(a), held(b));
@@ -106,7 +102,7 @@ Status Pager::copy_pinned(const Range& range, Addr address, Bytes bytes, bool in
 Status Pager::fetch(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
-  if (range == nullptr) return Status(Code::kInvalidArgument, "fetch outside every range");
+  if (range == nullptr) return invalid("fetch outside every range");
   if (range->kind == RangeKind::kOnHost) return {};
   if (range->kind == RangeKind::kPinned) return copy_pinned(*range, address, bytes, true);
   const auto [first, last] = table_.pages_of(*range, address, bytes);
@@ -121,7 +117,7 @@ Status Pager::fetch(Addr address, Bytes bytes) {
 Status Pager::flush(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
-  if (range == nullptr) return Status(Code::kInvalidArgument, "flush outside every range");
+  if (range == nullptr) return invalid("flush outside every range");
   if (range->kind == RangeKind::kOnHost) return {};
   if (range->kind == RangeKind::kPinned) return copy_pinned(*range, address, bytes, false);
   const auto [first, last] = table_.pages_of(*range, address, bytes);
@@ -136,7 +132,7 @@ Status Pager::flush(Addr address, Bytes bytes) {
 Status Pager::forget(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
-  if (range == nullptr) return Status(Code::kInvalidArgument, "forget outside every range");
+  if (range == nullptr) return invalid("forget outside every range");
   if (range->kind != RangeKind::kPaged) return {};
   const auto [first, last] = table_.pages_of(*range, address, bytes);
   for (PageId id = first; id <= last; ++id) {
@@ -154,10 +150,10 @@ Status Pager::resize(Bytes budget) {
   wait_for_others(lock);
   const SlotId wanted = slots_for(budget);
   if (wanted < std::min<SlotId>(largest_use(), table_.pages())) {
-    return Status(Code::kOutOfMemory,
-                  "a budget of " + size_text(budget) + " is below the smallest that works, " +
-                      size_text(table_.pinned_bytes() +
-                                static_cast<Bytes>(largest_use()) * pool_.chunk_bytes()));
+    return Status(
+        Code::kOutOfMemory, "a budget of ", size_text(budget),
+        " is below the smallest that works, ",
+        size_text(table_.pinned_bytes() + static_cast<Bytes>(largest_use()) * pool_.chunk_bytes()));
   }
   const Bytes before = pool_.budget();
   if (shared() != nullptr && budget > before) PENSTOCK_TRY(shared()->claim(budget - before));

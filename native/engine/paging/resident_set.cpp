@@ -213,7 +213,7 @@ Status ResidentSet::remove_slot(SlotId id) {
 Status ResidentSet::check() {
   collect();
   const auto wrong = [](const char* what, std::int32_t number) {
-    return Status(Code::kInternal, std::string("residency: ") + what + std::to_string(number));
+    return Status(Code::kInternal, "residency: ", what, number);
   };
   for (PageId id = 0; id < table_.pages(); ++id) {
     const Page& page = table_.page(id);

@@ -4,12 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "driver/text.hpp"
 #include "engine/paging/pager.hpp"
 
 namespace penstock::engine {
-
-using driver::size_text;
 
 void SharedBudget::set_limit(Bytes limit) {
   const std::lock_guard lock(numbers_);
@@ -34,11 +31,9 @@ Bytes SharedBudget::lacking(Bytes bytes) const {
 Status SharedBudget::take_free(Bytes bytes, Bytes& from) {
   const std::lock_guard lock(numbers_);
   if (lacking(bytes) > 0) {
-    return {
-        Code::kOutOfMemory,
-        driver::text(size_text(bytes), " more than the ", size_text(of_pagers_), " of pages and ",
-                     size_text(of_others_),
-                     " of other memory that are in use exceed the budget of ", size_text(limit_))};
+    return Status(Code::kOutOfMemory, size_text(bytes), " more than the ", size_text(of_pagers_),
+                  " of pages and ", size_text(of_others_),
+                  " of other memory that are in use exceed the budget of ", size_text(limit_));
   }
   from += bytes;
   others_peak_ = std::max(others_peak_, of_others_);
@@ -55,8 +50,7 @@ void SharedBudget::give_back(Bytes bytes) {
 Status SharedBudget::put_back(Bytes bytes) {
   const std::lock_guard lock(numbers_);
   if (bytes > of_others_) {
-    return {Code::kInvalidArgument, driver::text(size_text(bytes), " given back of ",
-                                                 size_text(of_others_), " that were taken")};
+    return invalid(size_text(bytes), " given back of ", size_text(of_others_), " that were taken");
   }
   of_others_ -= bytes;
   return {};
@@ -106,7 +100,7 @@ Status SharedBudget::make_room(Bytes bytes, const Pager* but) {
   }
   const std::lock_guard numbers(numbers_);
   if (lacking(bytes) == 0) return {};
-  return {Code::kOutOfMemory, driver::text("no page can leave for ", size_text(bytes))};
+  return Status(Code::kOutOfMemory, "no page can leave for ", size_text(bytes));
 }
 
 void SharedBudget::set_reclaim(std::function<void()> reclaim) {

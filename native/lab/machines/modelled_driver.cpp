@@ -28,18 +28,16 @@ double cost_us(const DriverCalls& calls, const DriverCosts& costs) {
 
 Result<std::unique_ptr<ModelledDriver>> ModelledDriver::open(const ModelledDriverOptions& options) {
   if (!(options.link_gb_per_s > 0)) {
-    return Status(Code::kInvalidArgument,
-                  text("a link of ", options.link_gb_per_s, " GB/s; it must be above zero"));
+    return invalid("a link of ", options.link_gb_per_s, " GB/s; it must be above zero");
   }
   if (!std::has_single_bit(options.granularity) || options.granularity < 4 * kKiB) {
-    return Status(Code::kInvalidArgument, text("a granularity of ", size_text(options.granularity),
-                                               "; it must be a power of two from 4 KiB on"));
+    return invalid("a granularity of ", size_text(options.granularity),
+                   "; it must be a power of two from 4 KiB on");
   }
   // An allocator has books of every granule.
   if (options.capacity / options.granularity > kMostGranules) {
-    return Status(Code::kInvalidArgument,
-                  text(size_text(options.capacity), " of ", size_text(options.granularity),
-                       "; at most ", size_text(kMostGranules * options.granularity)));
+    return invalid(size_text(options.capacity), " of ", size_text(options.granularity),
+                   "; at most ", size_text(kMostGranules * options.granularity));
   }
   return std::unique_ptr<ModelledDriver>(new ModelledDriver(options));
 }
@@ -112,12 +110,11 @@ Result<Addr> ModelledDriver::reserve(Bytes size) {
   } else {
     // One granule stays unused between ranges, so that nothing ever crosses from one to the next.
     if (size > kEnd - kFirstAddress) {
-      return Status(Code::kInvalidArgument,
-                    text("reserve: no device has ", size_text(size), " of addresses"));
+      return invalid("reserve: no device has ", size_text(size), " of addresses");
     }
     if (size > kEnd - next_ || kEnd - next_ - size < options_.granularity) {
-      return Status(Code::kOutOfMemory,
-                    text("reserve: no ", size_text(size), " of contiguous address space left"));
+      return Status(Code::kOutOfMemory, "reserve: no ", size_text(size),
+                    " of contiguous address space left");
     }
     next_ += size + options_.granularity;
   }
@@ -140,9 +137,9 @@ Result<Chunk> ModelledDriver::create_chunk(Bytes size, Place place) {
   if (place != Place::kDevice) return not_modelled();
   PENSTOCK_TRY(ledger_.check_size("create_chunk", size));
   if (size > options_.capacity - used_) {
-    return Status(Code::kOutOfMemory,
-                  text("create_chunk: ", size_text(size), " do not fit: ", size_text(used_), " of ",
-                       size_text(options_.capacity), " are in use"));
+    return Status(Code::kOutOfMemory, "create_chunk: ", size_text(size),
+                  " do not fit: ", size_text(used_), " of ", size_text(options_.capacity),
+                  " are in use");
   }
   used_ += size;
   peak_ = std::max(peak_, used_);
@@ -186,7 +183,7 @@ Result<void*> ModelledDriver::host_alloc(Bytes size) {
   void* const pointer = mmap(nullptr, std::max<Bytes>(size, 1), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pointer == MAP_FAILED) {
-    return Status(Code::kHostOutOfMemory, text("host_alloc: no addresses for ", size_text(size)));
+    return Status(Code::kHostOutOfMemory, "host_alloc: no addresses for ", size_text(size));
   }
   host_.emplace(pointer, std::max<Bytes>(size, 1));
   return pointer;
@@ -195,7 +192,7 @@ Result<void*> ModelledDriver::host_alloc(Bytes size) {
 Status ModelledDriver::host_free(void* pointer) {
   const auto found = host_.find(pointer);
   if (found == host_.end()) {
-    return {Code::kInvalidArgument, text("host_free: nothing was allocated at ", pointer)};
+    return invalid("host_free: nothing was allocated at ", pointer);
   }
   munmap(pointer, found->second);
   host_.erase(found);

@@ -32,23 +32,23 @@ class Checker {
 
  private:
   static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
-  static Status wrong(std::string what) { return {Code::kInternal, "plan: " + std::move(what)}; }
+  template <class... Pieces>
+  static Status wrong(const Pieces&... what) {
+    return Status(Code::kInternal, "plan: ", what...);
+  }
   static std::string name(const Load& load) {
-    return "the load of page " + std::to_string(load.page) + " for steps " +
-           std::to_string(load.first) + " to " + std::to_string(load.last) + " in slot " +
-           std::to_string(load.slot);
+    return text("the load of page ", load.page, " for steps ", load.first, " to ", load.last,
+                " in slot ", load.slot);
   }
 
   Status check_kept() {
     for (const Kept& kept : plan_.kept) {
       if (kept.page < 0 || at(kept.page) >= kept_page_.size() || kept.slot < 0 ||
           kept.slot >= slots_) {
-        return wrong("kept page " + std::to_string(kept.page) + " or its slot " +
-                     std::to_string(kept.slot) + " is out of range");
+        return wrong("kept page ", kept.page, " or its slot ", kept.slot, " is out of range");
       }
       if (kept_page_[at(kept.page)] || kept_slot_[at(kept.slot)]) {
-        return wrong("kept page " + std::to_string(kept.page) + " or its slot " +
-                     std::to_string(kept.slot) + " is there twice");
+        return wrong("kept page ", kept.page, " or its slot ", kept.slot, " is there twice");
       }
       kept_page_[at(kept.page)] = kept_slot_[at(kept.slot)] = true;
     }
@@ -61,15 +61,15 @@ class Checker {
       if (load.page < 0 || at(load.page) >= kept_page_.size() || load.slot < 0 ||
           load.slot >= slots_ || load.first < 0 || load.first >= steps_ || load.last < 0 ||
           load.last >= steps_) {
-        return wrong(name(load) + " is out of range");
+        return wrong(name(load), " is out of range");
       }
       if (kept_page_[at(load.page)] || kept_slot_[at(load.slot)]) {
-        return wrong(name(load) + " meets a kept page");
+        return wrong(name(load), " meets a kept page");
       }
       if (i == 0) continue;
       const Load& before = plan_.loads[i - 1];
       if (std::pair(before.first, before.page) >= std::pair(load.first, load.page)) {
-        return wrong(name(load) + " is out of order");
+        return wrong(name(load), " is out of order");
       }
     }
     return {};
@@ -79,7 +79,7 @@ class Checker {
   Status check_slots() const {
     std::vector<const Load*> holds(at(slots_), nullptr);
     const auto put = [&](const Load& load, bool free) {
-      if (!free) return wrong(name(load) + " meets " + name(*holds[at(load.slot)]));
+      if (!free) return wrong(name(load), " meets ", name(*holds[at(load.slot)]));
       holds[at(load.slot)] = &load;
       return Status{};
     };
@@ -106,16 +106,15 @@ class Checker {
     std::vector<std::int32_t> covered(index.uses(), 0);
     for (const Load& load : plan_.loads) {
       UseIndex::Id use = index.find(load.page, load.first);
-      if (use == index.end(load.page)) return wrong(name(load) + " starts where it is not used");
+      if (use == index.end(load.page)) return wrong(name(load), " starts where it is not used");
       for (;; use = index.next(use)) {
-        if (covered[use]++ != 0) return wrong(name(load) + " covers a use twice");
+        if (covered[use]++ != 0) return wrong(name(load), " covers a use twice");
         if (index.step(use) == load.last) break;
       }
     }
     for (UseIndex::Id use = 0; use < index.uses(); ++use) {
       if (covered[use] == 0 && !kept_page_[at(index.page(use))]) {
-        return wrong("page " + std::to_string(index.page(use)) + " is missing at step " +
-                     std::to_string(index.step(use)));
+        return wrong("page ", index.page(use), " is missing at step ", index.step(use));
       }
     }
     return {};
@@ -130,9 +129,8 @@ class Checker {
     }
     const auto stream_slots = std::count(used.begin(), used.end(), true);
     if (bytes != plan_.bytes_in || stream_slots != plan_.stream_slots) {
-      return wrong("it says " + std::to_string(plan_.bytes_in) + " bytes through " +
-                   std::to_string(plan_.stream_slots) + " slots; the loads are " +
-                   std::to_string(bytes) + " through " + std::to_string(stream_slots));
+      return wrong("it says ", plan_.bytes_in, " bytes through ", plan_.stream_slots,
+                   " slots; the loads are ", bytes, " through ", stream_slots);
     }
     return {};
   }

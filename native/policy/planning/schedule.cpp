@@ -192,13 +192,12 @@ class Choice {
 Status check_options(const Sequence& sequence, const ScheduleOptions& options) {
   PENSTOCK_TRY(validate(sequence));
   if (options.slots < 0 || options.look_ahead < 0) {
-    return {Code::kInvalidArgument, "a plan needs slots and a look-ahead of 0 or more, not " +
-                                        std::to_string(options.slots) + " and " +
-                                        std::to_string(options.look_ahead)};
+    return invalid("a plan needs slots and a look-ahead of 0 or more, not ", options.slots, " and ",
+                   options.look_ahead);
   }
   if (const std::int32_t needed = smallest_pool(sequence); options.slots < needed) {
-    return {Code::kOutOfMemory, "the largest step needs " + std::to_string(needed) +
-                                    " slots and the pool has " + std::to_string(options.slots)};
+    return Status(Code::kOutOfMemory, "the largest step needs ", needed, " slots and the pool has ",
+                  options.slots);
   }
   return {};
 }

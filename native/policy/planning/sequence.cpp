@@ -12,15 +12,13 @@ Status validate(const Sequence& sequence) {
   for (std::size_t step = 0; step < sequence.steps.size(); ++step) {
     for (const PageId page : sequence.steps[step].pages) {
       if (page < 0 || static_cast<std::size_t>(page) >= pages) {
-        return {Code::kInvalidArgument, "step " + std::to_string(step) + " uses page " +
-                                            std::to_string(page) + " of " + std::to_string(pages) +
-                                            "; pages are numbered from 0"};
+        return invalid("step ", step, " uses page ", page, " of ", pages,
+                       "; pages are numbered from 0");
       }
       std::size_t& last = seen[static_cast<std::size_t>(page)];
       if (last == step + 1) {
-        return {Code::kInvalidArgument, "step " + std::to_string(step) + " lists page " +
-                                            std::to_string(page) +
-                                            " twice; list every page of a step once"};
+        return invalid("step ", step, " lists page ", page,
+                       " twice; list every page of a step once");
       }
       last = step + 1;
     }
