@@ -3,8 +3,6 @@
 
 #include <dlfcn.h>
 
-#include "driver/text.hpp"
-
 namespace penstock::driver::cuda {
 namespace {
 
@@ -31,7 +29,8 @@ std::string version_text(int version) { return text(version / 1000, ".", version
 
 Status check_version(const Symbols& symbols) {
   int version = 0;
-  if (symbols.cuDriverGetVersion == nullptr || symbols.cuDriverGetVersion(&version) != kSuccess) {
+  if (symbols.cuDriverGetVersion.function == nullptr ||
+      symbols.cuDriverGetVersion(&version) != kSuccess) {
     return Status(Code::kNoDevice, kLibrary, " does not tell its version; is it NVIDIA's driver?");
   }
   if (version >= kMinimumVersion) return {};
@@ -53,9 +52,9 @@ Result<Symbols> load_symbols() {
   Symbols symbols;
   const char* missing = nullptr;
 #define PENSTOCK_CUDA(name, suffix, version, parameters)                                   \
-  symbols.name =                                                                           \
+  symbols.name.function =                                                                  \
       reinterpret_cast<Error(*) parameters>(find(library, #name, version, #name #suffix)); \
-  if (symbols.name == nullptr) missing = #name;
+  if (symbols.name.function == nullptr) missing = #name;
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
   PENSTOCK_TRY(check_version(symbols));

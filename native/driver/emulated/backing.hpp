@@ -15,7 +15,6 @@
 
 #include "base/status.hpp"
 #include "base/units.hpp"
-#include "driver/text.hpp"
 
 namespace penstock::driver {
 

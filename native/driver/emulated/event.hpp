@@ -15,7 +15,6 @@
 #include "base/status.hpp"
 #include "driver/driver.hpp"
 #include "driver/emulated/capture.hpp"
-#include "driver/text.hpp"
 
 namespace penstock::driver {
 
@@ -118,16 +117,10 @@ class HostEvents {
   Result<HostRecording::Time> time_of(Event event) const {
     PENSTOCK_ASSIGN(const State state, find(event));
     const auto id = static_cast<std::uint64_t>(event);
-    if (!state.timing) {
-      return invalid("event ", id, " was created without timing");
-    }
-    if (state.last == nullptr) {
-      return invalid("event ", id, " was never recorded");
-    }
+    if (!state.timing) return invalid("event ", id, " was created without timing");
+    if (state.last == nullptr) return invalid("event ", id, " was never recorded");
     PENSTOCK_TRY(not_captured(state.last));
-    if (!state.last->done()) {
-      return Status(Code::kNotReady, "event ", id, " is not complete");
-    }
+    if (!state.last->done()) return Status(Code::kNotReady, "event ", id, " is not complete");
     return state.last->when();
   }
 

@@ -17,8 +17,6 @@
 #include <functional>
 #include <iterator>
 #include <map>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "base/status.hpp"

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "base/status.hpp"
 #include "base/units.hpp"
@@ -39,70 +38,51 @@ class HostMemory {
   HostMemory& operator=(const HostMemory&) = delete;
 
   Result<Addr> reserve(Bytes size) {
-    PENSTOCK_TRY(ledger_.check_size("reserve", size));
-    // mmap aligns to pages only: take a granularity more and give the two ends back.
-    const Bytes padded = size + granularity_;
-    void* got = MAP_FAILED;
-    if (padded > size) {
-      got = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    }
-    if (got == MAP_FAILED) {
-      return Status(Code::kOutOfMemory, "reserve: no ", size_text(size),
-                    " of contiguous address space left");
-    }
-    const Addr start = reinterpret_cast<Addr>(got);
-    const Addr address = align_up(start, granularity_);
-    if (address > start) munmap(got, address - start);
-    const Bytes tail = start + padded - (address + size);
-    if (tail > 0) munmap(pointer(address + size), tail);
-    ledger_.add_range(address, size);
-    return address;
+    return ledger_.reserve(size, [&] { return take_addresses(size); });
   }
 
   Status unreserve(Addr address, Bytes size) {
-    PENSTOCK_TRY(ledger_.check_range(address, size));
-    munmap(pointer(address), size);
-    ledger_.drop_range(address);
-    return {};
+    return ledger_.unreserve(address, size, [&] { munmap(pointer(address), size); });
   }
 
-  // The caller has checked size and capacity.
-  Result<Chunk> create_chunk(Bytes size, Place place) {
-    PENSTOCK_ASSIGN(const Bytes offset, backing(place).take(size));
-    return ledger_.add_chunk(offset, size, place);
+  // `make_room()` sees to the capacity.
+  template <class MakeRoom>
+  Result<Chunk> create_chunk(Bytes size, Place place, MakeRoom&& make_room) {
+    return ledger_.create_chunk(size, place, [&]() -> Result<Bytes> {
+      PENSTOCK_TRY(make_room());
+      return backing(place).take(size);
+    });
   }
 
   Status release_chunk(Chunk chunk) {
-    if (auto entry = ledger_.check_chunk("release_chunk", chunk); !entry.ok())
-      return entry.status();
-    ledger_.release(chunk, [this](const auto& unused) { give_back(unused); });
-    return {};
+    return ledger_.release_chunk(chunk, [](const Ledger::ChunkEntry&) {});
   }
 
-  Status map(Addr address, Bytes size, Chunk chunk) {
-    PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_map(address, size, chunk));
-    const void* got = mmap(pointer(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
-                           backing(entry.place).fd(), static_cast<off_t>(entry.token));
-    if (got == MAP_FAILED) return system_failure("map", address, size, errno);
-    ledger_.add_mapping(address, size, chunk);
-    return {};
+  // most: of mappings that the chunk may have then; 0 = no limit
+  Status map(Addr address, Bytes size, Chunk chunk, std::int32_t most) {
+    return ledger_.map(address, size, chunk, [&](const Ledger::ChunkEntry& entry) -> Status {
+      if (most > 0 && entry.mappings >= most) {
+        return {Code::kDriver, "map: the chunk is mapped at as many addresses as can be"};
+      }
+      const void* got = mmap(pointer(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                             backing(entry.place).fd(), static_cast<off_t>(entry.token));
+      return got == MAP_FAILED ? system_failure("map", address, size, errno) : Status{};
+    });
   }
 
   Status unmap(Addr address, Bytes size) {
-    PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size));
-    const void* got = mmap(pointer(address), size, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    if (got == MAP_FAILED) return system_failure("unmap", address, size, errno);
-    ledger_.drop_mappings(address, size, [this](const auto& unused) { give_back(unused); });
-    return {};
+    return ledger_.unmap(address, size, [&](std::int64_t) {
+      const void* got = mmap(pointer(address), size, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+      return got == MAP_FAILED ? system_failure("unmap", address, size, errno) : Status{};
+    });
   }
 
   Status set_access(Addr address, Bytes size) {
-    PENSTOCK_TRY(ledger_.check_mapped("set_access", address, size));
-    if (mprotect(pointer(address), size, PROT_READ | PROT_WRITE) != 0) {
+    return ledger_.set_access(address, size, [&](std::int64_t) {
+      if (mprotect(pointer(address), size, PROT_READ | PROT_WRITE) == 0) return Status{};
       return system_failure("set_access", address, size, errno);
-    }
-    return {};
+    });
   }
 
   // By chunks that are held or still mapped.
@@ -126,12 +106,30 @@ class HostMemory {
       : granularity_(granularity),
         device_(std::move(device)),
         host_(std::move(host)),
-        ledger_(granularity) {}
+        ledger_(granularity, [this](const Ledger::ChunkEntry& unused) {
+          backing(unused.place).give_back(unused.token, unused.size);
+        }) {}
+
+  // mmap aligns to pages only: take a granularity more and give the two ends back.
+  Result<Addr> take_addresses(Bytes size) const {
+    const Bytes padded = size + granularity_;
+    void* got = MAP_FAILED;
+    if (padded > size) {
+      got = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    if (got == MAP_FAILED) {
+      return Status(Code::kOutOfMemory, "reserve: no ", size_text(size),
+                    " of contiguous address space left");
+    }
+    const Addr start = reinterpret_cast<Addr>(got);
+    const Addr address = align_up(start, granularity_);
+    if (address > start) munmap(got, address - start);
+    const Bytes tail = start + padded - (address + size);
+    if (tail > 0) munmap(pointer(address + size), tail);
+    return address;
+  }
 
   HostBacking& backing(Place place) { return place == Place::kDevice ? *device_ : *host_; }
-  void give_back(const Ledger::ChunkEntry& chunk) {
-    backing(chunk.place).give_back(chunk.token, chunk.size);
-  }
 
   const Bytes granularity_;
   const std::unique_ptr<HostBacking> device_;

@@ -14,7 +14,6 @@
 
 #include "base/status.hpp"
 #include "base/units.hpp"
-#include "driver/text.hpp"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>

@@ -15,7 +15,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -29,7 +28,6 @@
 #include "driver/driver.hpp"
 #include "driver/emulated/capture.hpp"
 #include "driver/emulated/event.hpp"
-#include "driver/text.hpp"
 
 namespace penstock::driver {
 
@@ -139,9 +137,7 @@ class HostStreams {
   Status destroy(Stream stream) {
     if (stream == kPerThreadStream) return invalid("destroy_stream: a default one");
     PENSTOCK_ASSIGN(StreamPtr found, find(stream));
-    if (found->is_this_thread()) {
-      return invalid("destroy_stream: called by the stream's own work");
-    }
+    if (found->is_this_thread()) return invalid("destroy_stream: called by the stream's own work");
     if (const HostCapturePtr capture = found->capture()) capture->invalidate();
     {
       const std::lock_guard lock(mutex_);
@@ -196,9 +192,7 @@ class HostStreams {
   }
   Result<HostGraph> end_capture(Stream stream) {
     PENSTOCK_ASSIGN(const HostCapturePtr ended, capture(stream));
-    if (ended == nullptr) {
-      return invalid("end_capture: the stream is not capturing");
-    }
+    if (ended == nullptr) return invalid("end_capture: the stream is not capturing");
     for (const StreamPtr& each : all()) {
       if (each->capture() == ended) each->set_capture(nullptr);
     }
@@ -222,9 +216,7 @@ class HostStreams {
   Status synchronize(Stream stream) {
     if (is_default(stream)) return {};
     PENSTOCK_ASSIGN(const StreamPtr found, find(stream));
-    if (found->is_this_thread()) {
-      return invalid("synchronize: called by the stream's own work");
-    }
+    if (found->is_this_thread()) return invalid("synchronize: called by the stream's own work");
     if (const HostCapturePtr capture = found->capture()) return conflicts("synchronize", capture);
     found->synchronize();
     return {};
