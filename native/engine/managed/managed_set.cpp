@@ -43,8 +43,8 @@ Result<std::unique_ptr<ManagedSet>> ManagedSet::create(driver::Driver& driver,
   std::unique_ptr<ManagedSet> set(new ManagedSet(driver, options));
   // Until an iteration has been seen, take the order of creation for the order of use.
   std::vector<UseId> order;
-  for (UseId id = 0; static_cast<std::size_t>(id) < groups.size(); ++id) {
-    const auto& [bytes, on_host] = groups[static_cast<std::size_t>(id)];
+  for (UseId id = 0; nth(id) < groups.size(); ++id) {
+    const auto& [bytes, on_host] = groups[nth(id)];
     if (bytes == 0) return invalid("a managed group of 0 bytes");
     const Bytes size = align_up(bytes, driver.info().granularity);
     (on_host ? set->host_only_ : set->total_) += size;
@@ -127,9 +127,7 @@ ManagedSet::~ManagedSet() {
 }
 
 Result<Span> ManagedSet::group(GroupId id) const {
-  if (id >= 0 && static_cast<std::size_t>(id) < groups_.size()) {
-    return groups_[static_cast<std::size_t>(id)].span;
-  }
+  if (id >= 0 && nth(id) < groups_.size()) return groups_[nth(id)].span;
   return invalid("there is no managed group ", id, " of ", groups_.size());
 }
 
@@ -138,7 +136,7 @@ Status ManagedSet::check_use(GroupId id) const {
   if (options_.on_demand) {
     return invalid("managed memory that the driver pages on demand has no uses");
   }
-  if (!groups_[static_cast<std::size_t>(id)].on_host) return {};
+  if (!groups_[nth(id)].on_host) return {};
   return invalid("group ", id, " stays on the host and has no uses");
 }
 
@@ -204,9 +202,7 @@ Status ManagedSet::end(GroupId id, driver::Stream stream) {
     found = std::find_if(active_.rbegin(), active_.rend(),
                          [&](const auto& entry) { return entry.first == id; });
   }
-  if (found == active_.rend()) {
-    return invalid("group ", id, " ends but has not begun");
-  }
+  if (found == active_.rend()) return invalid("group ", id, " ends but has not begun");
   const driver::Stream begun_on = found->second;
   active_.erase(std::next(found).base());
   recorder_.end(id);
@@ -246,7 +242,7 @@ bool ManagedSet::choose_victims(Bytes bytes, std::int64_t until, bool keep,
     Bytes bytes;
   };
   std::vector<Candidate> candidates;
-  for (GroupId id = 0; static_cast<std::size_t>(id) < groups_.size(); ++id) {
+  for (GroupId id = 0; nth(id) < groups_.size(); ++id) {
     const Group& group = at(id);
     const Bytes floor = keep ? std::min(group.kept, group.resident) : 0;
     const std::int64_t distance = cursor_.distance(id);
@@ -311,10 +307,10 @@ void ManagedSet::load_ahead() {
   const std::vector<UseId>& order = cursor_.order();
   const auto steps = static_cast<std::int64_t>(order.size());
   // A steady pass has one job for each group ahead and one for the running use.
-  const auto most_queued = 2 * static_cast<std::size_t>(look_ahead_ + 1);
+  const auto most_queued = 2 * nth(look_ahead_ + 1);
   std::int32_t left = look_ahead_;
   for (std::int64_t ahead = 0; ahead < steps && left > 0; ++ahead) {
-    const GroupId id = order[static_cast<std::size_t>((cursor_.begun() + ahead) % steps)];
+    const GroupId id = order[nth((cursor_.begun() + ahead) % steps)];
     const Group& group = at(id);
     const bool whole = group.resident == group.span.bytes;
     if (group.active > 0 || (whole && group.kept == group.span.bytes)) continue;
@@ -336,7 +332,8 @@ Status ManagedSet::make_plan() {
 }
 
 void ManagedSet::take_iteration_figures() {
-  const Marks now{mover_.counters(), counts_.uses, counts_.hits, counts_.stalls};
+  ManagedSetStats now = counts_;
+  now.moved = mover_.counters();
   counts_.iteration_bytes_in = now.moved.bytes_in - at_boundary_.moved.bytes_in;
   counts_.iteration_bytes_out = now.moved.bytes_out - at_boundary_.moved.bytes_out;
   counts_.iteration_uses = now.uses - at_boundary_.uses;
@@ -376,8 +373,7 @@ Bytes ManagedSet::needed() const {
   Bytes needed = sum(sizes);
   for (const policy::Step& step : sequence_.steps) {
     Bytes together = 0;
-    for (const PageId id : step.pages)
-      together += sequence_.page_bytes[static_cast<std::size_t>(id)];
+    for (const PageId id : step.pages) together += sequence_.page_bytes[nth(id)];
     needed = std::max(needed, together);
   }
   return needed;

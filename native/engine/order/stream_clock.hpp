@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <string>
 #include <vector>
 
 #include "driver/driver.hpp"

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "driver/driver.hpp"

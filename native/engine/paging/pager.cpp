@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <utility>
 
 #include "engine/paging/shared_budget.hpp"
@@ -146,7 +145,7 @@ Result<UseId> Pager::define_use(const std::vector<Piece>& pieces) {
 }
 
 Status Pager::check_use(UseId use) const {
-  if (use >= 0 && static_cast<std::size_t>(use) < uses_.size()) return {};
+  if (use >= 0 && nth(use) < uses_.size()) return {};
   return invalid("use ", use, " was never defined");
 }
 
@@ -312,16 +311,14 @@ Status Pager::end(UseId id, driver::Stream stream) {
   PENSTOCK_TRY(check_use(id));
   const auto found = std::find_if(active_.rbegin(), active_.rend(),
                                   [&](const auto& entry) { return entry.first == id; });
-  if (found == active_.rend()) {
-    return invalid("use ", id, " ends but has not begun");
-  }
+  if (found == active_.rend()) return invalid("use ", id, " ends but has not begun");
   Mark mark;
   Status marked = mark_now(stream, mark);
   // Without a mark nobody could tell when the kernels end: then wait for them here.
   if (!marked.ok()) (void)driver_.synchronize(stream);
   active_.erase(std::next(found).base());
   recorder_.end(id);
-  const Use& use = uses_[static_cast<std::size_t>(id)];
+  const Use& use = uses_[nth(id)];
   for (const PageId page : use.pages) --table_.page(page).active;
   for (const PageId page : use.pages) residents_.mark_used(page, mark, false);
   for (const PageId page : use.written) residents_.mark_used(page, mark, true);

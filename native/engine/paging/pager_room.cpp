@@ -2,9 +2,8 @@
 // The pager's room: how many slots the budget allows, giving some back, and bringing pieces in or
 // out on request.
 #include <algorithm>
-#include <limits>
-#include <string>
 
+#include "base/undo.hpp"
 #include "engine/paging/pager.hpp"
 #include "engine/paging/shared_budget.hpp"
 
@@ -23,9 +22,7 @@ SlotId Pager::slots_for(Bytes budget) const {
 SlotId Pager::largest_use() const {
   std::size_t largest = 0;
   for (const Use& use : uses_) largest = std::max(largest, use.pages.size());
-  if (cursor_.planned()) {
-    largest = std::max(largest, static_cast<std::size_t>(policy::smallest_pool(sequence_)));
-  }
+  if (cursor_.planned()) largest = std::max(largest, nth(policy::smallest_pool(sequence_)));
   return static_cast<SlotId>(largest);
 }
 
@@ -42,7 +39,7 @@ Result<std::vector<SlotId>> Pager::choose_slots_to_give(SlotId wanted) {
     const PageId page = residents_.slot(id).page;
     if (page == kNoPage || table_.page(page).active == 0) order.push_back(id);
   }
-  const auto count = static_cast<std::size_t>(std::max(0, residents_.slots() - wanted));
+  const auto count = nth(std::max(0, residents_.slots() - wanted));
   if (count > order.size()) {
     const auto bytes = static_cast<Bytes>(residents_.slots()) - order.size();
     return Status(Code::kOutOfMemory, size_text(bytes * pool_.chunk_bytes()),
@@ -61,14 +58,11 @@ Result<std::vector<SlotId>> Pager::choose_slots_to_give(SlotId wanted) {
 Status Pager::give_slots(std::vector<SlotId> slots) {
   for (const SlotId id : slots) PENSTOCK_TRY(residents_.evict(id));
   for (const SlotId id : slots) PENSTOCK_TRY(residents_.settle_slot(id));
-  const SlotId before = residents_.slots();
+  Undo give_back(
+      [this, before = residents_.slots()] { residents_.add_slots(before - residents_.slots()); });
   std::sort(slots.rbegin(), slots.rend());  // the last slot takes the number of one that goes
-  for (const SlotId id : slots) {
-    if (Status status = residents_.remove_slot(id); !status.ok()) {
-      residents_.add_slots(before - residents_.slots());
-      return status;
-    }
-  }
+  for (const SlotId id : slots) PENSTOCK_TRY(residents_.remove_slot(id));
+  give_back.keep();
   return {};
 }
 
@@ -85,18 +79,13 @@ Status Pager::fit_slots() {
 Status Pager::copy_pinned(const Range& range, Addr address, Bytes bytes, bool in) {
   std::byte* host = range.host + (address - range.address);
   PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
-  Status status;
-  for (auto& [other, line] : timelines_) {
-    if (status.ok()) status = line->synchronize(line->latest());
-  }
-  if (status.ok()) {
-    status = in ? driver_.copy_in(address, host, bytes, stream)
-                : driver_.copy_out(host, address, bytes, stream);
-  }
-  if (status.ok()) status = driver_.synchronize(stream);
-  (void)driver_.destroy_stream(stream);
-  if (status.ok()) (in ? counters_.bytes_in : counters_.bytes_out) += bytes;
-  return status;
+  const Undo destroy([&] { (void)driver_.destroy_stream(stream); });
+  for (auto& [other, line] : timelines_) PENSTOCK_TRY(line->synchronize(line->latest()));
+  PENSTOCK_TRY(in ? driver_.copy_in(address, host, bytes, stream)
+                  : driver_.copy_out(host, address, bytes, stream));
+  PENSTOCK_TRY(driver_.synchronize(stream));
+  (in ? counters_.bytes_in : counters_.bytes_out) += bytes;
+  return {};
 }
 
 Status Pager::fetch(Addr address, Bytes bytes) {

@@ -64,9 +64,7 @@ Status WorkRecorder::start(const WorkRecorderOptions& options) {
     path_ += options.suffix;
     file_ = create_file(path_);
   }
-  if (file_ < 0) {
-    return invalid(path_, " cannot be written: ", strerror(errno));
-  }
+  if (file_ < 0) return invalid(path_, " cannot be written: ", strerror(errno));
   process_ = getpid();
   WorkTraceHeader header;
   header.device = options.device;
@@ -115,14 +113,6 @@ void WorkRecorder::add(WorkOp op, std::uint64_t block, Bytes value) {
   if (dropping_) return;
   buffer_.push_back({op, 0, WorkKind::kKernel, static_cast<std::uint32_t>(block), now(), value});
   look_at_size();
-}
-
-void WorkRecorder::allocated(std::uint64_t block, Bytes bytes) {
-  add(WorkOp::kAllocate, block, bytes);
-}
-void WorkRecorder::freed(std::uint64_t block) { add(WorkOp::kFree, block, 0); }
-void WorkRecorder::pinned(std::uint64_t block, bool yes) {
-  add(yes ? WorkOp::kPin : WorkOp::kUnpin, block, 0);
 }
 
 void WorkRecorder::work(const RecordedWork& work, std::span<const RecordedTouch> touches) {
