@@ -19,7 +19,7 @@ class Checker {
         plan_(plan),
         steps_(static_cast<StepId>(sequence.steps.size())),
         slots_(options.slots),
-        kept_slot_(static_cast<std::size_t>(std::max(0, options.slots)), false),
+        kept_slot_(nth(std::max(0, options.slots)), false),
         kept_page_(sequence.page_bytes.size(), false) {}
 
   Status run() {
@@ -31,7 +31,6 @@ class Checker {
   }
 
  private:
-  static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
   template <class... Pieces>
   static Status wrong(const Pieces&... what) {
     return Status(Code::kInternal, "plan: ", what...);
@@ -43,14 +42,14 @@ class Checker {
 
   Status check_kept() {
     for (const Kept& kept : plan_.kept) {
-      if (kept.page < 0 || at(kept.page) >= kept_page_.size() || kept.slot < 0 ||
+      if (kept.page < 0 || nth(kept.page) >= kept_page_.size() || kept.slot < 0 ||
           kept.slot >= slots_) {
         return wrong("kept page ", kept.page, " or its slot ", kept.slot, " is out of range");
       }
-      if (kept_page_[at(kept.page)] || kept_slot_[at(kept.slot)]) {
+      if (kept_page_[nth(kept.page)] || kept_slot_[nth(kept.slot)]) {
         return wrong("kept page ", kept.page, " or its slot ", kept.slot, " is there twice");
       }
-      kept_page_[at(kept.page)] = kept_slot_[at(kept.slot)] = true;
+      kept_page_[nth(kept.page)] = kept_slot_[nth(kept.slot)] = true;
     }
     return {};
   }
@@ -58,12 +57,12 @@ class Checker {
   Status check_loads() const {
     for (std::size_t i = 0; i < plan_.loads.size(); ++i) {
       const Load& load = plan_.loads[i];
-      if (load.page < 0 || at(load.page) >= kept_page_.size() || load.slot < 0 ||
+      if (load.page < 0 || nth(load.page) >= kept_page_.size() || load.slot < 0 ||
           load.slot >= slots_ || load.first < 0 || load.first >= steps_ || load.last < 0 ||
           load.last >= steps_) {
         return wrong(name(load), " is out of range");
       }
-      if (kept_page_[at(load.page)] || kept_slot_[at(load.slot)]) {
+      if (kept_page_[nth(load.page)] || kept_slot_[nth(load.slot)]) {
         return wrong(name(load), " meets a kept page");
       }
       if (i == 0) continue;
@@ -77,26 +76,27 @@ class Checker {
 
   // One iteration, starting with what the one before left behind.
   Status check_slots() const {
-    std::vector<const Load*> holds(at(slots_), nullptr);
+    std::vector<const Load*> holds(nth(slots_), nullptr);
     const auto put = [&](const Load& load, bool free) {
-      if (!free) return wrong(name(load), " meets ", name(*holds[at(load.slot)]));
-      holds[at(load.slot)] = &load;
+      if (!free) return wrong(name(load), " meets ", name(*holds[nth(load.slot)]));
+      holds[nth(load.slot)] = &load;
       return Status{};
     };
     for (const Load& load : plan_.loads) {
       if (load.last >= load.first) continue;
-      PENSTOCK_TRY(put(load, holds[at(load.slot)] == nullptr));
+      PENSTOCK_TRY(put(load, holds[nth(load.slot)] == nullptr));
     }
-    std::vector<bool> carried(at(slots_));
+    std::vector<bool> carried(nth(slots_));
     for (std::size_t slot = 0; slot < carried.size(); ++slot)
       carried[slot] = holds[slot] != nullptr;
     for (const Load& load : plan_.loads) {
-      const Load* const other = holds[at(load.slot)];
+      const Load* const other = holds[nth(load.slot)];
       // A span carried over from the iteration before ends in this one; another that wraps does
       // not.
-      const bool ends = other != nullptr && (carried[at(load.slot)] || other->last >= other->first);
+      const bool ends =
+          other != nullptr && (carried[nth(load.slot)] || other->last >= other->first);
       PENSTOCK_TRY(put(load, other == nullptr || (ends && other->last < load.first)));
-      carried[at(load.slot)] = false;
+      carried[nth(load.slot)] = false;
     }
     return {};
   }
@@ -113,7 +113,7 @@ class Checker {
       }
     }
     for (UseIndex::Id use = 0; use < index.uses(); ++use) {
-      if (covered[use] == 0 && !kept_page_[at(index.page(use))]) {
+      if (covered[use] == 0 && !kept_page_[nth(index.page(use))]) {
         return wrong("page ", index.page(use), " is missing at step ", index.step(use));
       }
     }
@@ -122,10 +122,10 @@ class Checker {
 
   Status check_totals() const {
     Bytes bytes = 0;
-    std::vector<bool> used(at(slots_), false);
+    std::vector<bool> used(nth(slots_), false);
     for (const Load& load : plan_.loads) {
-      bytes += sequence_.page_bytes[at(load.page)];
-      used[at(load.slot)] = true;
+      bytes += sequence_.page_bytes[nth(load.page)];
+      used[nth(load.slot)] = true;
     }
     const auto stream_slots = std::count(used.begin(), used.end(), true);
     if (bytes != plan_.bytes_in || stream_slots != plan_.stream_slots) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <string>
 
 #include "policy/planning/sequence.hpp"
 
@@ -34,7 +33,7 @@ Bytes transit(const Sequence& sequence, const std::vector<Bytes>& parts, std::in
   for (std::size_t step = 0; step < steps; ++step) {
     Bytes taken = 0;
     const auto count = [&](PageId group) {
-      const auto index = static_cast<std::size_t>(group);
+      const auto index = nth(group);
       if (counted_at[index] == step || parts[index] == 0) return false;
       counted_at[index] = step;
       taken += parts[index];
@@ -58,7 +57,7 @@ class Search {
       : sequence_(sequence), options_(options), sizes_(sequence.page_bytes) {
     std::vector<bool> used(sizes_.size(), false);
     for (const Step& step : sequence.steps) {
-      for (const PageId group : step.pages) used[static_cast<std::size_t>(group)] = true;
+      for (const PageId group : step.pages) used[nth(group)] = true;
     }
     everything_ = sum(sizes_) <= options.budget;
     for (std::size_t group = 0; group < sizes_.size() && !everything_; ++group) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,7 +33,7 @@ std::vector<double> nominal_times(const Sequence& sequence) {
   for (const Step& step : sequence.steps) {
     double bytes = 0;
     for (const PageId page : step.pages) {
-      bytes += static_cast<double>(sequence.page_bytes[static_cast<std::size_t>(page)]);
+      bytes += static_cast<double>(sequence.page_bytes[nth(page)]);
     }
     times.push_back(kCompute * bytes / kBytesPerMs);
   }
@@ -114,15 +113,15 @@ class Drafts {
     Plan plan;
     const auto kept = static_cast<SlotId>(spans.kept.size());
     for (SlotId slot = 0; slot < kept; ++slot) {
-      plan.kept.push_back({spans.kept[static_cast<std::size_t>(slot)], slot});
+      plan.kept.push_back({spans.kept[nth(slot)], slot});
     }
     plan.loads = std::move(spans.loads);
     for (Load& load : plan.loads) load.slot += kept;
     keep_lone_pages(plan);
-    std::vector<bool> used(static_cast<std::size_t>(slots_), false);
+    std::vector<bool> used(nth(slots_), false);
     for (const Load& load : plan.loads) {
-      plan.bytes_in += sequence_.page_bytes[static_cast<std::size_t>(load.page)];
-      used[static_cast<std::size_t>(load.slot)] = true;
+      plan.bytes_in += sequence_.page_bytes[nth(load.page)];
+      used[nth(load.slot)] = true;
     }
     plan.stream_slots = static_cast<std::int32_t>(std::count(used.begin(), used.end(), true));
     return plan;
@@ -132,21 +131,20 @@ class Drafts {
   void keep_lone_pages(Plan& plan) const {
     constexpr PageId kNone = -1;
     constexpr PageId kSeveral = -2;
-    std::vector<PageId> in_slot(static_cast<std::size_t>(slots_), kNone);
+    std::vector<PageId> in_slot(nth(slots_), kNone);
     std::vector<SlotId> of_page(sequence_.page_bytes.size(), kNone);
     const auto note = [](std::int32_t& entry, std::int32_t value) {
       entry = entry == kNone || entry == value ? value : kSeveral;
     };
     for (const Load& load : plan.loads) {
-      note(in_slot[static_cast<std::size_t>(load.slot)], load.page);
-      note(of_page[static_cast<std::size_t>(load.page)], load.slot);
+      note(in_slot[nth(load.slot)], load.page);
+      note(of_page[nth(load.page)], load.slot);
     }
     const auto alone = [&](PageId page, SlotId slot) {
-      return in_slot[static_cast<std::size_t>(slot)] == page &&
-             of_page[static_cast<std::size_t>(page)] == slot;
+      return in_slot[nth(slot)] == page && of_page[nth(page)] == slot;
     };
     for (SlotId slot = 0; slot < slots_; ++slot) {
-      const PageId page = in_slot[static_cast<std::size_t>(slot)];
+      const PageId page = in_slot[nth(slot)];
       if (page >= 0 && alone(page, slot)) plan.kept.push_back({page, slot});
     }
     std::erase_if(plan.loads, [&](const Load& load) { return alone(load.page, load.slot); });
