@@ -2,7 +2,6 @@
 #include "lab/replay_program.hpp"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
 
 namespace penstock::engine {

@@ -76,7 +76,7 @@ class Simulation {
     const Status status = work(event.index);
     if (status.code() == Code::kOutOfMemory) {
       result.failed_piece = event.index;
-      result.failed_bytes = bytes_of(program_.pieces[event.index]);
+      result.failed_bytes = program_.bytes_of(program_.pieces[event.index]);
       return status;
     }
     PENSTOCK_TRY(status);
@@ -106,21 +106,12 @@ class Simulation {
     return {};
   }
 
-  [[nodiscard]] Bytes bytes_of(const WorkPiece& piece) const {
-    Bytes bytes = 0;
-    for (const WorkTouch& touch : program_.touches_of(piece)) bytes += touch.bytes;
-    return bytes;
-  }
-
   void count_uses(const WorkPiece& piece) {
     ++visits_;
     for (const WorkTouch& touch : program_.touches_of(piece)) {
-      const Addr begin = subject_.address_of(touch.block) + touch.offset;
-      const Addr last = begin + touch.bytes - 1;
-      for (Addr page = begin / subject_.page_bytes(); page <= last / subject_.page_bytes();
-           ++page) {
+      subject_.each_page(touch, [this](Addr page) {
         if (std::exchange(visited_[page], visits_) != visits_) ++uses_;
-      }
+      });
     }
   }
 
@@ -134,14 +125,13 @@ class Simulation {
     if (program_.steps[step_].first_piece == 0) began_ = 0;
     const SimulateCounts after = subject_.counts();
     const WorkStep& recorded = program_.steps[step_];
-    SimulatedStep step;
-    step.ms = static_cast<double>(device_.kernels_end() - began_) / 1e6;
-    step.recorded_ms = recorded.recorded_ms;
-    step.bytes_in = after.bytes_in - before_.bytes_in;
-    step.bytes_out = after.bytes_out - before_.bytes_out;
-    step.page_uses = uses_;
-    step.page_loads = after.loads - before_.loads;
-    result.steps.push_back(step);
+    result.steps.push_back({.ms = static_cast<double>(device_.kernels_end() - began_) / 1e6,
+                            .recorded_ms = recorded.recorded_ms,
+                            .bytes_in = after.bytes_in - before_.bytes_in,
+                            .bytes_out = after.bytes_out - before_.bytes_out,
+                            .page_uses = uses_,
+                            .page_loads = after.loads - before_.loads,
+                            .least = {}});
     ++step_;
     start_step();  // the next begins where this one ends
   }

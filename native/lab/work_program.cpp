@@ -2,9 +2,7 @@
 #include "lab/work_program.hpp"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
-#include <utility>
 
 namespace penstock::engine {
 namespace {
@@ -157,9 +155,7 @@ void tell_durations(WorkProgram& program) {
   const std::int64_t longest = std::max(kWaitNs, kWaitTimes * median);
   gaps.push_back(median);  // nothing tells what the last one takes
   const auto weight = [&](const WorkPiece& piece) {
-    Bytes bytes = kPieceBytes;
-    for (const WorkTouch& touch : program.touches_of(piece)) bytes += touch.bytes;
-    return static_cast<double>(bytes);
+    return static_cast<double>(kPieceBytes + program.bytes_of(piece));
   };
   std::size_t since = 0;  // the first piece after the last wait
   double weights = 0;
