@@ -89,11 +89,6 @@ Status list(const std::vector<From>& from, To* to, uint64_t capacity, uint64_t* 
 }  // namespace
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_allocator_defaults(penstock_device* device,
                                             penstock_allocator_options* options) {
   return with(device, [&](driver::Driver& driver) {
@@ -191,5 +186,3 @@ penstock_status penstock_allocator_history(penstock_allocator* allocator,
                                            uint64_t* count) {
   return with(allocator, [&](auto& it) { return list(it.history(), events, capacity, count); });
 }
-
-}  // extern "C"

@@ -2,11 +2,6 @@
 // The C API for shared budgets: a thin coat over engine::SharedBudget.
 #include "api/handles.hpp"
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_budget_create(uint64_t limit, penstock_budget** budget) {
   return guard([&]() -> Status {
     if (budget == nullptr) return missing(penstock_budget::kName);
@@ -59,5 +54,3 @@ penstock_status penstock_budget_get_use(penstock_budget* budget, penstock_budget
                         use);
   });
 }
-
-}  // extern "C"

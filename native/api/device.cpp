@@ -27,11 +27,6 @@ penstock_status leave(const Status& status) {
 
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 const char* penstock_version(void) { return PENSTOCK_VERSION; }
 const char* penstock_last_error(void) { return last_error.c_str(); }
 
@@ -102,5 +97,3 @@ penstock_status penstock_measure_link(penstock_device* device, uint64_t bytes, i
     return {};
   });
 }
-
-}  // extern "C"

@@ -7,7 +7,6 @@
 #include <exception>
 #include <memory>
 #include <new>
-#include <string>
 #include <type_traits>
 
 #include "driver/driver.hpp"
@@ -154,3 +153,7 @@ Status write_struct(T value, T* to) {
 }
 
 }  // namespace penstock::api
+
+// Whoever includes this defines functions of the C API, whose headers give them their linkage.
+using namespace penstock;       // NOLINT(google-build-using-namespace)
+using namespace penstock::api;  // NOLINT(google-build-using-namespace)

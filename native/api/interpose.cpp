@@ -60,14 +60,9 @@ constinit engine::Session session;
 penstock_interposer table;
 
 engine::Evicted evicted_under(std::int32_t safety) {
-  switch (safety) {
-    case PENSTOCK_SAFETY_FAST:
-      return engine::Evicted::kMapped;
-    case PENSTOCK_SAFETY_STRICT:
-      return engine::Evicted::kOnHost;
-    default:
-      return engine::Evicted::kUnmapped;
-  }
+  if (safety == PENSTOCK_SAFETY_FAST) return engine::Evicted::kMapped;
+  if (safety == PENSTOCK_SAFETY_STRICT) return engine::Evicted::kOnHost;
+  return engine::Evicted::kUnmapped;
 }
 
 // From here on all work is announced; what was on its way to a stream before has got there.
@@ -332,12 +327,8 @@ bool interposed() { return interposed_driver.real.get_proc_address != nullptr; }
 extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
                                               const penstock_interpose_options* options,
                                               penstock_interposer** engine) {
-  using namespace penstock;       // NOLINT(google-build-using-namespace)
-  using namespace penstock::api;  // NOLINT(google-build-using-namespace)
   return guard([&]() -> Status {
-    if (real == nullptr || engine == nullptr) {
-      return invalid("real or engine is null");
-    }
+    if (real == nullptr || engine == nullptr) return invalid("real or engine is null");
     if (real->version != PENSTOCK_INTERPOSE_VERSION) {
       return invalid("the proxy is of another version: reinstall penstock");
     }

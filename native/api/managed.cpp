@@ -60,11 +60,6 @@ penstock_managed_stats to_c(const engine::ManagedSetStats& from) {
 }  // namespace
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_managed_create(penstock_device* device,
                                         const penstock_managed_options* options,
                                         penstock_managed_group* groups, int32_t count,
@@ -97,5 +92,3 @@ penstock_status penstock_managed_get_stats(penstock_managed* managed,
                                            penstock_managed_stats* stats) {
   return with(managed, [&](auto& it) { return write_struct(to_c(it.stats()), stats); });
 }
-
-}  // extern "C"

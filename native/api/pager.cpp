@@ -27,11 +27,6 @@ penstock_pager_stats to_c(const engine::PagerStats& from) {
 }  // namespace
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_pager_create(penstock_device* device,
                                       const penstock_pager_options* options,
                                       penstock_pager** pager) {
@@ -98,5 +93,3 @@ uint64_t penstock_pager_smallest(penstock_pager* pager) {
 penstock_status penstock_pager_get_stats(penstock_pager* pager, penstock_pager_stats* stats) {
   return with(pager, [&](auto& it) { return write_struct(to_c(it.stats()), stats); });
 }
-
-}  // extern "C"

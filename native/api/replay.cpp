@@ -3,8 +3,6 @@
 #include "lab/replay.hpp"
 
 #include <chrono>
-#include <span>
-#include <string>
 
 #include "api/handles.hpp"
 
@@ -76,11 +74,6 @@ penstock_replay_result to_c(const engine::ReplayResult& from) {
 }  // namespace
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_replay_defaults(penstock_replay_options* options) {
   return guard([&]() -> Status { return write_struct(replay_defaults(), options); });
 }
@@ -107,5 +100,3 @@ penstock_status penstock_replay(const penstock_trace* trace, const penstock_repl
     return write_struct(out, result);
   });
 }
-
-}  // extern "C"

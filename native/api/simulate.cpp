@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
-#include <string>
 
 #include "api/handles.hpp"
 
@@ -59,11 +58,6 @@ penstock_simulate_result to_c(const engine::SimulateResult& from) {
 }  // namespace
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_simulate_defaults(penstock_simulate_options* options) {
   return guard([&]() -> Status { return write_struct(simulate_defaults(), options); });
 }
@@ -85,5 +79,3 @@ penstock_status penstock_simulate(const penstock_work_record* records, uint64_t 
     return write_struct(to_c(found), result);
   });
 }
-
-}  // extern "C"
