@@ -177,10 +177,9 @@ using namespace penstock::adapters;  // NOLINT(google-build-using-namespace)
 penstock_status penstock_torch_configure(const penstock_torch_options* options) {
   return api::guard([&]() -> Status {
     const std::lock_guard lock(state.mutex);
-    for (const auto& slot : state.allocators) {
-      if (slot.load(std::memory_order_relaxed) == nullptr) continue;
-      return invalid("memory has been allocated with other options already");
-    }
+    bool any = false;
+    for_each_allocator([&](penstock_allocator*) { return any = true; });
+    if (any) return invalid("memory has been allocated with other options already");
     const penstock_torch_options from = api::read_struct(options);
     state.device_options = api::read_struct(from.device);
     state.allocator_options = api::read_struct(from.allocator);

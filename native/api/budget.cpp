@@ -27,14 +27,14 @@ penstock_status penstock_budget_leave(penstock_budget* budget, penstock_pager* p
   });
 }
 
-PENSTOCK_FORWARD(penstock_budget_hold, penstock_pager, hold(held != 0), int32_t held)
-PENSTOCK_FORWARD(penstock_budget_set_limit, penstock_budget, set_limit(limit), uint64_t limit)
-PENSTOCK_FORWARD(penstock_budget_take, penstock_budget, take(bytes), uint64_t bytes)
-PENSTOCK_FORWARD(penstock_budget_put_back, penstock_budget, put_back(bytes), uint64_t bytes)
+PENSTOCK_FORWARD(penstock_budget_hold, penstock_pager, it.hold(held != 0), int32_t held)
+PENSTOCK_FORWARD(penstock_budget_set_limit, penstock_budget, it.set_limit(limit), uint64_t limit)
+PENSTOCK_FORWARD(penstock_budget_take, penstock_budget, it.take(bytes), uint64_t bytes)
+PENSTOCK_FORWARD(penstock_budget_put_back, penstock_budget, it.put_back(bytes), uint64_t bytes)
 PENSTOCK_FORWARD(penstock_budget_make_room, penstock_budget,
-                 make_room(bytes, but == nullptr ? nullptr : but->pager.get()), uint64_t bytes,
+                 it.make_room(bytes, but == nullptr ? nullptr : but->pager.get()), uint64_t bytes,
                  const penstock_pager* but)
-PENSTOCK_FORWARD(penstock_budget_new_peak, penstock_budget, new_peak())
+PENSTOCK_FORWARD(penstock_budget_new_peak, penstock_budget, it.new_peak())
 
 penstock_status penstock_budget_set_reclaim(penstock_budget* budget, void (*reclaim)(void*),
                                             void* user) {

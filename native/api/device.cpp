@@ -72,7 +72,7 @@ penstock_status penstock_memory(penstock_device* device, uint64_t* free_bytes,
   });
 }
 
-PENSTOCK_FORWARD(penstock_share, penstock_device, share_with(ordinal), int32_t ordinal)
+PENSTOCK_FORWARD(penstock_share, penstock_device, it.share_with(ordinal), int32_t ordinal)
 
 penstock_status penstock_live(penstock_device* device, penstock_live_counts* counts) {
   return with(device, [&](auto& it) -> Status {

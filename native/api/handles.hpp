@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -62,10 +63,12 @@ penstock_status guard(Function&& function) {
   }
 }
 
-// Microseconds of a modelled call: at most what a clock in nanoseconds can add up.
-inline Status check_cost(double us) {
-  if (us >= 0 && us <= 1e9) return {};
-  return invalid("a cost of ", us, " us: from 0 to 1e9");
+// Microseconds of modelled calls: at most what a clock in nanoseconds can add up.
+inline Status check_costs(std::initializer_list<double> costs) {
+  for (const double us : costs) {
+    if (!(us >= 0 && us <= 1e9)) return invalid("a cost of ", us, " us: from 0 to 1e9");
+  }
+  return {};
 }
 
 inline Status missing(const char* what) { return invalid(what, " is null"); }
@@ -84,10 +87,11 @@ penstock_status with(Handle* handle, Function&& function) {
   });
 }
 
-// A function that is one of the object's own: which, with what arguments, and the parameters.
-#define PENSTOCK_FORWARD(function, handle, call, ...)                   \
+// A function that is one expression: its name and the object's, what is made of `it`, and the
+// other parameters.
+#define PENSTOCK_FORWARD(function, handle, made_of_it, ...)             \
   penstock_status function(handle* object __VA_OPT__(, ) __VA_ARGS__) { \
-    return with(object, [&](auto& it) { return it.call; });             \
+    return with(object, [&](auto& it) { return made_of_it; });          \
   }
 
 // The body of a function that makes an object on a device: `function` makes it.

@@ -77,18 +77,16 @@ penstock_status penstock_managed_create(penstock_device* device,
 
 void penstock_managed_destroy(penstock_managed* managed) { delete managed; }
 
-PENSTOCK_FORWARD(penstock_managed_begin, penstock_managed, begin(group, to_stream(stream)),
+PENSTOCK_FORWARD(penstock_managed_begin, penstock_managed, it.begin(group, to_stream(stream)),
                  int32_t group, uint64_t stream)
-PENSTOCK_FORWARD(penstock_managed_end, penstock_managed, end(group, to_stream(stream)),
+PENSTOCK_FORWARD(penstock_managed_end, penstock_managed, it.end(group, to_stream(stream)),
                  int32_t group, uint64_t stream)
-PENSTOCK_FORWARD(penstock_managed_iteration, penstock_managed, iteration())
-PENSTOCK_FORWARD(penstock_managed_resize, penstock_managed, resize(budget), uint64_t budget)
+PENSTOCK_FORWARD(penstock_managed_iteration, penstock_managed, it.iteration())
+PENSTOCK_FORWARD(penstock_managed_resize, penstock_managed, it.resize(budget), uint64_t budget)
 
 uint64_t penstock_managed_smallest(penstock_managed* managed) {
   return managed == nullptr ? 0 : managed->set->smallest();
 }
 
-penstock_status penstock_managed_get_stats(penstock_managed* managed,
-                                           penstock_managed_stats* stats) {
-  return with(managed, [&](auto& it) { return write_struct(to_c(it.stats()), stats); });
-}
+PENSTOCK_FORWARD(penstock_managed_get_stats, penstock_managed,
+                 write_struct(to_c(it.stats()), stats), penstock_managed_stats* stats)

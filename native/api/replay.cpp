@@ -49,10 +49,8 @@ Result<engine::ReplaySubjectOptions> subject_of(const penstock_replay_options& f
   if (from.granularity != 0) to.granularity = from.granularity;
   to.capacity = from.capacity != 0 ? from.capacity
                                    : std::min(kNoLimit, driver::kMostGranules * to.granularity);
-  for (const double cost :
-       {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us}) {
-    PENSTOCK_TRY(check_cost(cost));
-  }
+  PENSTOCK_TRY(check_costs(
+      {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us}));
   to.costs = {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us};
   if (packing != nullptr) {
     PENSTOCK_ASSIGN(const engine::AllocatorOptions wanted, from_c(read_struct(packing)));

@@ -31,9 +31,7 @@ penstock_simulate_options simulate_defaults() {
 Result<engine::SimulateOptions> options_of(const penstock_simulate_options& from) {
   engine::SimulateOptions to;
   PENSTOCK_ASSIGN(to.policy, to_enum("policy", from.policy, engine::SimulatePolicy::kBelady));
-  for (const double cost : {from.create_us, from.map_us, from.set_access_us, from.unmap_us}) {
-    PENSTOCK_TRY(check_cost(cost));
-  }
+  PENSTOCK_TRY(check_costs({from.create_us, from.map_us, from.set_access_us, from.unmap_us}));
   PENSTOCK_COPY_FIELDS(to, from, budget, recorded_budget, device_bytes, page_bytes, steps,
                        kernels_write, link_gb_per_s)
   if (from.granularity != 0) to.granularity = from.granularity;
