@@ -188,7 +188,7 @@ def arguments(parts: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=580, help="the whole ends by then")
     parser.add_argument("--new-tokens", type=int, default=2000, help="of the part generate")
     parser.add_argument("--caches", nargs="+", default=["dynamic", "static"])
-    parser.add_argument("--only", nargs="+", default=[], help="models of the part shapes")
+    parser.add_argument("--only", nargs="+", default=[], help="models of the parts shapes and moe")
     parser.add_argument("--passes", type=int, default=500, help="of the part random")
     parser.add_argument("--cycles", type=int, default=1000, help="of the part cycles")
     parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")

@@ -37,8 +37,14 @@ class HostMemory {
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
+  // Below the last one where that is free, as CUDA's ranges lie: neighbours by chance.
   Result<Addr> reserve(Bytes size) {
-    return ledger_.reserve(size, [&] { return take_addresses(size); });
+    return ledger_.reserve(size, [&]() -> Result<Addr> {
+      const Addr below = latest_ > size ? latest_ - size : 0;
+      if (below != 0 && take_addresses(below, size)) return latest_ = below;
+      PENSTOCK_ASSIGN(latest_, reserve_anywhere(size));
+      return latest_;
+    });
   }
 
   Status unreserve(Addr address, Bytes size) {
@@ -72,8 +78,7 @@ class HostMemory {
 
   Status unmap(Addr address, Bytes size) {
     return ledger_.unmap(address, size, [&](std::int64_t) {
-      const void* got = mmap(pointer(address), size, PROT_NONE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+      const void* got = take(pointer(address), size, MAP_FIXED);
       return got == MAP_FAILED ? system_failure("unmap", address, size, errno) : Status{};
     });
   }
@@ -93,6 +98,30 @@ class HostMemory {
 
  private:
   static void* pointer(Addr address) { return reinterpret_cast<void*>(address); }
+  static void* take(void* at, Bytes size, int flags) {
+    return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+  }
+  // False where something is there.
+  static bool take_addresses(Addr address, Bytes size) {
+    void* const got = take(pointer(address), size, MAP_FIXED_NOREPLACE);
+    if (got != MAP_FAILED && got != pointer(address)) munmap(got, size);  // a kernel before 4.17
+    return got == pointer(address);
+  }
+  Result<Addr> reserve_anywhere(Bytes size) const {
+    // mmap aligns to pages only: take a granularity more and give the two ends back.
+    const Bytes padded = size + granularity_;
+    void* const got = padded > size ? take(nullptr, padded, 0) : MAP_FAILED;
+    if (got == MAP_FAILED) {
+      return Status(Code::kOutOfMemory, "reserve: no ", size_text(size),
+                    " of contiguous address space left");
+    }
+    const Addr start = reinterpret_cast<Addr>(got);
+    const Addr address = align_up(start, granularity_);
+    if (address > start) munmap(got, address - start);
+    const Bytes tail = start + padded - (address + size);
+    if (tail > 0) munmap(pointer(address + size), tail);
+    return address;
+  }
   // Of mmap and mprotect, which say ENOMEM where the process has too many mappings; say the remedy.
   static Status system_failure(const char* call, Addr address, Bytes size, int error) {
     const char* remedy =
@@ -110,31 +139,13 @@ class HostMemory {
           backing(unused.place).give_back(unused.token, unused.size);
         }) {}
 
-  // mmap aligns to pages only: take a granularity more and give the two ends back.
-  Result<Addr> take_addresses(Bytes size) const {
-    const Bytes padded = size + granularity_;
-    void* got = MAP_FAILED;
-    if (padded > size) {
-      got = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    }
-    if (got == MAP_FAILED) {
-      return Status(Code::kOutOfMemory, "reserve: no ", size_text(size),
-                    " of contiguous address space left");
-    }
-    const Addr start = reinterpret_cast<Addr>(got);
-    const Addr address = align_up(start, granularity_);
-    if (address > start) munmap(got, address - start);
-    const Bytes tail = start + padded - (address + size);
-    if (tail > 0) munmap(pointer(address + size), tail);
-    return address;
-  }
-
   HostBacking& backing(Place place) { return place == Place::kDevice ? *device_ : *host_; }
 
   const Bytes granularity_;
   const std::unique_ptr<HostBacking> device_;
   const std::unique_ptr<HostBacking> host_;
   Ledger ledger_;
+  Addr latest_ = 0;  // range that was reserved, under the caller's lock
 };
 
 }  // namespace penstock::driver

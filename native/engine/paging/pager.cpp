@@ -229,17 +229,16 @@ Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream 
   arrivals_.clear();
   for (const PageId id : pages) {
     const Page& page = table_.page(id);
-    if (page.move != nullptr) {
+    if (page.move != nullptr) PENSTOCK_TRY(wait_begins());
+    const bool ahead = page.move != nullptr && page.move->prefetch;
+    // What failed ahead of its time is tried again, also where that has come to light meanwhile.
+    Status status = residents_.arrive(id);
+    if (!status.ok() && (ahead || page.slot == kNoSlot)) {
       PENSTOCK_TRY(wait_begins());
-      const bool prefetch = page.move->prefetch;
-      Status status = residents_.arrive(id);
-      if (!status.ok() && prefetch) {
-        PENSTOCK_TRY(bring(id, Among::kPlanned));
-        status = residents_.arrive(id);
-      }
-      PENSTOCK_TRY(status);
+      PENSTOCK_TRY(bring(id, Among::kPlanned));
+      status = residents_.arrive(id);
     }
-    PENSTOCK_TRY(residents_.arrive(id));
+    PENSTOCK_TRY(status);
     add_mark(arrivals_, page.ready);
   }
   // Those copies that are not known to be over.

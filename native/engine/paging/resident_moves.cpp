@@ -17,6 +17,7 @@ Status ResidentSet::leaves(SlotId id, Move& move) {
   out.chunk = *from.chunk;
   out.own = from.own;
   out.address = page.address;
+  out.range = page.range;
   out.mapped = page.mapped != kNoSlot;
   out.bytes = page.bytes;
   if (page.backed && page.live == 0 && !page.reached) {
