@@ -292,8 +292,6 @@ penstock_allocator* handle_of(Device& device) {
   return &handle->second;
 }
 
-void end_recordings() { session.end_recordings(); }
-
 // Nothing is thrown into the proxy: what has no memory of the host's to go on is an error code.
 template <auto function>
 struct Guarded;
@@ -362,7 +360,7 @@ extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
     if (wanted.record != nullptr) {
       // All work is to be seen from the beginning, though nothing is paged yet.
       table.active.store(1);
-      std::atexit(end_recordings);
+      std::atexit([] { session.end_recordings(); });
     }
     *engine = &table;
     return {};

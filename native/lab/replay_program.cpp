@@ -35,16 +35,15 @@ class Compiler {
     const std::uint32_t id = trace_.id[i];
     const auto live = live_.find(id);
     const bool known = live != live_.end();
-    switch (trace_.op[i]) {
-      case static_cast<std::uint8_t>(TraceOp::kAllocate): {
+    switch (static_cast<TraceOp>(trace_.op[i])) {
+      case TraceOp::kAllocate:
         if (known) return wrong(i, "allocates what is allocated already");
         if (trace_.bytes[i] >> 62 != 0) return wrong(i, "allocates more than an address can hold");
         allocate(i);
         return {};
-      }
-      case static_cast<std::uint8_t>(TraceOp::kFreeRequested):
+      case TraceOp::kFreeRequested:
         return known ? Status{} : wrong(i, "frees what is not allocated");
-      case static_cast<std::uint8_t>(TraceOp::kFreeCompleted): {
+      case TraceOp::kFreeCompleted: {
         if (!known) return wrong(i, "frees what is not allocated");
         const auto [slot, bytes] = live->second;
         program_.ops.push_back({.bytes = 0, .slot = slot});

@@ -53,8 +53,8 @@ class Drafts {
     return finish(join_gaps(index_, KeptGaps(index_.uses(), 1)));
   }
 
-  // Pages that are used, left and used again in an iteration: without them of_gaps() and of_pages()
-  // are the same.
+  // Pages that are used, left and used again in an iteration: without them select_gaps() and
+  // select_pages() come to the same.
   [[nodiscard]] bool has_loops() const {
     for (PageId page = 0; page < index_.pages(); ++page) {
       int gaps = 0;
@@ -65,16 +65,20 @@ class Drafts {
     return false;
   }
 
-  // By select_pages() and select_gaps(), with `look_ahead` slots left for copies in flight, fewer
-  // where the pool is small.
-  [[nodiscard]] Plan of_pages(std::int32_t look_ahead) const {
-    return draft(look_ahead,
-                 [&](std::int32_t capacity) { return select_pages(sequence_, index_, capacity); });
-  }
-
-  [[nodiscard]] Plan of_gaps(std::int32_t look_ahead) const {
-    return draft(look_ahead,
-                 [&](std::int32_t capacity) { return select_gaps(sequence_, index_, capacity); });
+  // By one way of selecting gaps, with `look_ahead` slots left for copies in flight, fewer where
+  // the pool is small.
+  using Select = KeptGaps (*)(const Sequence&, const UseIndex&, std::int32_t capacity);
+  [[nodiscard]] Plan draft(std::int32_t look_ahead, Select select) const {
+    const std::int32_t capacity = std::max(smallest_, slots_ - look_ahead);
+    Spans spans = join_gaps(index_, select(sequence_, index_, capacity));
+    // A slot earns its keep when two loads or more share it: with more slots than that, some page
+    // would come back to a slot that no other has used.
+    const std::int64_t idle = 2 * std::int64_t{stream_slots(spans)} - std::ssize(spans.loads);
+    if (idle > 0 && capacity < slots_) {
+      const auto more = std::min<std::int64_t>(slots_, capacity + idle);
+      spans = join_gaps(index_, select(sequence_, index_, static_cast<std::int32_t>(more)));
+    }
+    return with_fixed_slots(std::move(spans));
   }
 
   // By select_lru_gaps(): never more loads than LRU, but where spans have to be split.
@@ -83,21 +87,6 @@ class Drafts {
   }
 
  private:
-  template <class Select>
-  [[nodiscard]] Plan draft(std::int32_t look_ahead, const Select& select) const {
-    const std::int32_t capacity = std::max(smallest_, slots_ - look_ahead);
-    Spans spans = join_gaps(index_, select(capacity));
-    // A slot earns its keep when two loads or more share it: with more slots than that, some page
-    // would come back to a slot that no other has used.
-    const std::int64_t idle = 2 * std::int64_t{stream_slots(spans)} - std::ssize(spans.loads);
-    if (idle > 0 && capacity < slots_) {
-      spans = join_gaps(
-          index_,
-          select(static_cast<std::int32_t>(std::min<std::int64_t>(slots_, capacity + idle))));
-    }
-    return with_fixed_slots(std::move(spans));
-  }
-
   [[nodiscard]] Plan with_fixed_slots(Spans spans) const {
     assign_slots(index_, stream_slots(spans), spans.loads);
     stay_put(index_.steps(), spans.loads);
@@ -214,8 +203,8 @@ Result<Plan> schedule(const Sequence& sequence, const ScheduleOptions& options) 
   if (drafts.everything_fits()) return drafts.keep_everything();
   Choice choice(sequence, replay_lru(sequence, options.slots).bytes_in);
   for (std::int32_t ahead = options.look_ahead; !choice.allowed(); ahead /= 2) {
-    choice.offer(drafts.of_pages(ahead));
-    if (drafts.has_loops()) choice.offer(drafts.of_gaps(ahead));
+    choice.offer(drafts.draft(ahead, select_pages));
+    if (drafts.has_loops()) choice.offer(drafts.draft(ahead, select_gaps));
     if (ahead == 0) break;
   }
   if (!choice.allowed()) choice.offer(drafts.like_lru());
