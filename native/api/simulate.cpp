@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
-#include <string>
 
 #include "api/handles.hpp"
 
@@ -32,9 +31,7 @@ penstock_simulate_options simulate_defaults() {
 Result<engine::SimulateOptions> options_of(const penstock_simulate_options& from) {
   engine::SimulateOptions to;
   PENSTOCK_ASSIGN(to.policy, to_enum("policy", from.policy, engine::SimulatePolicy::kBelady));
-  for (const double cost : {from.create_us, from.map_us, from.set_access_us, from.unmap_us}) {
-    PENSTOCK_TRY(check_cost(cost));
-  }
+  PENSTOCK_TRY(check_costs({from.create_us, from.map_us, from.set_access_us, from.unmap_us}));
   PENSTOCK_COPY_FIELDS(to, from, budget, recorded_budget, device_bytes, page_bytes, steps,
                        kernels_write, link_gb_per_s)
   if (from.granularity != 0) to.granularity = from.granularity;
@@ -59,11 +56,6 @@ penstock_simulate_result to_c(const engine::SimulateResult& from) {
 }  // namespace
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_simulate_defaults(penstock_simulate_options* options) {
   return guard([&]() -> Status { return write_struct(simulate_defaults(), options); });
 }
@@ -74,7 +66,7 @@ penstock_status penstock_simulate(const penstock_work_record* records, uint64_t 
                                   penstock_simulate_result* result) {
   return guard([&]() -> Status {
     if ((records == nullptr && count > 0) || options == nullptr) {
-      return {Code::kInvalidArgument, "the records or the options are null"};
+      return invalid("the records or the options are null");
     }
     PENSTOCK_ASSIGN(const engine::SimulateOptions wanted, options_of(read_struct(options)));
     const std::span recorded(reinterpret_cast<const engine::WorkRecord*>(records), count);
@@ -85,5 +77,3 @@ penstock_status penstock_simulate(const penstock_work_record* records, uint64_t 
     return write_struct(to_c(found), result);
   });
 }
-
-}  // extern "C"

@@ -6,8 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "driver/text.hpp"
-
 namespace penstock::engine {
 namespace {
 
@@ -35,9 +33,8 @@ Status check_pages(const WorkProgram& program, const SimulateOptions& options) {
                             Count{"of blocks at one time", page, program.peak / page, kMostPages},
                             Count{"touched in all", page, touches, kMostPageTouches}}) {
     if (each.count <= each.most) continue;
-    return {Code::kInvalidArgument,
-            driver::text("pages of ", driver::size_text(each.page), " ", each.what, ": ",
-                         each.count, "; at most ", each.most, " are simulated")};
+    return invalid("pages of ", size_text(each.page), " ", each.what, ": ", each.count,
+                   "; at most ", each.most, " are simulated");
   }
   return {};
 }
@@ -79,7 +76,7 @@ class Simulation {
     const Status status = work(event.index);
     if (status.code() == Code::kOutOfMemory) {
       result.failed_piece = event.index;
-      result.failed_bytes = bytes_of(program_.pieces[event.index]);
+      result.failed_bytes = program_.bytes_of(program_.pieces[event.index]);
       return status;
     }
     PENSTOCK_TRY(status);
@@ -109,21 +106,12 @@ class Simulation {
     return {};
   }
 
-  [[nodiscard]] Bytes bytes_of(const WorkPiece& piece) const {
-    Bytes bytes = 0;
-    for (const WorkTouch& touch : program_.touches_of(piece)) bytes += touch.bytes;
-    return bytes;
-  }
-
   void count_uses(const WorkPiece& piece) {
     ++visits_;
     for (const WorkTouch& touch : program_.touches_of(piece)) {
-      const Addr begin = subject_.address_of(touch.block) + touch.offset;
-      const Addr last = begin + touch.bytes - 1;
-      for (Addr page = begin / subject_.page_bytes(); page <= last / subject_.page_bytes();
-           ++page) {
+      subject_.each_page(touch, [this](Addr page) {
         if (std::exchange(visited_[page], visits_) != visits_) ++uses_;
-      }
+      });
     }
   }
 
@@ -137,14 +125,13 @@ class Simulation {
     if (program_.steps[step_].first_piece == 0) began_ = 0;
     const SimulateCounts after = subject_.counts();
     const WorkStep& recorded = program_.steps[step_];
-    SimulatedStep step;
-    step.ms = static_cast<double>(device_.kernels_end() - began_) / 1e6;
-    step.recorded_ms = recorded.recorded_ms;
-    step.bytes_in = after.bytes_in - before_.bytes_in;
-    step.bytes_out = after.bytes_out - before_.bytes_out;
-    step.page_uses = uses_;
-    step.page_loads = after.loads - before_.loads;
-    result.steps.push_back(step);
+    result.steps.push_back({.ms = static_cast<double>(device_.kernels_end() - began_) / 1e6,
+                            .recorded_ms = recorded.recorded_ms,
+                            .bytes_in = after.bytes_in - before_.bytes_in,
+                            .bytes_out = after.bytes_out - before_.bytes_out,
+                            .page_uses = uses_,
+                            .page_loads = after.loads - before_.loads,
+                            .least = {}});
     ++step_;
     start_step();  // the next begins where this one ends
   }
@@ -168,9 +155,8 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
                                 const SimulateOptions& options) {
   SimulateOptions settled = options;
   if (settled.budget < settled.granularity) {
-    return Status(Code::kInvalidArgument,
-                  driver::text("a budget of ", driver::size_text(settled.budget), "; the least is ",
-                               driver::size_text(settled.granularity)));
+    return invalid("a budget of ", size_text(settled.budget), "; the least is ",
+                   size_text(settled.granularity));
   }
   settled.device_bytes = std::max(options.device_bytes, options.budget);
   settled.page_bytes = align_up(std::min(options.page_bytes, kMostPageBytes), options.granularity);

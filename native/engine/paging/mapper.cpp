@@ -45,8 +45,7 @@ Mapper::~Mapper() {
 
 Status Mapper::submit(Move& move) {
   if (!here()) {
-    return {Code::kInvalidArgument,
-            "a forked child moves no pages of its parent's; start it before the pager"};
+    return invalid("a forked child moves no pages of its parent's; start it before the pager");
   }
   // Here, since the caller still reads the move when the mapper has it.
   std::sort(move.out.begin(), move.out.end(),

@@ -2,7 +2,6 @@
 // Pages that a mapper moves.  place() and evict() say at once where pages will be (Page::slot) and
 // hand a move over; only when it is over, and was collected, do mappings and marks follow, or,
 // where it failed, are pages said to be where they are.
-#include <algorithm>
 
 #include "engine/paging/resident_set.hpp"
 
