@@ -191,6 +191,9 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
     result.steps[i].least = least[i];
   }
   const SimulateCounts counts = subject->counts();
+  if (counts.failed > 0) {
+    return Status(Code::kHostOutOfMemory, "too little host memory for a simulation");
+  }
   result.plans = counts.plans;
   result.mismatches = counts.mismatches;
   return result;

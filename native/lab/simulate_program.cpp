@@ -65,7 +65,8 @@ class ProgramSubject final : public SimulateSubject {
             .bytes_out = counters.bytes_out,
             .loads = counters.prefetched_pages + counters.demanded_pages,
             .plans = counters.plans,
-            .mismatches = counters.mismatches};
+            .mismatches = counters.mismatches,
+            .failed = counters.failed_moves};
   }
 
  private:

@@ -42,6 +42,7 @@ struct SimulateCounts {
   std::uint64_t loads = 0;  // pages brought in that held something
   std::uint64_t plans = 0;
   std::uint64_t mismatches = 0;
+  std::uint64_t failed = 0;  // moves of pages, for want of host memory
 };
 
 class SimulateSubject {

@@ -119,6 +119,7 @@ Status ResidentSet::apply(Move& move) {
     }
   }
   const Status status = std::move(move.status);
+  counters_.failed_moves += !status.ok();
   std::erase_if(moves_, [&](const auto& each) { return each.get() == &move; });
   return status;
 }
