@@ -63,6 +63,8 @@ class Suite:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.card = Card(small=args.small)
+        if not args.small:
+            self.card.steps = args.steps
         self.rows: list[dict[str, Any]] = []
         self._end = time.monotonic() + args.seconds - SPARE_S
         where = {} if args.small else provenance()
@@ -190,6 +192,7 @@ def arguments(parts: list[str]) -> argparse.Namespace:
     parser.add_argument("--caches", nargs="+", default=["dynamic", "static"])
     parser.add_argument("--only", nargs="+", default=[], help="models of the parts shapes and moe")
     parser.add_argument("--passes", type=int, default=500, help="of the part random")
+    parser.add_argument("--steps", type=int, default=12, help="that are timed in a row")
     parser.add_argument("--cycles", type=int, default=1000, help="of the part cycles")
     parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")
     parser.add_argument("--output", type=Path, default=None)
