@@ -62,7 +62,7 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
     "host": {"errors", "units"},
     "native": {"errors", "units"},
     "preload": {"errors"},
-    "report": {"errors", "units", "files", "text"},
+    "report": {"errors", "bound", "units", "files", "text"},
     "trace": {"errors", "units", "files", "host"},
     "models": {"errors", "units", "files"},
     "allocator": {"errors", "units", "config", "native"},

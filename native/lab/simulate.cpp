@@ -131,6 +131,7 @@ class Simulation {
     before_ = subject_.counts();
     uses_ = 0;
     began_ = device_.kernels_end();
+    device_.forget_spans_before(began_);
   }
 
   void end_step(SimulateResult& result) {
@@ -144,7 +145,15 @@ class Simulation {
     step.bytes_out = after.bytes_out - before_.bytes_out;
     step.page_uses = uses_;
     step.page_loads = after.loads - before_.loads;
+    step.first_piece = recorded.first_piece;
+    step.end_piece = recorded.end_piece;
     result.steps.push_back(step);
+    result.spans.clear();
+    for (const driver::BusySpan& span : device_.spans()) {
+      const driver::Ns begin = std::max(span.begin, began_);
+      const driver::Ns end = std::min(span.end, device_.kernels_end());
+      if (begin < end) result.spans.push_back({span.lane, begin - began_, end - began_});
+    }
     ++step_;
     start_step();  // the next begins where this one ends
   }

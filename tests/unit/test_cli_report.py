@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -156,6 +157,15 @@ def test_a_page_and_json_are_two_files(put, capsys):
     assert said == "error: --html and --json are both x"
 
 
+def test_a_page_needs_its_extra(put, capsys, monkeypatch):
+    put("a.json", finetuned())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main(["report", "a.json", "--html", "a.html"]) == 3
+    said = "error: bokeh is not installed\n  try: pip install 'penstock[report]'\n"
+    assert capsys.readouterr().err == said
+    assert main(["report", "a.json"]) == 0
+
+
 def test_files_of_one_name_go_by_their_folders(put, capsys, tmp_path):
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
@@ -247,6 +257,6 @@ def test_it_needs_no_torch(put):
     script = (
         "import sys; from penstock.cli.main import main;"
         "assert main(['report', 'a.json', '--html', 'a.html']) == 0;"
-        "assert not {'torch', 'numpy', 'penstock.native'} & set(sys.modules)"
+        "assert not {'torch', 'penstock.native'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

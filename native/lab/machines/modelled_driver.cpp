@@ -69,6 +69,7 @@ Ns ModelledDriver::device_time(Bytes bytes) const {
 void ModelledDriver::launch(Stream stream, Ns duration) {
   kernels_end_ = std::max({kernels_end_, end(stream), now_}) + duration;
   end(stream) = kernels_end_;
+  busy(Lane::kCompute, kernels_end_ - duration, kernels_end_);
 }
 
 std::uint64_t ModelledDriver::key_of(Addr address) const {
@@ -264,22 +265,33 @@ Result<float> ModelledDriver::elapsed_ms(Event from, Event to) {
   return static_cast<float>(time_of(to) - time_of(from)) / 1e6F;
 }
 
-void ModelledDriver::copy(ModelledLink& link, Bytes size, Stream stream) {
+void ModelledDriver::copy(Lane lane, Bytes size, Stream stream) {
   if (size == 0) return;
+  ModelledLink& link = lane == Lane::kIn ? in_ : out_;
   link.forget_before(now_);
   end(stream) = link.copy(end_of(stream), size);
+  busy(lane, end(stream) - link.length_of(size), end(stream));
+}
+
+void ModelledDriver::busy(Lane lane, Ns from, Ns to) {
+  const bool on = !spans_.empty() && spans_.back().lane == lane && spans_.back().end == from;
+  if (on) {
+    spans_.back().end = to;
+  } else {
+    spans_.push_back({lane, from, to});
+  }
 }
 
 Status ModelledDriver::copy_in(Addr to, const void*, Bytes size, Stream stream) {
   each_key(to, size, [this](std::uint64_t key) { changed_.erase(key); });
   advance(from_us(options_.copy_call_us));
-  copy(in_, size, stream);
+  copy(Lane::kIn, size, stream);
   return {};
 }
 
 Status ModelledDriver::copy_out(void*, Addr, Bytes size, Stream stream) {
   advance(from_us(options_.copy_call_us));
-  copy(out_, size, stream);
+  copy(Lane::kOut, size, stream);
   return {};
 }
 
@@ -294,7 +306,7 @@ Status ModelledDriver::copy_out_changed(void* to, Addr from, Bytes size, Fingerp
   if (!different) return {};
   fingerprint->valid = 1;
   ++fingerprint->copies;
-  copy(out_, size, stream);
+  copy(Lane::kOut, size, stream);
   return {};
 }
 

@@ -59,6 +59,14 @@ struct ModelledDriverOptions {
   double device_gb_per_s = 3000;  // what a digest reads at
 };
 
+// A time that kernels, or one direction of the link, were busy.
+enum class Lane { kCompute, kIn, kOut };
+struct BusySpan {
+  Lane lane = Lane::kCompute;
+  Ns begin = 0;
+  Ns end = 0;
+};
+
 inline constexpr Bytes kMostGranules = Bytes{1} << 25;  // of a modelled device
 
 class ModelledDriver final : public Driver {
@@ -86,6 +94,12 @@ class ModelledDriver final : public Driver {
   // it are reached then.  `unit` below is the grain of what no chunk is behind.
   void changed(Addr address, Bytes size);
   void set_unit(Bytes unit) { unit_ = unit; }
+  // What was busy since forget_spans_before(), which has to be called now and then; the last of
+  // them may still begin.
+  [[nodiscard]] const std::vector<BusySpan>& spans() const { return spans_; }
+  void forget_spans_before(Ns then) {
+    std::erase_if(spans_, [then](const BusySpan& span) { return span.end <= then; });
+  }
 
   // ---- What a replay reads ----
   [[nodiscard]] const DriverCalls& calls() const { return calls_; }
@@ -149,7 +163,8 @@ class ModelledDriver final : public Driver {
     return from_us(kernels_end_ > now_ ? options_.costs.set_access_us
                                        : options_.set_access_idle_us);
   }
-  void copy(ModelledLink& link, Bytes size, Stream stream);
+  void copy(Lane lane, Bytes size, Stream stream);
+  void busy(Lane lane, Ns from, Ns to);
   // Of the chunk behind an address, else of the unit that it lies in.
   [[nodiscard]] std::uint64_t key_of(Addr address) const;
   template <typename Function>
@@ -173,6 +188,7 @@ class ModelledDriver final : public Driver {
   std::uint64_t next_stream_ = kFirstStream;
   std::vector<Ns> events_;           // when they happen
   std::vector<Event> spare_events_;  // has room for all of them
+  std::vector<BusySpan> spans_;
   Bytes unit_;
   std::unordered_set<std::uint64_t> changed_;  // see key_of()
 };

@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,8 @@ from penstock.files import check_place, read_json, write_whole
 from .invocation import Invocation
 
 STDOUT = "-"
+# A list of numbers takes one line of a result.
+_NUMBERS = re.compile(r"\[\n\s+((?:[-+.\deE]+|null)(?:,\n\s+(?:[-+.\deE]+|null))*)\n\s+\]")
 
 
 if TYPE_CHECKING:
@@ -79,6 +82,7 @@ class Output:
             FailedError: If the file cannot be written.
         """
         text = json.dumps(_finite(document), indent=2, allow_nan=False) + "\n"
+        text = _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
         if self.json_file == STDOUT:
             click.echo(text, nl=False)
             return

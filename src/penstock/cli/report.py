@@ -27,7 +27,7 @@ from penstock.report.timeline import is_timeline, timeline
 from penstock.report.verbs import results_of
 from penstock.text import printable
 
-from .common import STDOUT, Output, check_own, verb
+from .common import STDOUT, Output, check_own, need_extra, verb
 
 SCHEMA_VERSION = 1
 
@@ -67,6 +67,7 @@ def command(
         raise UsageError("no file was given", remedy="penstock report FILE.json")
     output.check()
     if html is not None:
+        need_extra("bokeh", "report")
         check_own("--html", html, is_page, "page of penstock", force=output.force)
     if trace is not None:
         check_own("--trace", trace, is_timeline, "timeline of penstock", force=output.force)
