@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `penstock simulate` says of a recorded program, beside what the program then took.
 
-    python benchmarks/simulate_check.py --output benchmarks/results/simulate/h200.json
+    python benchmarks/simulate_check.py --output benchmarks/results/simulate/h200-7.json
 
 The program runs once with all the memory there is, recorded; then under budgets of what it needs,
 divided. Each of these is simulated from the one recording, at the link's speed as measured here;
