@@ -8,8 +8,9 @@ Each program runs plainly, plainly again (A/A), and under budgets of what it nee
 
 The ideal is max(T, (M - S) / B): T the plain step, the shorter of both, M the bytes of its weights,
 S what the budget leaves of itself after everything else that was allocated at the peak, B the
-page-locked copy speed measured in this run. Steps and rounds of generation (a prompt of 128 tokens and 16 more) are the
-last six, after the order of uses has been learned and the kernels of both have stood their test.
+page-locked copy speed measured in this run. Steps and rounds of generation (a prompt of 128 tokens
+and 16 more) are the last six, after the order of uses has been learned and the kernels of both have
+stood their test.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from measure import provenance, write_result
+from measure import output_parser, provenance, write_result
 
 from penstock.units import parse_size
 
@@ -121,8 +122,7 @@ def rows_of(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser = output_parser(__doc__)
     parser.add_argument("--models", nargs="+", default=["gpt2-xl", "6.7b"])
     parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
     parser.add_argument("--gpu-memory", nargs="+", default=[], help="budgets, not --ratios")
