@@ -93,6 +93,7 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
         "native",
         "report",
         "trace",
+        "models",
         "allocator",
         "paging",
         "runner",

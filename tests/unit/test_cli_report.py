@@ -157,6 +157,19 @@ def test_a_page_and_json_are_two_files(put, capsys):
     assert said == "error: --html and --json are both x"
 
 
+def test_a_result_goes_to_the_file_that_is_named(put, capsys):
+    put("a.json", finetuned())
+    assert main(["report", "a.json", "-o", "r.json"]) == 0
+    assert "reserved" in capsys.readouterr().out
+    assert json.loads(Path("r.json").read_text())["results"][0]["name"] == "a"
+    assert main(["report", "a.json", "--json", "-o", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["name"] == "a"
+    said = refused(capsys, 2, "a.json", "--json", "x.json", "-o", "y.json")
+    assert said == "error: --json x.json and -o y.json"
+    Path("mine").write_text("a thesis")
+    assert refused(capsys, 1, "a.json", "-o", "mine").startswith("error: -o: mine is there")
+
+
 def test_a_page_needs_its_extra(put, capsys, monkeypatch):
     put("a.json", finetuned())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -49,7 +49,8 @@ def test_the_shapes_that_were_measured(name, gigabytes):
 def test_sums_agree_with_each_other():
     for config in CONFIGS.values():
         modules = config.module_parameter_counts()
-        assert sum(modules.values()) == config.parameter_count()
+        shared = config.vocab_size * config.d_model if config.tied else 0
+        assert sum(modules.values()) == config.parameter_count() + shared
         one_layer = sum(n for name, n in modules.items() if name.startswith("blocks.0."))
         assert one_layer == config.layer_parameter_count()
         assert config.largest_module_bytes("fp16") == 2 * max(modules.values())
@@ -78,8 +79,11 @@ def test_names():
     assert set(ANCESTORS) < set(model_names())
     with pytest.raises(UsageError, match=r"unknown model 'gpt2_xxl'; try: gpt2_xl"):
         get_config("gpt2_xxl")
-    with pytest.raises(UsageError, match=r"try: gpt2_small, gpt2_medium"):
+    with pytest.raises(UsageError, match=r"try: one of tiny, tiny_odd, gpt2_small"):
         get_config("llama")
+    with pytest.raises(UsageError, match=r"llama, and no GPT; try: penstock finetune --model vic"):
+        get_config("Vicuna_7B")
+    assert get_config("opt-1.3b").parameter_count() / 1e9 == pytest.approx(1.316, abs=1e-3)
 
 
 def test_changes():

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.config import OPTIONS, Settings, resolve
-from penstock.errors import EnvironmentProblem, FailedError
+from penstock.errors import EnvironmentProblem, FailedError, UsageError
 from penstock.files import check_place, read_json, write_whole
 
 from .invocation import Invocation
@@ -57,10 +57,12 @@ class Output:
     Attributes:
         json_file: None for people alone, "-" for JSON on stdout, else the file to write.
         force: Whether files may be written over that hold something else.
+        flag: What named the file.
     """
 
     json_file: str | None
     force: bool = False
+    flag: str = "--json"
 
     def check(self) -> None:
         """Refuse a file that cannot be written, or is none of ours.
@@ -69,7 +71,7 @@ class Output:
             FailedError: In either case.
         """
         if self.json_file not in (None, STDOUT):
-            check_own("--json", str(self.json_file), is_result, "result", force=self.force)
+            check_own(self.flag, str(self.json_file), is_result, "result", force=self.force)
 
     def emit(self, document: Mapping[str, Any] | Sequence[Any], show: Callable[[], None]) -> None:
         """Give the result away.
@@ -87,7 +89,7 @@ class Output:
             click.echo(text, nl=False)
             return
         if self.json_file is not None:  # before anything is printed: stdout may be full
-            write_whole("--json", self.json_file, text)
+            write_whole(self.flag, self.json_file, text)
         show()
 
 
@@ -123,7 +125,7 @@ def verb(
             flags["verbose"] = verbose or None
             values["settings"] = _settings(flags)
             if json_output:
-                values["output"] = Output(values.pop("json_file"), values.pop("force"))
+                values["output"] = _output(**{key: values.pop(key) for key in _OUTPUT})
                 if check_file:
                     values["output"].check()
             return function(**values)
@@ -145,6 +147,21 @@ def verb(
         return decorated
 
     return decorate
+
+
+def count(flag: str, about: str, default: int | None = None, **more: Any) -> Callable[..., Any]:
+    """A flag that takes a whole number; the verb knows which make sense."""
+    shown = default is not None
+    return click.option(
+        flag, type=int, metavar="N", default=default, show_default=shown, help=about, **more
+    )
+
+
+def hide(command: click.Command, *names: str) -> None:
+    """Leave flags out of a verb's help, which names them in its last lines."""
+    for parameter in command.params:
+        if parameter.name in names and isinstance(parameter, click.Option):
+            parameter.hidden = True
 
 
 def need_extra(module: str, extra: str) -> None:
@@ -211,7 +228,26 @@ def force_option(function: Any) -> Any:
     )
 
 
+_OUTPUT = ("json_file", "output_file", "force")
+
+
+def _output(json_file: str | None, output_file: str | None, force: bool) -> Output:
+    """Where the result goes, by ``--json [FILE]`` or ``-o FILE``.
+
+    Raises:
+        UsageError: If the two name different files.
+    """
+    if output_file is None:
+        return Output(json_file, force)
+    if json_file not in (None, STDOUT, output_file):
+        raise UsageError(f"--json {json_file} and -o {output_file}", remedy="one of them")
+    return Output(output_file, force, "-o")
+
+
 def _json_option(function: Any) -> Any:
+    function = click.option(
+        *("-o", "--output", "output_file"), metavar="FILE", help="Write the result as JSON to FILE."
+    )(function)
     return click.option(
         "--json",
         "json_file",
