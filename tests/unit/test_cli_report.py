@@ -162,6 +162,8 @@ def test_a_result_goes_to_the_file_that_is_named(put, capsys):
     assert main(["report", "a.json", "-o", "r.json"]) == 0
     assert "reserved" in capsys.readouterr().out
     assert json.loads(Path("r.json").read_text())["results"][0]["name"] == "a"
+    assert main(["report", "a.json", "-o", "r.json"]) == 0  # a result, and not read for that
+    assert "reserved" in capsys.readouterr().out
     assert main(["report", "a.json", "--json", "-o", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["name"] == "a"
     said = refused(capsys, 2, "a.json", "--json", "x.json", "-o", "y.json")

@@ -164,6 +164,27 @@ def hide(command: click.Command, *names: str) -> None:
             parameter.hidden = True
 
 
+def apart(
+    files: tuple[Path, ...], output: Output, is_input: Callable[[Path], bool]
+) -> tuple[tuple[Path, ...], Output]:
+    """The files to read, and where the result goes.
+
+    A file right behind ``--json`` may have been meant to be read: then it is not written over.
+
+    Args:
+        files: Those that were given.
+        output: As it was given.
+        is_input: Whether the verb reads such a file.
+    """
+    named = output.json_file
+    if named in (None, STDOUT) or output.flag != "--json":
+        return files, output
+    path = Path(str(named))
+    if files and not (path.is_file() and is_input(path)):
+        return files, output
+    return (path, *files), Output(STDOUT)
+
+
 def need_extra(module: str, extra: str) -> None:
     """Refuse to go on without a package that an extra brings.
 

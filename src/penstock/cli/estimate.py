@@ -196,7 +196,7 @@ def command(
       penstock estimate gpt3_6.7b --dtype float16 --gpu-memory 8GiB --link 55
       penstock estimate path/to/checkpoint --gpu-memory 8GiB
     """  # noqa: D301
-    if model is None and output.json_file not in (None, STDOUT):
+    if model is None and output.flag == "--json" and output.json_file not in (None, STDOUT):
         # "--json MODEL": the word after --json was meant as the model.
         model, output = output.json_file, Output(STDOUT)
     output.check()

@@ -26,10 +26,10 @@ class Curve:
         weights: Those of `requested` that stay from step to step, where that is known.
     """
 
-    ms: Sequence[float]
-    requested: Sequence[float]
-    reserved: Sequence[float]
-    weights: Sequence[float] | None = None
+    ms: list[float] = field(default_factory=list)
+    requested: list[float] = field(default_factory=list)
+    reserved: list[float] = field(default_factory=list)
+    weights: list[float] | None = None
 
     def parts(self, room: int | None) -> dict[str, list[float]]:
         """The curve by kind, from the bottom of a stack up, without kinds that are always zero.

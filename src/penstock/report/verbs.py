@@ -88,6 +88,15 @@ def _check_version(fields: Fields) -> None:
         )
 
 
+def _figures(fields: Fields) -> dict[str, Any]:
+    """Those that mean the same under every verb that writes them."""
+    sizes = ("requested", "active", "reserved", "device")
+    numbers = "tokens_per_second ideal_ms ratio_to_ideal utilisation link_gb_per_s".split()
+    return {f"peak_{kind}_bytes": fields.count(f"peak_{kind}_bytes") for kind in sizes} | {
+        key: fields.number(key) for key in numbers
+    }
+
+
 def _finetune(fields: Fields, name: str) -> list[Result]:
     timed_from = fields.count("timed_from", 0) or 0
     gpus = fields.count("gpus", 1)
@@ -110,14 +119,7 @@ def _finetune(fields: Fields, name: str) -> list[Result]:
         gpu_memory_bytes=fields.count("budget_bytes") or _size(fields.text("gpu_memory", "auto")),
         step_ms=fields.numbers("step_ms")[timed_from:],
         first_step=timed_from + 1,
-        tokens_per_second=fields.number("tokens_per_second"),
-        ideal_ms=fields.number("ideal_ms"),
-        ratio_to_ideal=fields.number("ratio_to_ideal"),
-        peak_requested_bytes=fields.count("peak_requested_bytes"),
-        peak_active_bytes=fields.count("peak_active_bytes"),
-        peak_reserved_bytes=fields.count("peak_reserved_bytes"),
-        utilisation=fields.number("utilisation"),
-        peak_device_bytes=fields.count("peak_device_bytes"),
+        **_figures(fields),
         loss=fields.numbers("loss", least=-math.inf),
         memory_over_time=_curve(fields.within("memory_over_time")),
     )
@@ -164,13 +166,9 @@ def _gpt(fields: Fields, name: str) -> list[Result]:
         emulated=fields.text("device") == "emulated",
         gpu_memory_bytes=fields.count("gpu_memory_bytes"),
         step_ms=fields.numbers("step_ms"),
-        tokens_per_second=fields.number("tokens_per_second"),
-        ideal_ms=fields.number("ideal_ms"),
-        ratio_to_ideal=fields.number("ratio_to_ideal"),
-        peak_device_bytes=fields.count("peak_device_bytes"),
-        memory_over_time=_held(fields),
+        **_figures(fields),
         compute_ms=fields.number("compute_ms"),
-        link_gb_per_s=fields.number("link_gb_per_s"),
+        memory_over_time=_held(fields),
     )
     if not counted:
         return [result]
@@ -193,9 +191,7 @@ def _replay(fields: Fields, name: str) -> list[Result]:
             setting=(trace, allocator),
             failure="out of memory" if failed else None,
             error=f"out of memory at event {event}" if failed else None,
-            peak_requested_bytes=fields.count("peak_requested_bytes"),
-            peak_reserved_bytes=fields.count("peak_reserved_bytes"),
-            utilisation=fields.number("utilisation"),
+            **_figures(fields),
             driver_ms=fields.number("modelled_driver_ms"),
         )
     ]
@@ -219,15 +215,12 @@ def _simulate(fields: Fields, name: str) -> list[Result]:
             gpu_memory_bytes=fields.count("gpu_memory_bytes"),
             step_ms=steps[first:],
             first_step=first + 1,
-            ideal_ms=fields.number("ideal_ms"),
-            ratio_to_ideal=fields.number("ratio_to_ideal"),
+            **_figures(fields) | {"peak_requested_bytes": fields.count("peak_bytes")},
             hit_ratio=fields.number("hit_ratio"),
             bytes_in=fields.number("bytes_in"),
             bytes_out=fields.number("bytes_out"),
-            peak_requested_bytes=fields.count("peak_bytes"),
             memory_over_time=_curve(fields.within("memory_over_time")),
             compute_ms=median(fields.numbers("recorded_step_ms")[first:]),
-            link_gb_per_s=link,
             lanes=_lanes(fields.within("lanes")),
             heat=_heat(fields.within("heat")),
         )
@@ -273,7 +266,7 @@ def _curve(fields: Fields) -> Curve | None:
     keys = ["ms", "requested", held, *(["weights"] if "weights" in fields else [])]
     points = zip(*(fields.numbers(key) for key in keys), strict=False)
     found = [[float(value or 0) for value in point] for point in points if None not in point]
-    return Curve(*zip(*found, strict=True)) if found else None
+    return Curve(*map(list, zip(*found, strict=True))) if found else None
 
 
 def _held(fields: Fields) -> Curve | None:
@@ -284,7 +277,7 @@ def _held(fields: Fields) -> Curve | None:
         return None
     peak = max(peak, weights)
     ms = sum(value or 0 for value in fields.numbers("step_ms"))
-    return Curve((0.0, ms), (peak, peak), (peak, peak), (weights, weights))
+    return Curve([0.0, ms], [peak, peak], [peak, peak], [weights, weights])
 
 
 def _lanes(fields: Fields) -> dict[str, list[tuple[float, float]]]:
