@@ -172,6 +172,13 @@ def test_a_result_goes_to_the_file_that_is_named(put, capsys):
     assert refused(capsys, 1, "a.json", "-o", "mine").startswith("error: -o: mine is there")
 
 
+def test_the_same_results_give_the_same_page(put):
+    command = [sys.executable, "-m", "penstock", "report", put("a.json", comparison()), "--html"]
+    for name in ("a.html", "b.html"):
+        subprocess.run([*command, name], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    assert Path("a.html").read_bytes() == Path("b.html").read_bytes()
+
+
 def test_a_page_needs_its_extra(put, capsys, monkeypatch):
     put("a.json", finetuned())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

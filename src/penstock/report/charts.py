@@ -7,6 +7,7 @@ result has something for it. Imported only where a page is made: bokeh is the ex
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from penstock.units import GIB, MIB
 from .result import Result
 
 COLOURS = Colorblind[8]
+# What bokeh calls an element, and a document.
+_NAMES = re.compile(r'id(?:=|":)"([0-9a-zA-Z-]{36})"')
 KINDS = {
     **{"weights": COLOURS[0], "activations": COLOURS[1], "tensors": COLOURS[1]},
     **{"cache": COLOURS[4], "free": "#d9dee0"},
@@ -59,9 +62,16 @@ def sections(results: Numbered) -> list[tuple[str, str, list[Any]]]:
     return [part for part in parts if part[2]]
 
 
-def embedded(figures: Sequence[Any]) -> tuple[str, Sequence[str]]:
-    """The scripts of figures, and the element that each is drawn into."""
+def embedded(figures: Sequence[Any]) -> tuple[str, list[str]]:
+    """The scripts of figures, and the element that each is drawn into.
+
+    The same figures give the same text: bokeh draws names by chance.
+    """
     script, elements = components(list(figures))
+    named = _NAMES.findall("".join([*elements, script.rpartition("render_items = ")[2]]))
+    for number, name in enumerate(dict.fromkeys(named)):
+        script = script.replace(name, f"chart-{number}")
+        elements = [each.replace(name, f"chart-{number}") for each in elements]
     return Resources(mode="inline", components=["bokeh"]).render_js() + script, elements
 
 
