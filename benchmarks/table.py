@@ -38,6 +38,15 @@ PROGRAMS = (
     ("6.7B", "h200-6.7b-8", (1.25,)),
     ("6.7B", "h200-6.7b-7", (1.25, 0.8)),
 )
+# Of docs/finetune.md: files of results/finetune, and what labels begin with that are shown.
+BUDGETS = ("h200-budgets", "h200-peers", "h200-peers-2", "h200-6.7b-peers")
+STRATEGIES = (
+    ("h200-strategies-2", ("",)),
+    ("h200-strategies", ("opt LRO", "opt RO expandable", "13b")),
+    ("h200-ro", ("",)),
+    ("h200-x2", ("",)),
+    ("h200-x4-3", ("",)),
+)
 FEW_ROUNDS = ("h200-6.7b-5", "h200-6.7b-3")  # whose tokens are the median of two rounds
 
 GIB = 1 << 30
@@ -229,9 +238,50 @@ def simulated_ratios() -> str:
     )
 
 
+def finetuned(name: str, *begins: str) -> list[tuple[str, dict[str, Any], str]]:
+    """Label, row and source of what succeeded; the source stands in the first row alone."""
+    document = json.loads((RESULTS / "finetune" / f"{name}.json").read_text())
+    chosen = [row for row in document["rows"] if "result" in row]
+    chosen = [row for row in chosen if row["label"].startswith(begins)]
+    sources = [f"{name}, {commit(document)}", *[""] * len(chosen)]
+    return [(row["label"], row, source) for row, source in zip(chosen, sources, strict=False)]
+
+
+def budgets() -> str:
+    """Full fine-tunes within budgets, and under peers' offload."""
+    rows = []
+    for name in BUDGETS:
+        found = finetuned(name, "")
+        by = {label: row["result"]["median_step_ms"] for label, row, _ in found}
+        resident = by.get("xl resident")
+        for label, row, source in found:
+            result, difference = row["result"], row["loss_difference"]
+            took = result["median_step_ms"]
+            cells = [label, f"{took:,.0f}", f"{took / resident:.2f}" if resident else ""]
+            cells += [f"{result['peak_device_bytes'] / GIB:.1f}"]
+            rows.append([*cells, f"{difference:.2g}" if difference is not None else "", source])
+    head = "work | step ms | x resident | device GiB | largest loss difference | file, commit"
+    return lines(head, rows)
+
+
+def strategies() -> str:
+    """The same work under the allocators."""
+    rows = []
+    for name, begins in STRATEGIES:
+        for label, row, source in finetuned(name, *begins):
+            result = row["result"]
+            sizes = (result[f"peak_{kind}_bytes"] / GIB for kind in ("active", "reserved"))
+            cells = [label, f"{result['median_step_ms']:,.0f}", *(f"{size:.1f}" for size in sizes)]
+            rows.append([*cells, percent(result["utilisation"]), source])
+    return lines("work | step ms | active GiB | reserved GiB | utilisation | file, commit", rows)
+
+
 TABLES = {
     each.__name__: each
-    for each in (forward, packing, programs, simulated, simulated_itself, simulated_ratios)
+    for each in (
+        *(forward, packing, programs, simulated, simulated_itself, simulated_ratios),
+        *(budgets, strategies),
+    )
 }
 
 
