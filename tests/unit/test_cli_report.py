@@ -173,9 +173,9 @@ def test_a_result_goes_to_the_file_that_is_named(put, capsys):
 
 
 def test_the_same_results_give_the_same_page(put):
-    command = [sys.executable, "-m", "penstock", "report", put("a.json", comparison()), "--html"]
+    put("a.json", comparison())
     for name in ("a.html", "b.html"):
-        subprocess.run([*command, name], check=True, timeout=60, stdout=subprocess.DEVNULL)
+        assert main(["report", "a.json", "--html", name]) == 0
     assert Path("a.html").read_bytes() == Path("b.html").read_bytes()
 
 

@@ -22,8 +22,9 @@ from penstock.units import GIB, MIB
 from .result import Result
 
 COLOURS = Colorblind[8]
-# What bokeh calls an element, and a document.
-_NAMES = re.compile(r'id(?:=|":)"([0-9a-zA-Z-]{36})"')
+# What bokeh calls its objects, a document and elements: in what is drawn, and in where it goes.
+_DRAWN = re.compile(r"""(?<="id":")p\d+(?=")|(?<=docs_json = '\{")[\w-]{36}""")
+_PLACED = re.compile(r'(?<=")(?:p\d+|[\w-]{36})(?=")')
 KINDS = {
     **{"weights": COLOURS[0], "activations": COLOURS[1], "tensors": COLOURS[1]},
     **{"cache": COLOURS[4], "free": "#d9dee0"},
@@ -65,13 +66,17 @@ def sections(results: Numbered) -> list[tuple[str, str, list[Any]]]:
 def embedded(figures: Sequence[Any]) -> tuple[str, list[str]]:
     """The scripts of figures, and the element that each is drawn into.
 
-    The same figures give the same text: bokeh draws names by chance.
+    The same figures give the same text: bokeh's names are drawn by chance, or counted on.
     """
     script, elements = components(list(figures))
-    named = _NAMES.findall("".join([*elements, script.rpartition("render_items = ")[2]]))
-    for number, name in enumerate(dict.fromkeys(named)):
-        script = script.replace(name, f"chart-{number}")
-        elements = [each.replace(name, f"chart-{number}") for each in elements]
+    drawn, at, placed = script.rpartition("const render_items")
+    names: dict[str, str] = {}
+
+    def renamed(found: re.Match[str]) -> str:
+        return names.setdefault(found[0], f"chart-{len(names)}")
+
+    script = _DRAWN.sub(renamed, drawn) + at + _PLACED.sub(renamed, placed)
+    elements = [_PLACED.sub(renamed, each) for each in elements]
     return Resources(mode="inline", components=["bokeh"]).render_js() + script, elements
 
 
