@@ -21,13 +21,13 @@ from penstock.units import GIB, MIB
 
 from .result import Result
 
-COLOURS = Colorblind[8]
+COLOURS = [colour for number, colour in enumerate(Colorblind[8]) if number != 2]  # yellow is pale
 # What bokeh calls its objects, a document and elements: in what is drawn, and in where it goes.
 _DRAWN = re.compile(r"""(?<="id":")p\d+(?=")|(?<=docs_json = '\{")[\w-]{36}""")
 _PLACED = re.compile(r'(?<=")(?:p\d+|[\w-]{36})(?=")')
 KINDS = {
     **{"weights": COLOURS[0], "activations": COLOURS[1], "tensors": COLOURS[1]},
-    **{"cache": COLOURS[4], "free": "#d9dee0"},
+    **{"cache": COLOURS[3], "free": "#d9dee0"},
 }
 LANES = {"out": "copies out", "in": "copies in", "compute": "compute"}
 Numbered = Sequence[tuple[int, Result]]
@@ -46,7 +46,7 @@ def sections(results: Numbered) -> list[tuple[str, str, list[Any]]]:
             "One step, and page heat",
             "When kernels and each direction of the link were busy; without a recording only for "
             "how long. Which of the pages that stay are touched as the step gives its work: the "
-            "darker, the more often.",
+            "stronger the colour, the more often.",
             [*_each(results, _lanes), *_each(results, _heat)],
         ),
         (
@@ -128,7 +128,7 @@ def _lanes(result: Result) -> Any:
         return None
     plot = _figure("ms", "", y_range=list(LANES.values()), height=210, tools="hover")
     plot.hover.tooltips = "@left ms to @right ms"
-    for colour, (lane, name) in zip((3, 1, 0), LANES.items(), strict=True):
+    for colour, (lane, name) in zip((2, 1, 0), LANES.items(), strict=True):
         spans = result.lanes.get(lane, ())
         left, right = [begin for begin, _ in spans], [end for _, end in spans]
         plot.hbar(
