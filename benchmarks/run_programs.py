@@ -107,7 +107,7 @@ def rows_of(
                 row |= {f"median_{name}": took, f"ideal_{name}": round(ideal, 3)}
                 row |= {f"{name}_to_ideal": round(took / ideal, 3)}
                 row |= {f"{name}_to_plain": round(took / base, 3)}
-            if "digests" in row:
+            if row.get("digests"):
                 row["same"] = row["digests"] == first["digests"]
                 row["same"] = row["same"] and row["generated"] == first["generated"]
             rows.append(row)
