@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.errors import UsageError
 
-from .shapes import ALIASES, SHAPES, Shape, find_shape, unknown_model
+from .shapes import SHAPES, Shape, find_shape, unknown_model
 
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _DTYPE_ALIASES = {
@@ -144,10 +144,6 @@ class GPTConfig:
         total = sum(prod(shape) for shape in self.parameter_shapes().values())
         return total - self.vocab_size * self.d_model if self.tied else total
 
-    def layer_parameter_count(self) -> int:
-        """Parameters of one transformer block."""
-        return sum(prod(shape) for shape in self._block_shapes().values())
-
     def module_parameter_counts(self) -> dict[str, int]:
         """Parameters of every module that owns any, in order of use; the unit of paging.
 
@@ -162,10 +158,6 @@ class GPTConfig:
     def weight_bytes(self, dtype: object) -> int:
         """Bytes of all parameters in `dtype`."""
         return self.parameter_count() * dtype_bytes(dtype)
-
-    def layer_bytes(self, dtype: object) -> int:
-        """Bytes of one transformer block in `dtype`."""
-        return self.layer_parameter_count() * dtype_bytes(dtype)
 
     def largest_module_bytes(self, dtype: object) -> int:
         """Bytes of the largest module in `dtype`: what has to be resident at one moment."""
@@ -182,10 +174,6 @@ class GPTConfig:
         d = self.d_model
         width = max(7 * d, 2 * d + 2 * self.d_ff, 2 * d + self.vocab_size)
         return batch * seq_len * width * dtype_bytes(dtype)
-
-    def kv_cache_bytes(self, batch: int, max_tokens: int, dtype: object) -> int:
-        """Bytes of the keys and values of `max_tokens` positions in all layers."""
-        return 2 * self.n_layers * batch * max_tokens * self.d_model * dtype_bytes(dtype)
 
     def flops_per_token(self, seq_len: int) -> int:
         """Floating-point operations of a forward pass, averaged over the tokens of a sequence.
@@ -226,11 +214,6 @@ def _config(shape: Shape) -> GPTConfig | None:
 
 
 CONFIGS = {shape.name: config for shape in SHAPES.values() if (config := _config(shape))}
-
-
-def model_names() -> list[str]:
-    """Every name that `get_config` takes, aliases included, smallest model first."""
-    return sorted({**CONFIGS, **ALIASES}, key=lambda name: get_config(name).parameter_count())
 
 
 def get_config(name: str, **changes: Any) -> GPTConfig:
