@@ -189,6 +189,7 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
   machine.capacity = settled.device_bytes;
   machine.granularity = settled.granularity;
   machine.link_gb_per_s = settled.link_gb_per_s;
+  machine.keep_spans = true;
   if (settled.recorded_budget == 0 || settled.recorded_budget >= program.peak) {
     machine.costs = settled.costs;
     machine.set_access_idle_us = std::min(machine.set_access_idle_us, settled.costs.set_access_us);

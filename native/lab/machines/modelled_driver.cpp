@@ -274,6 +274,7 @@ void ModelledDriver::copy(Lane lane, Bytes size, Stream stream) {
 }
 
 void ModelledDriver::busy(Lane lane, Ns from, Ns to) {
+  if (!options_.keep_spans) return;
   const bool on = !spans_.empty() && spans_.back().lane == lane && spans_.back().end == from;
   if (on) {
     spans_.back().end = to;

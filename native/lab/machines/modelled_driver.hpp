@@ -57,6 +57,7 @@ struct ModelledDriverOptions {
   double copy_call_us = 0;        // of the calling thread, for a copy over the link
   double digest_call_us = 0;      // for one that goes out if it has changed
   double device_gb_per_s = 3000;  // what a digest reads at
+  bool keep_spans = false;        // see spans()
 };
 
 // A time that kernels, or one direction of the link, were busy.
@@ -94,8 +95,8 @@ class ModelledDriver final : public Driver {
   // it are reached then.  `unit` below is the grain of what no chunk is behind.
   void changed(Addr address, Bytes size);
   void set_unit(Bytes unit) { unit_ = unit; }
-  // What was busy since forget_spans_before(), which has to be called now and then; the last of
-  // them may still begin.
+  // With keep_spans, what was busy since forget_spans_before(), which is called now and then; the
+  // last of them may still begin.
   [[nodiscard]] const std::vector<BusySpan>& spans() const { return spans_; }
   void forget_spans_before(Ns then) {
     std::erase_if(spans_, [then](const BusySpan& span) { return span.end <= then; });
