@@ -8,6 +8,7 @@ logits does.
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import shutil
@@ -20,6 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+
+def output_parser(doc: str | None, *, required: bool = True) -> argparse.ArgumentParser:
+    """A script's parser, described by its first line: one that has ``--output FILE``."""
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    parser.add_argument("--output", type=Path, required=required)
+    return parser
 
 
 def provenance() -> dict[str, Any]:

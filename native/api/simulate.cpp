@@ -40,8 +40,13 @@ Result<engine::SimulateOptions> options_of(const penstock_simulate_options& from
 }
 
 penstock_simulate_step to_c(const engine::SimulatedStep& from) {
-  return {from.ms,        from.recorded_ms, from.bytes_in, from.bytes_out,
-          from.page_uses, from.page_loads,  from.least.in, from.least.out};
+  return {from.ms,         from.recorded_ms, from.bytes_in,  from.bytes_out,   from.page_uses,
+          from.page_loads, from.least.in,    from.least.out, from.first_piece, from.end_piece};
+}
+
+penstock_simulate_span to_c(const driver::BusySpan& from) {
+  return {static_cast<uint64_t>(from.lane), static_cast<double>(from.begin) / 1e6,
+          static_cast<double>(from.end) / 1e6};
 }
 
 penstock_simulate_result to_c(const engine::SimulateResult& from) {
@@ -49,6 +54,7 @@ penstock_simulate_result to_c(const engine::SimulateResult& from) {
   PENSTOCK_COPY_FIELDS(to, from, pieces, blocks, page_bytes, plans, mismatches, failed_piece,
                        failed_bytes)
   to.steps = from.steps.size();
+  to.spans = from.spans.size();
   to.peak_bytes = from.peak;
   return to;
 }
@@ -63,6 +69,7 @@ penstock_status penstock_simulate_defaults(penstock_simulate_options* options) {
 penstock_status penstock_simulate(const penstock_work_record* records, uint64_t count,
                                   const penstock_simulate_options* options,
                                   penstock_simulate_step* steps, uint64_t capacity,
+                                  penstock_simulate_span* spans, uint64_t span_capacity,
                                   penstock_simulate_result* result) {
   return guard([&]() -> Status {
     if ((records == nullptr && count > 0) || options == nullptr) {
@@ -73,6 +80,9 @@ penstock_status penstock_simulate(const penstock_work_record* records, uint64_t 
     PENSTOCK_ASSIGN(const engine::SimulateResult found, engine::simulate(recorded, wanted));
     for (uint64_t i = 0; steps != nullptr && i < std::min(capacity, found.steps.size()); ++i) {
       steps[i] = to_c(found.steps[i]);
+    }
+    for (uint64_t i = 0; spans != nullptr && i < std::min(span_capacity, found.spans.size()); ++i) {
+      spans[i] = to_c(found.spans[i]);
     }
     return write_struct(to_c(found), result);
   });

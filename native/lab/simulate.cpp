@@ -119,6 +119,7 @@ class Simulation {
     before_ = subject_.counts();
     uses_ = 0;
     began_ = device_.kernels_end();
+    device_.forget_spans_before(began_);
   }
 
   void end_step(SimulateResult& result) {
@@ -131,7 +132,15 @@ class Simulation {
                             .bytes_out = after.bytes_out - before_.bytes_out,
                             .page_uses = uses_,
                             .page_loads = after.loads - before_.loads,
-                            .least = {}});
+                            .least = {},
+                            .first_piece = recorded.first_piece,
+                            .end_piece = recorded.end_piece});
+    result.spans.clear();
+    for (const driver::BusySpan& span : device_.spans()) {
+      const driver::Ns begin = std::max(span.begin, began_);
+      const driver::Ns end = std::min(span.end, device_.kernels_end());
+      if (begin < end) result.spans.push_back({span.lane, begin - began_, end - began_});
+    }
     ++step_;
     start_step();  // the next begins where this one ends
   }
@@ -166,6 +175,7 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
   machine.capacity = settled.device_bytes;
   machine.granularity = settled.granularity;
   machine.link_gb_per_s = settled.link_gb_per_s;
+  machine.keep_spans = true;
   if (settled.recorded_budget == 0 || settled.recorded_budget >= program.peak) {
     machine.costs = settled.costs;
     machine.set_access_idle_us = std::min(machine.set_access_idle_us, settled.costs.set_access_us);

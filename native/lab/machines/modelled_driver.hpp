@@ -68,6 +68,15 @@ struct ModelledDriverOptions {
   double copy_call_us = 0;        // of the calling thread, for a copy over the link
   double digest_call_us = 0;      // for one that goes out if it has changed
   double device_gb_per_s = 3000;  // what a digest reads at
+  bool keep_spans = false;        // see spans()
+};
+
+// A time that kernels, or one direction of the link, were busy.
+enum class Lane { kCompute, kIn, kOut };
+struct BusySpan {
+  Lane lane = Lane::kCompute;
+  Ns begin = 0;
+  Ns end = 0;
 };
 
 class ModelledDriver final : public Driver {
@@ -94,6 +103,7 @@ class ModelledDriver final : public Driver {
   void launch(Stream stream, Ns duration) {
     kernels_end_ = std::max({kernels_end_, end(stream), now_}) + duration;
     end(stream) = kernels_end_;
+    busy(Lane::kCompute, kernels_end_ - duration, kernels_end_);
   }
   // What is given to a stream from here on begins no earlier.
   void hold(Stream stream, Ns until) { end(stream) = std::max(end(stream), until); }
@@ -108,6 +118,12 @@ class ModelledDriver final : public Driver {
     each_key(address, size, [this](std::uint64_t key) { changed_.insert(key); });
   }
   void set_unit(Bytes unit) { unit_ = unit; }
+  // With keep_spans, what was busy since forget_spans_before(), which is called now and then; the
+  // last of them may still begin.
+  [[nodiscard]] const std::vector<BusySpan>& spans() const { return spans_; }
+  void forget_spans_before(Ns then) {
+    std::erase_if(spans_, [then](const BusySpan& span) { return span.end <= then; });
+  }
 
   // ---- What a replay reads ----
   [[nodiscard]] const DriverCalls& calls() const { return calls_; }
@@ -246,12 +262,12 @@ class ModelledDriver final : public Driver {
   Status copy_in(Addr to, const void*, Bytes size, Stream stream) override {
     each_key(to, size, [this](std::uint64_t key) { changed_.erase(key); });
     advance(from_us(options_.copy_call_us));
-    copy(in_, size, stream);
+    copy(Lane::kIn, size, stream);
     return {};
   }
   Status copy_out(void*, Addr, Bytes size, Stream stream) override {
     advance(from_us(options_.copy_call_us));
-    copy(out_, size, stream);
+    copy(Lane::kOut, size, stream);
     return {};
   }
   Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
@@ -265,7 +281,7 @@ class ModelledDriver final : public Driver {
     if (!different) return {};
     fingerprint->valid = 1;
     ++fingerprint->copies;
-    copy(out_, size, stream);
+    copy(Lane::kOut, size, stream);
     return {};
   }
   Status copy_within(Addr, Addr, Bytes size, Stream stream) override {
@@ -325,10 +341,21 @@ class ModelledDriver final : public Driver {
     return from_us(kernels_end_ > now_ ? options_.costs.set_access_us
                                        : options_.set_access_idle_us);
   }
-  void copy(ModelledLink& link, Bytes size, Stream stream) {
+  void copy(Lane lane, Bytes size, Stream stream) {
     if (size == 0) return;
+    ModelledLink& link = lane == Lane::kIn ? in_ : out_;
     link.forget_before(now_);
     end(stream) = link.copy(end_of(stream), size);
+    busy(lane, end(stream) - link.length_of(size), end(stream));
+  }
+  void busy(Lane lane, Ns from, Ns to) {
+    if (!options_.keep_spans) return;
+    const bool on = !spans_.empty() && spans_.back().lane == lane && spans_.back().end == from;
+    if (on) {
+      spans_.back().end = to;
+    } else {
+      spans_.push_back({lane, from, to});
+    }
   }
   // Of the chunk behind an address, else of the unit that it lies in.
   [[nodiscard]] std::uint64_t key_of(Addr address) const {
@@ -362,6 +389,7 @@ class ModelledDriver final : public Driver {
   std::uint64_t next_stream_ = kFirstStream;
   std::vector<Ns> events_;           // when they happen
   std::vector<Event> spare_events_;  // has room for all of them
+  std::vector<BusySpan> spans_;
   Bytes unit_;
   std::unordered_set<std::uint64_t> changed_;  // see key_of()
 };
