@@ -73,6 +73,7 @@ class Share:
         self._live = self._held = 0  # by tensors, and by their allocator, when the pass began
         self._trimmed = False
         self._ahead = 0  # bytes given up beyond need, not to be taken back at once
+        self._had = 0  # that the last pass began with
 
     def enter(self) -> None:
         """Its pages count from here on."""
@@ -172,16 +173,20 @@ class Share:
     def _fit(self, size: int, has: int) -> None:
         """Resize the pages, unless little is gained."""
         manager = self._manager
-        if size == has or has < size < min(self.whole, has + self._ahead + manager.grain):
-            return
-        self._ahead = 0
-        if size < min(has, self.whole):
+        had = max(has, self._had)  # pages may have left for tensors since
+        if size < min(had, self.whole):
             most = int(manager.bytes * AHEAD) // manager.grain * manager.grain
-            self._ahead = min(TIMES_AHEAD * (has - size), most)
+            self._ahead = min(TIMES_AHEAD * (had - size), most)
             size -= self._ahead
-        # Where it cannot be, uses get what is free when they begin.
-        with suppress(OutOfMemory):
-            self.resize(max(size, self.pager.smallest()))
+        elif has < size < min(self.whole, has + self._ahead + manager.grain):
+            size = has
+        else:
+            self._ahead = 0
+        if size != has:
+            # Where it cannot be, uses get what is free when they begin.
+            with suppress(OutOfMemory):
+                self.resize(max(size, self.pager.smallest()))
+        self._had = self.has()
 
     def ends(self, key: Hashable, size: int) -> None:
         """The pass is over: what its tensors needed is known."""
