@@ -230,10 +230,10 @@ Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream 
   for (const PageId id : pages) {
     const Page& page = table_.page(id);
     if (page.move != nullptr) PENSTOCK_TRY(wait_begins());
-    const bool ahead = page.move != nullptr && page.move->prefetch;
+    const bool demanded = page.move != nullptr && !page.move->prefetch;
     // What failed ahead of its time is tried again, also where that has come to light meanwhile.
     Status status = residents_.arrive(id);
-    if (!status.ok() && (ahead || page.slot == kNoSlot)) {
+    if (!status.ok() && !demanded) {
       PENSTOCK_TRY(wait_begins());
       PENSTOCK_TRY(bring(id, Among::kPlanned));
       status = residents_.arrive(id);
