@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial, reduce
 
 import pytest
 
@@ -29,6 +30,9 @@ class Told:
         self.looks.append(only_looks(sys._getframe(1)))
 
 
+first_of = partial(reduce, lambda one, other: one)
+
+
 @pytest.fixture
 def walked():
     told, model = Told(), nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
@@ -42,7 +46,7 @@ def walked():
     [
         lambda model: next(model.parameters()).device,
         lambda model: next(model.parameters()).dtype,
-        lambda model: next(iter(model.parameters())).is_cuda,
+        lambda model: next(model.parameters()).is_cuda,
         lambda model: next(model.buffers()).device,
         lambda model: next(model[0].parameters()).shape,
     ],
@@ -63,6 +67,11 @@ def test_an_attribute_of_the_first_one(walked, look):
         lambda model: [p.device for p in model.parameters()],
         lambda model: next(p for p in model.parameters()).device,
         lambda model: list(model.parameters()),
+        lambda model: next(map(nn.Parameter.detach_, model.parameters())).device,
+        lambda model: reduce(lambda one, other: one, model.parameters()).device,
+        lambda model: max(model.parameters(), key=len).device,
+        lambda model: first_of(model.parameters()).device,
+        lambda model: (lambda next: next(model.parameters()).device)(first_of),
         lambda model: model.state_dict(),
         lambda model: model.half().parameters,
         lambda model: model.double().training,

@@ -205,6 +205,8 @@ def test_the_driver_has_room_before_a_pass_has_shown_what_it_takes():
         manager.shown = True
         manager.refresh()
         assert manager.budget.shares().limit == gib - (50 << 20) - gib // 64
+        manager.expect(seen=True)
+        assert manager.budget.shares().limit == gib - (50 << 20) - gib // 256
         manager.prepare(gib)  # a model that has kernels of its own
         assert manager.budget.shares().limit == 2 * gib - (50 << 20) - (96 << 20)
         manager.leave(None, 2 * gib)

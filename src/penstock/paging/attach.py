@@ -36,12 +36,10 @@ MIN_CHUNK, MAX_CHUNK = 2 * MIB, 32 * MIB
 PAGES_WANTED = 512
 # Mapping a page and unmapping another takes 0.1 to 0.2 ms beside kernels, and holds up those that
 # are launched meanwhile: up to here a page crosses the link (16 MiB in 0.3 ms) before its turn is
-# over, so that so few will do. Phi of 20 layers at half of what it needs: a token takes 41, 38 and
-# 37 ms with pages of 4, 8 and 16 MiB.
+# over, so that so few will do (benchmarks/page_sizes.py, results/one_budget/h200-pages.txt).
 CHEAP_CHUNK, PAGES_AT_LEAST = 16 * MIB, 128
 # What is in flight beyond the running module's own: at least so many pages, and 1.2 ms of the link
-# of an H200, which hides the host's pauses, where that is little of the budget. Phi of 20 layers at
-# half of what it needs: a token takes 46, 41 and 37 ms with 16, 32 and 64 MiB.
+# of an H200, which hides the host's pauses, where that is little of the budget (the same sweep).
 LOOK_AHEAD_CHUNKS, LOOK_AHEAD, LOOK_AHEAD_SHARE = 4, 64 * MIB, 1 / 32
 COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
@@ -84,8 +82,8 @@ def attach(
         load: Called as load(name, destination) once for each tensor of a model on "meta", with a
             CPU tensor of its shape and dtype to fill.
         chunk_size: The unit of paging; default from the model's size, 2 to 32 MiB.
-        look_ahead: Bytes wanted in flight beyond the running module's own; by default four pages or
-            64 MiB, whichever is more.
+        look_ahead: Bytes wanted in flight beyond the running module's own; by default 64 MiB, or
+            1/32 of the budget where that is less, and four pages at least.
         safety: "normal", or "strict": every operator is checked, and evicted blocks are unmapped
             at once.
         host_memory: Most host memory to use; default what is available.

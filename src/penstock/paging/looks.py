@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dis
 from functools import lru_cache
-from itertools import pairwise
 from types import CodeType, FrameType
 
 from torch import nn
@@ -51,21 +50,41 @@ def only_looks(frame: FrameType | None) -> bool:
     """
     while frame is not None and frame.f_code in _WALKS:
         frame = frame.f_back
-    if frame is not None and _takes_attribute(frame.f_code, frame.f_lasti):
-        return True
-    while frame is not None and frame.f_code.co_name.startswith("<"):  # a generator of its own
-        frame = frame.f_back
     if frame is None:
         return False
+    if _takes_attribute(frame.f_code, frame.f_lasti) and "next" not in frame.f_globals:
+        return True
+    while frame.f_code.co_name.startswith("<") and frame.f_back is not None:  # its generator
+        frame = frame.f_back
     return (str(frame.f_globals.get("__name__")), frame.f_code.co_name) in _FUNCTIONS
 
 
 @lru_cache(maxsize=256)
 def _takes_attribute(code: CodeType, at: int) -> bool:
-    """Whether what the call at this instruction returns is asked for an attribute, and dropped."""
-    instructions = [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
-    for call, then in pairwise(instructions):
-        if call.offset == at:
-            named = then.opname == "LOAD_ATTR" and then.argval in _ATTRIBUTES
-            return named and call.opname.startswith("CALL")
-    return False
+    """Whether the call at this instruction is that of ``next(model.parameters()).device``.
+
+    Nothing else may get hold of the tensor: neither what the walk is handed to, such as a function
+    for map() or reduce(), nor a name that the result is given.
+    """
+    skipped = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG", "NOT_TAKEN"}
+    found = [each for each in dis.get_instructions(code) if each.opname not in skipped]
+    index = next((n for n, each in enumerate(found) if each.offset == at), 0)
+    if index < 3 or index + 1 >= len(found):
+        return False
+    walk, walked, then = found[index - 2], found[index - 1], found[index + 1]
+    if not (_calls(found[index], 1) and then.opname == "LOAD_ATTR" and then.argval in _ATTRIBUTES):
+        return False
+    if not (_calls(walked, 0) and walk.argval in ("parameters", "buffers")):
+        return False
+    before = index - 3  # the model, by names, attributes and indices
+    while before >= 0 and found[before].argval != "next" and _is_plain(found[before]):
+        before -= 1
+    return before >= 0 and found[before].opname == "LOAD_GLOBAL" and found[before].argval == "next"
+
+
+def _calls(instruction: dis.Instruction, arguments: int) -> bool:
+    return instruction.opname.startswith("CALL") and instruction.arg == arguments
+
+
+def _is_plain(instruction: dis.Instruction) -> bool:
+    return instruction.opname.startswith(("LOAD_", "BINARY_SUBSCR"))

@@ -121,7 +121,7 @@ class Manager:
                 self._before = self.torch.free() + self.torch.held()
             first = self.bytes == 0
             self.bytes += nbytes
-            self.shown = False
+            self.shown = self._seen = False
             if first:  # what is there already counts whatever the limit
                 self.budget.set_limit(self._before + nbytes)
                 self.torch.count_in(self.budget)
