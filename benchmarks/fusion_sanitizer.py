@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 from fusion_conformance import SHARES
-from measure import output_parser, provenance
+from measure import command_line, output_parser, provenance
 
 PRODUCTS = [f"products {number}" for number in range(SHARES)]
 # By what each can tell: bad addresses of whole models too. racecheck fails itself on the products'
@@ -142,7 +142,7 @@ def main() -> int:
     found: list[Found] = []
     document: dict[str, Any] = {
         "title": "The fused kernels under compute-sanitizer",
-        "command": " ".join(["python", *sys.argv]),
+        "command": command_line(),
         "where": provenance(),
     }
     for tool in args.tools:

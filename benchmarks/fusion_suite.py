@@ -61,7 +61,7 @@ from fusion_models import (
     training_step,
     variant_of,
 )
-from measure import output_parser, provenance, write_result
+from measure import command_line, output_parser, provenance, write_result
 from torch import Tensor
 
 from penstock.fusion import parse, tuning
@@ -79,7 +79,7 @@ class Suite:
         self.clock = Clock(args.limit)
         self.document: dict[str, Any] = {
             "title": "Fused layers",
-            "command": " ".join(["python", *sys.argv]),
+            "command": command_line(),
             "where": provenance(),
             "dtype": str(DTYPE),
             "seq_len": SEQ_LEN,

@@ -14,6 +14,7 @@ import platform
 import shutil
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,12 @@ def output_parser(doc: str | None, *, required: bool = True) -> argparse.Argumen
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
     parser.add_argument("--output", type=Path, required=required)
     return parser
+
+
+def command_line() -> str:
+    """This program's; files with whole paths by their names, since those are a machine's."""
+    words = (Path(word).name if word.startswith("/") else word for word in sys.argv)
+    return " ".join(["python", *words])
 
 
 def provenance() -> dict[str, Any]:

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from budget_card import Card, PeakWatch, Touched, ideal, same_bits, spread, weight_bytes
 from held_out_models import outputs
-from measure import provenance, write_result
+from measure import command_line, provenance, write_result
 from torch import nn
 
 from penstock.units import GIB
@@ -68,7 +68,7 @@ class Suite:
         self.rows: list[dict[str, Any]] = []
         self._end = time.monotonic() + args.seconds - SPARE_S
         where = {} if args.small else provenance()
-        self._document = {"command": " ".join(["python", *sys.argv]), "where": where}
+        self._document = {"command": command_line(), "where": where}
 
     def left(self) -> float:
         """Seconds."""
