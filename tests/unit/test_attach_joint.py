@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -68,14 +70,24 @@ def uses(monkeypatch):
     return begun
 
 
-def attached(model, kib=260, **more):
-    torch.manual_seed(0)
-    model, reference = with_reference(model)
-    return page(model, kib, look_ahead=256 * 1024, **more), model, reference
+@pytest.fixture
+def attached():
+    """Attaches models, and detaches them in the end."""
+    made = []
+
+    def attach(model, kib=260, **more):
+        torch.manual_seed(0)
+        model, reference = with_reference(model)
+        made.append(page(model, kib, look_ahead=256 * 1024, **more))
+        return made[-1], model, reference
+
+    yield attach
+    for each in made:
+        each.detach()
 
 
 @pytest.mark.parametrize("safety", ["normal", "strict", "fast"])
-def test_projections_of_an_attention_are_one_use(uses, safety):
+def test_projections_of_an_attention_are_one_use(attached, uses, safety):
     held, model, reference = attached(Tower(), safety=safety)
     assert same_passes(model, reference)
     uses.clear()
@@ -85,7 +97,7 @@ def test_projections_of_an_attention_are_one_use(uses, safety):
     assert stats.iteration_bytes_in < stats.paged_bytes  # something stays
 
 
-def test_where_no_use_is_as_large_each_is_a_use_of_its_own(uses):
+def test_where_no_use_is_as_large_each_is_a_use_of_its_own(attached, uses):
     held, model, reference = attached(Tower(head=8), kib=160)
     assert held.pager.smallest() <= 6 * 4096 + held.stats().pinned_bytes  # one layer
     uses.clear()
@@ -93,7 +105,7 @@ def test_where_no_use_is_as_large_each_is_a_use_of_its_own(uses):
     assert len(uses) >= 4 * LAYERS
 
 
-def test_one_that_does_not_always_run_is_not_brought_along(uses):
+def test_one_that_does_not_always_run_is_not_brought_along(attached, uses):
     held, model, reference = attached(Tower(), kib=240)
     assert same_passes(model, reference, count=1)
     assert same_passes(model, reference, cross=False)
@@ -105,18 +117,18 @@ def test_one_that_does_not_always_run_is_not_brought_along(uses):
     assert stats.iteration_page_uses <= 3 * LAYERS * 6 + 34 < (4 * LAYERS * 5 + 33)
 
 
-def test_what_is_written_within_is_kept():
+def test_what_is_written_within_is_kept(attached):
     held, model, reference = attached(Tower(), kib=240)
     assert same_passes(model, reference, count=2)
     assert same_passes(model, reference, count=3, write=True)
     assert held.stats().iteration_bytes_out <= LAYERS * 6 * 4096  # v alone, not all four
     assert same_passes(model, reference)
-    own = held.detach()
+    own = held.detach()  # and once more in the end, which does nothing
     assert torch.equal(own.layers[1].v.weight, reference.layers[1].v.weight)
 
 
-def test_a_part_is_used_alone_and_after_an_error(uses):
-    held, model, reference = attached(Tower(), kib=240)
+def test_a_part_is_used_alone_and_after_an_error(attached, uses):
+    _held, model, reference = attached(Tower(), kib=240)
     assert same_passes(model, reference, count=2)
     assert torch.equal(model.layers[2].k(rows()), reference.layers[2].k(rows()))
     assert torch.equal(model.layers[1](rows()), reference.layers[1](rows()))
@@ -126,7 +138,6 @@ def test_a_part_is_used_alone_and_after_an_error(uses):
     uses.clear()
     assert same_passes(model, reference, count=1)
     assert len(uses) == LAYERS + 1  # the error has not split the first
-    held.detach()
 
 
 class Beside(nn.Module):
@@ -143,7 +154,7 @@ class Beside(nn.Module):
         return x + kept.sum()
 
 
-def test_where_all_of_it_does_not_fit_each_is_brought_alone(uses):
+def test_where_all_of_it_does_not_fit_each_is_brought_alone(attached, uses):
     held, model, reference = attached(Beside(), kib=260)
     assert same_passes(model, reference, count=2)
     most = held.stats().peak_device_bytes
@@ -152,3 +163,24 @@ def test_where_all_of_it_does_not_fit_each_is_brought_alone(uses):
     assert len(uses) > 2 * 4 * LAYERS
     assert held.stats().peak_device_bytes <= 260 * 1024
     assert most > 0
+
+
+def test_forward_is_the_models_own_again(attached):
+    replaced = Tower()
+    replaced.head.forward = own = replaced.head.forward  # somebody's, as accelerate does
+    held, model, reference = attached(replaced)
+    assert inspect.signature(model.layers[0].forward) == inspect.signature(Attention().forward)
+    seen = []
+    inner = model.layers[1].forward
+
+    def counted(*args, **kwargs):
+        seen.append(1)
+        return inner(*args, **kwargs)
+
+    model.layers[1].forward = counted  # around ours, and kept
+    assert same_passes(model, reference)
+    held.detach()
+    assert model.head.forward == own
+    assert "forward" not in vars(model.layers[0])
+    assert torch.equal(model(rows()), reference(rows()))
+    assert len(seen) == 5

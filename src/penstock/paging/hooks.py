@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the pager what is about to be used: module hooks, and reads of parameters beside them.
+"""Tells the pager what is about to be used: calls of modules, and reads of parameters beside them.
 
 A module that owns paged blocks is a use: begin before its forward, end after it, also when it
 raises. A module that is called from outside, such as an encoder alone, is a pass of its own. A
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import partial
+from functools import partial, wraps
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -121,7 +121,7 @@ class UseHooks:
         self._unwritten = Unwritten(self._read_only, self.on_host.changes)
         self._largest = max((use.nbytes for use in self._own.values()), default=0)
         self._tables: list[Table] = []
-        self._handles: list[Any] = []
+        self._wrapped: list[tuple[nn.Module, Any, Any]] = []  # its forward, ours and before
         self._armed = False
         self._running: list[tuple[Use, list[int]]] = []  # and its versions when it began
         self._reading = 0  # how many of them are reads
@@ -173,7 +173,7 @@ class UseHooks:
                     leaf.data = self._store.at_host(block, leaf)
 
     def arm(self) -> None:
-        """Put the hooks on every module that owns paged blocks."""
+        """Wrap the forward of every module that owns paged blocks, or others that do."""
         if self._armed:
             return
         self._armed = True
@@ -188,10 +188,9 @@ class UseHooks:
             use.tables = [table for part in use.parts for table in part.tables]
         elif use.blocks:
             use.tables = [module.__dict__[name] for name in TABLES]
-        self._handles += [
-            module.register_forward_pre_hook(self._begin_hook(use), with_kwargs=True),
-            module.register_forward_hook(self._end_hook(use), always_call=True),
-        ]
+        before = module.__dict__.get("forward")
+        module.__dict__["forward"] = declared = self._declared(module, use)
+        self._wrapped.append((module, declared, before))
 
     def _tell(self, readers: UseHooks | None) -> None:
         for table in self._tables:
@@ -203,9 +202,12 @@ class UseHooks:
         self._tell(None)
         self._unwritten.forget()
         self.on_host.take_all_back()
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        for module, declared, before in self._wrapped:
+            if module.__dict__.get("forward") is declared:
+                del module.__dict__["forward"]
+                if before is not None:
+                    module.__dict__["forward"] = before
+        self._wrapped.clear()
 
     def start_watch(self) -> None:
         """Nothing: a pass like none before is watched anyway."""
@@ -257,40 +259,56 @@ class UseHooks:
         self._last = NO_USE
         self._slots = 0
 
-    # ---- Hooks -----------------------------------------------------------------------------
+    # ---- Around forward --------------------------------------------------------------------
 
-    def _begin_hook(self, use: Use) -> Callable[..., None]:
-        turn, steps, on_host, opens = self._turn, self._steps, self.on_host, self._opens
-        gathers = self.gathers
-        reads_rows = use in gathers
+    def _declared(self, module: nn.Module, use: Use) -> Callable[..., Any]:
+        """A forward in the place of the module's that begins and ends the use.
 
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if turn.owner != get_ident():
-                self._outermost(use, module, args, kwargs)
+        PyTorch's own hooks cost some 10 us a module.
+        """
+        forward, turn = module.forward, self._turn
+
+        @wraps(forward)
+        def declared(*args: Any, **kwargs: Any) -> Any:
             joint = use.joint
-            if joint is not None and joint.open:
+            if joint is not None and joint.open and turn.owner == get_ident():
                 joint.missing.discard(use)
-                return
-            part = use
-            if reads_rows:
-                part = gathers.part(use, args, kwargs, self._room, self._is_taken)
-                for block in use.blocks - part.blocks:
-                    on_host.give(block, asked_for=False)
-            if part.number < 0:
-                opens(part, [])
-                return
-            if (self._last, use.number) not in steps:
-                self._new_step((self._last, use.number))
-            self._last = use.number
-            if part is use:
-                gathers.declared(use)
-            if on_host:
-                on_host.take_back(part.blocks)
-            use.missing.update(use.parts)
-            self._begin(part)
-            opens(part, part.versions())
+                return forward(*args, **kwargs)
+            if not self._armed:  # somebody has wrapped it in turn
+                return forward(*args, **kwargs)
+            self._begins(module, use, args, kwargs)
+            try:
+                result = forward(*args, **kwargs)
+            except BaseException:
+                self._ends(use, whole=False)
+                raise
+            self._ends(use, whole=True)
+            return result
 
-        return hook
+        return declared
+
+    def _begins(self, module: nn.Module, use: Use, args: Any, kwargs: Any) -> None:
+        if self._turn.owner != get_ident():
+            self._outermost(use, module, args, kwargs)
+        part = use
+        if use in self.gathers:
+            part = self.gathers.part(use, args, kwargs, self._room, self._is_taken)
+            for block in use.blocks - part.blocks:
+                self.on_host.give(block, asked_for=False)
+        if part.number < 0:
+            self._opens(part, [])
+            return
+        step = (self._last, use.number)
+        if step not in self._steps:
+            self._new_step(step)
+        self._last = use.number
+        if part is use:
+            self.gathers.declared(use)
+        if self.on_host:
+            self.on_host.take_back(part.blocks)
+        use.missing.update(use.parts)
+        self._begin(part)
+        self._opens(part, part.versions())
 
     def _opens(self, use: Use, versions: list[int]) -> None:
         self._running.append((use, versions))
@@ -301,28 +319,20 @@ class UseHooks:
     def _is_taken(self, block: Block) -> bool:
         return block.written or self._covers(block)
 
-    def _end_hook(self, use: Use) -> Callable[..., None]:
-        turn, running = self._turn, self._running
-
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            # Whatever was read inside this module ends with it.
-            if turn.owner != get_ident():
-                return  # it was refused
-            if use.joint is not None and use.joint.open:
-                return
-            if use.open:
-                while use not in ((ended := running.pop())[0], ended[0].whole):
-                    self._close(*ended)
+    def _ends(self, use: Use, *, whole: bool) -> None:
+        """The module's forward has returned, or raised; what was read inside it ends with it."""
+        running = self._running
+        if use.open:
+            while use not in ((ended := running.pop())[0], ended[0].whole):
                 self._close(*ended)
-                if use.missing and sys.exc_info()[1] is None:
-                    self._uses.split(use)
-            if not running and not self._in_pass:
-                self._stop_watching()
-                self.on_host.give_held()
-                self._passes.part_ends()
-                self._turn.release()
-
-        return hook
+            self._close(*ended)
+            if whole and use.missing:
+                self._uses.split(use)
+        if not running and not self._in_pass:
+            self._stop_watching()
+            self.on_host.give_held()
+            self._passes.part_ends()
+            self._turn.release()
 
     def _outermost(self, use: Use, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called that is not within a pass of this thread's."""
