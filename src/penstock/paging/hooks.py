@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial, wraps
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,6 +30,7 @@ from penstock.native import Pager
 from penstock.units import format_bytes
 
 from .blocks import Block, Home, Models
+from .contracts import Passes
 from .gather import Gathers
 from .joint import joints
 from .looks import only_looks
@@ -46,19 +47,6 @@ from .wrappers import plain_parts
 
 MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
 READS_AT_ONCE = 4  # times the bytes of one read, where no module's own use is larger
-
-
-class Passes(Protocol):
-    """What is told of passes through a part of the model."""
-
-    def part_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """The module of this path is called from outside every pass."""
-
-    def part_ends(self) -> None:
-        """It has returned, or raised."""
-
-    def out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
-        """The error of a use that found no room, with who has it."""
 
 
 class UseHooks:
@@ -266,14 +254,17 @@ class UseHooks:
 
         PyTorch's own hooks cost some 10 us a module.
         """
-        forward, turn = module.forward, self._turn
+        forward, turn, running = module.forward, self._turn, self._running
 
         @wraps(forward)
         def declared(*args: Any, **kwargs: Any) -> Any:
             joint = use.joint
-            if joint is not None and joint.open and turn.owner == get_ident():
-                joint.missing.discard(use)
-                return forward(*args, **kwargs)
+            if turn.owner == get_ident():
+                if joint is not None and joint.open:
+                    joint.missing.discard(use)
+                    return forward(*args, **kwargs)
+                if use.number < 0 and (running or self._in_pass):
+                    return self._within(forward, args, kwargs)
             if not self._armed:  # somebody has wrapped it in turn
                 return forward(*args, **kwargs)
             self._begins(module, use, args, kwargs)
@@ -286,6 +277,16 @@ class UseHooks:
             return result
 
         return declared
+
+    def _within(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A module that owns nothing: what is read inside it ends with it."""
+        running = self._running
+        before = len(running)
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            while len(running) > before:
+                self._close(*running.pop())
 
     def _begins(self, module: nn.Module, use: Use, args: Any, kwargs: Any) -> None:
         if self._turn.owner != get_ident():
