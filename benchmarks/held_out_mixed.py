@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes of held-out models that read more than text, or that have experts.
 
-See held_out_shapes.py, which has the language models. Published as well: ViT-g/14, CLIP ViT-bigG/14,
-Whisper large-v3, the UNet of SDXL, FLUX.1; the mixtures of experts have fewer layers.
+See held_out_shapes.py, which has the language models. Published as well: ViT-g/14, CLIP
+ViT-bigG/14, Whisper large-v3, the UNet of SDXL, FLUX.1; the mixtures of experts have fewer layers.
 """
 
 from __future__ import annotations
