@@ -23,7 +23,7 @@ from held_out_models import Subject, outputs, subject
 
 REPEATS = 3  # of a resident step, which must give the same bits for others to be held to them
 ANSWER = "answer.pt"
-TOKENS = {"do_sample": False, "max_new_tokens": 16}
+TOKENS = 8
 
 
 def settle() -> None:
@@ -34,11 +34,12 @@ def settle() -> None:
 
 
 def steps_of(recipe: Subject, model: Any, given: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """A forward pass, and 16 tokens where the model makes any."""
+    """A forward pass, and some tokens where the model makes any."""
     steps: dict[str, Callable[[], Any]] = {f"{recipe.name} forward": partial(model, **given)}
     if recipe.generates:
         prompt = {key: value for key, value in given.items() if not key.startswith("decoder")}
-        steps[f"{recipe.name} generate 16"] = partial(model.generate, **prompt, **TOKENS)
+        tokens = {"do_sample": False, "max_new_tokens": TOKENS}
+        steps[f"{recipe.name} generate {TOKENS}"] = partial(model.generate, **prompt, **tokens)
     return steps
 
 
