@@ -249,7 +249,7 @@ def _fail(error: Exception) -> dict[str, Any]:
 
 
 def half_of_what_it_needs(suite: Suite, part: str, name: str, batch: int, length: int) -> None:
-    """A forward pass, and some tokens where there are any, within half of weights and activations."""
+    """A forward pass, and some tokens where it makes any, within half of what they need."""
     suite.check_time()
     card = suite.card
     recipe = subject(name, small=card.small)
