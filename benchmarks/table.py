@@ -303,7 +303,7 @@ def shapes() -> str:
             found.append([*cells, *[""] * (12 - len(cells))])
     head = "model | budget, GiB | peak beside it | exact"
     step = " | resident | ideal | attached | x ideal"
-    return lines(head + step + step.replace("resident", "8 tokens: resident"), found)
+    return lines(head + step + step.replace("resident", "tokens: resident"), found)
 
 
 TABLES = {
