@@ -27,7 +27,6 @@ penstock_status penstock_budget_leave(penstock_budget* budget, penstock_pager* p
   });
 }
 
-PENSTOCK_FORWARD(penstock_budget_hold, penstock_pager, it.hold(held != 0), int32_t held)
 PENSTOCK_FORWARD(penstock_budget_set_limit, penstock_budget, it.set_limit(limit), uint64_t limit)
 PENSTOCK_FORWARD(penstock_budget_take, penstock_budget, it.take(bytes), uint64_t bytes)
 PENSTOCK_FORWARD(penstock_budget_put_back, penstock_budget, it.put_back(bytes), uint64_t bytes)

@@ -280,22 +280,6 @@ TEST_CASE("shared budget: segments of PyTorch's allocator are counted, and pages
   shared.leave(program.pager());
 }
 
-TEST_CASE("shared budget: a pager that holds what it has gives nothing up") {
-  SharedBudget shared(50 * kGranule);
-  PagedProgram program({.budget = 40 * kGranule, .evicted = engine::Evicted::kUnmapped});
-  PENSTOCK_REQUIRE_OK(program.open());
-  PENSTOCK_REQUIRE_OK(shared.join(program.pager()));
-  for (int round = 0; round < 2; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
-  program.pager().hold(true);
-  CHECK(shared.take(11 * kGranule).code() == Code::kOutOfMemory);
-  for (int layer = 0; layer < 12; ++layer) PENSTOCK_REQUIRE_OK(program.kernel(layer));
-  PENSTOCK_REQUIRE_OK(program.device().synchronize(program.stream()));
-  program.pager().hold(false);
-  PENSTOCK_REQUIRE_OK(shared.take(11 * kGranule));
-  check_right(program);
-  shared.leave(program.pager());
-}
-
 TEST_CASE("kinds of iterations: the order of each is known when it comes again") {
   PagedProgram program({.budget = 14 * kGranule, .evicted = engine::Evicted::kUnmapped});
   PENSTOCK_REQUIRE_OK(program.open());

@@ -167,6 +167,25 @@ def test_a_workspace_of_the_first_pass_does_not_count_twice_ever_after(card, kep
         card.free_tensors(20 * KIB + kept_by_others)
 
 
+def test_a_model_that_fits_leaves_for_tensors_between_its_passes_and_within(card):
+    model = Needy(card).eval()
+    reference = copy.deepcopy(model.first), copy.deepcopy(model.rest)
+    x = rows()
+    with page(model, 300, chunk_size=PAGE) as attached:
+        for _ in range(6):
+            model(x)
+        assert attached.stats().iteration_bytes_in == 0
+        card.allocate(220 * KIB)  # a program's own, beside 130 of weights
+        assert torch.equal(model(x), reference[1](reference[0](x)))
+        card.free_tensors(220 * KIB)
+        for _ in range(6):
+            model(x)
+        assert attached.stats().iteration_bytes_in == 0
+        model.per_row = 55 * KIB  # more than such passes needed before
+        assert torch.equal(model(x), reference[1](reference[0](x)))
+        assert attached.stats().peak_device_bytes <= 300 * KIB
+
+
 def test_a_cache_that_grows_does_not_cost_a_plan_a_pass(card):
     model = Needy(card).eval()
     reference = copy.deepcopy(model.first), copy.deepcopy(model.rest)

@@ -111,8 +111,6 @@ class Pager {
   // So much less of it, or as much as pages that are not in use allow: how much.  Of a shared one
   // it comes back when a use needs it.
   Result<Bytes> yield(Bytes bytes);
-  // Nothing is given up from here on, so that work on resident pages need not be declared.
-  void hold(bool held);
   // When the last use began, among all pagers of the process.
   [[nodiscard]] std::uint64_t last_begun() const { return begun_.load(std::memory_order_relaxed); }
   PagerStats stats();
@@ -252,7 +250,6 @@ class Pager {
   std::size_t turn_ = 0;                     // the present one
   PlanCursor cursor_;
   std::vector<std::pair<UseId, driver::Stream>> active_;
-  bool held_ = false;           // nothing is given up
   bool lacks_budget_ = false;   // a shared budget was asked for a slot, and had none
   int waiting_ = 0;             // uses that began and wait, without the lock, for room
   std::vector<Mark> arrivals_;  // of the use that begins; kept for its capacity

@@ -190,7 +190,6 @@ Status Pager::share(SharedBudget* shared) {
 
 Result<Bytes> Pager::yield(Bytes bytes) {
   std::unique_lock lock(mutex_);
-  if (held_) return Bytes{0};
   wait_for_others(lock);
   residents_.settle_all();
   const Bytes before = pool_.budget();
@@ -217,11 +216,6 @@ Result<Bytes> Pager::yield(Bytes bytes) {
   if (shared() != nullptr) shared()->give_back(yielded);
   if (!status.ok()) return status;
   return yielded;
-}
-
-void Pager::hold(bool held) {
-  const std::lock_guard lock(mutex_);
-  held_ = held;
 }
 
 // Of what is free of a shared budget; kNoSlot where nothing is.

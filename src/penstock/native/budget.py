@@ -65,10 +65,6 @@ class Budget(Handle):
         """It is so no more."""
         check(self._lib.penstock_budget_leave(self.handle, pager.handle))
 
-    def hold(self, pager: Pager, held: bool) -> None:
-        """Whether the pager gives nothing up: work on what is resident need not be declared."""
-        check(self._lib.penstock_budget_hold(pager.handle, held))
-
     def take(self, size: int) -> None:
         """Count memory of others; pages that are not in use leave for it.
 

@@ -81,7 +81,6 @@ _SIGNATURES: Signatures = {
     "penstock_budget_set_limit": (c_int32, [c_void_p, c_uint64]),
     "penstock_budget_join": (c_int32, [c_void_p, c_void_p]),
     "penstock_budget_leave": (c_int32, [c_void_p, c_void_p]),
-    "penstock_budget_hold": (c_int32, [c_void_p, c_int32]),
     "penstock_budget_take": (c_int32, [c_void_p, c_uint64]),
     "penstock_budget_put_back": (c_int32, [c_void_p, c_uint64]),
     "penstock_budget_make_room": (c_int32, [c_void_p, c_uint64, c_void_p]),

@@ -14,7 +14,7 @@ Thread rule: passes of several threads take turns (turns.py).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -129,7 +129,6 @@ class Attachment(BaseAttachment[Pager]):
         host_memory: int | str | None,
     ) -> None:
         self._asked = (chunk_size, look_ahead)
-        self._stood_down = False
         self._safety = safety
         self._read_before: set[Block] = set()
         super().__init__(
@@ -179,16 +178,6 @@ class Attachment(BaseAttachment[Pager]):
 
     # ---- Reads and writes beside the uses --------------------------------------------------
 
-    def _arm(self) -> None:
-        if self._stood_down:  # nobody has told what was written since
-            self._stood_down = False
-            self.store.save_all()
-        super()._arm()
-
-    def _stand_down(self) -> None:
-        super()._stand_down()
-        self._stood_down = not self.hooks.armed
-
     def _hook(self) -> None:
         super()._hook()
         if isinstance(self.hooks, UseHooks):
@@ -229,11 +218,6 @@ class Attachment(BaseAttachment[Pager]):
         super()._in_child()
         if isinstance(self.hooks, UseHooks):
             self.hooks.after_fork()
-
-    def _save(self, blocks: Iterable[Block]) -> None:
-        super()._save(blocks)
-        if self._stood_down:
-            self.store.save_all()
 
     def _whole(self, stats: dict[str, Any]) -> int:
         return int(stats["pinned_bytes"] + stats["pages"] * self._grain)

@@ -44,7 +44,6 @@ from .wrappers import Wrapper, wrap_anew
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-LOOK_EVERY = 16  # passes, after the first, whether everything stays by now
 FITS_SHARE = 0.9  # of the budget: a model up to this is taken to fit beside its activations
 
 
@@ -194,7 +193,6 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             )
         name = type(self.model).__name__
         self._share = Share(self._manager, self.pager, self.budget, name)
-        self._share.stand_up = weakref.WeakMethod(self._stand_up)
         self._manager.torch.synchronize()
         self._manager.torch.empty_cache()  # where the model lay
         self.pager.resize(min(self.budget, self._first()))
@@ -232,30 +230,10 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 budget_bytes=budget,
             )
         with self._turn.held(id(sys._getframe())):
-            self._stand_up()
             self._manager.resize(self._share, budget)
             self.budget = budget
             self._holding.leave = partial(self._manager.leave, self._share, budget)
             self._share.shrink(smallest)
-
-    def _stand_down(self) -> None:
-        """Where everything stays, no use need be declared: the model runs as an ordinary one."""
-        stats = self.pager.stats()
-        if stats["kept_pages"] != stats["pages"] or self.hooks.watching:
-            return
-        if self._share.stand():
-            self.store.fetch()
-            self.hooks.disarm()
-
-    def _stand_up(self) -> None:
-        """Declare uses again, so that pages may leave."""
-        if self._share.standing:
-            self._arm()
-            self._share.rise()
-
-    def _arm(self) -> None:
-        """Declare uses again."""
-        self.hooks.arm()
 
     # ---- A pass ----------------------------------------------------------------------------
 
@@ -269,7 +247,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._tables = install(model, None)
         self._conversion = ConversionGuard(self._tables, self._slots)
         self._handles.append(model.register_forward_pre_hook(self._begins, with_kwargs=True))
-        self._arm()
+        self.hooks.arm()
         self.hooks.start_watch()
         self._handles.append(model.register_forward_hook(self._ends, always_call=True))
         for module in self._slots:
@@ -296,10 +274,9 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             self._refuse_grad(tensors)
         signature = (module.training, *kwargs, *map(kind_of, leaves))
         size = self._size(name, tensors)
-        if not self._share.standing:
-            kind = name, signature, size <= self._few
-            self._kind = self._kinds.setdefault(kind, len(self._kinds))
-            self.pager.iteration(self._kind)
+        kind = name, signature, size <= self._few
+        self._kind = self._kinds.setdefault(kind, len(self._kinds))
+        self.pager.iteration(self._kind)
         if not name:
             self._inputs(signature)
         self._follow_tensors()
@@ -313,11 +290,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         key = (name, torch.is_grad_enabled(), *[tensor.shape for tensor in tensors])
         size = sum(tensor.numel() for tensor in tensors)
         self._passing = key, size
-        if self._share.standing and self._share.must_rise(key):
-            self._stand_up()
-        if not self._share.standing:
-            whole = self._whole(self.pager.stats())
-            self._share.begins(key, size, first=self._first, whole=whole)
+        whole = self._whole(self.pager.stats())
+        self._share.begins(key, size, first=self._first, whole=whole)
         return size
 
     def _inputs(self, signature: Hashable) -> None:
@@ -348,12 +322,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._share.ends(*passing)
         if self._read_few():
             self._few = max(self._few, passing[1])
-        if self._share.standing:
-            return
-        if self._share.in_a_row <= SETTLING or self.passes % LOOK_EVERY == 0:
-            if self.passes <= SETTLING:  # planned at once
-                self.pager.iteration(self._kind)
-            self._stand_down()
+        if self.passes <= SETTLING:  # planned at once
+            self.pager.iteration(self._kind)
 
     def _read_few(self) -> bool:
         """Whether the pass read few rows of what it could have read."""

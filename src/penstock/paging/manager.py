@@ -185,10 +185,6 @@ class Manager:
         """Have so much free, or what those that rest can give up."""
         if self.budget.shares().free >= nbytes or len(self._shares) < 2:
             return
-        for other in list(self._shares):
-            stand_up = other.stand_up() if other is not share and other.standing else None
-            if stand_up is not None:
-                stand_up()
         with suppress(OutOfMemory):
             own = share.pager
             self.budget.make_room(nbytes, own if isinstance(own, Pager) else None)

@@ -67,8 +67,6 @@ class Share:
         bytes: The budget that it brings along.
         name: Of the model, for messages.
         fixed: Bytes of its pages that are counted as memory of others: it cannot give any up.
-        standing: Whether everything stays on the device, so that no use is declared.
-        stand_up: Gives what has uses declared again, for as long as the attachment lives.
         in_a_row: Passes without one of another model in between.
     """
 
@@ -77,8 +75,6 @@ class Share:
         self.bytes = nbytes
         self.name = name
         self.fixed = 0
-        self.standing = False
-        self.stand_up: Callable[[], Callable[[], None] | None] = lambda: None
         self.in_a_row = 0
         self.whole = 0  # bytes that all pages would take
         self._manager = manager
@@ -214,42 +210,8 @@ class Share:
         self._needs[key] = known
         if len(self._needs) > MOST_NEEDS:
             self._needs.popitem(last=False)
-        settling = not manager.shown or (self.in_a_row <= SETTLING and not self.standing)
+        settling = not manager.shown or self.in_a_row <= SETTLING
         manager.shown = True
         if grew or self._trimmed or settling:
             manager.refresh()
         self._trimmed = False
-
-    # ---- Standing --------------------------------------------------------------------------
-
-    def stand(self) -> bool:
-        """Give nothing up from here on, if there is room to spare; whether it is so."""
-        manager = self._manager
-        if not isinstance(self.pager, Pager) or manager.budget.shares().free < manager.slack:
-            return False
-        manager.budget.hold(self.pager, True)
-        self.standing = True
-        return True
-
-    def rise(self) -> None:
-        """Pages may leave again."""
-        if self.standing:
-            assert isinstance(self.pager, Pager)
-            self.standing = False
-            self._manager.budget.hold(self.pager, False)
-
-    def must_rise(self, key: Hashable) -> bool:
-        """Whether a pass may need room that only pages of its own could give.
-
-        If not, it begins, and what it needs is learned: a cache that grows needs more each time.
-        """
-        manager = self._manager
-        need = self._needs.get(key)
-        if need is None:
-            return True
-        self._live, self._held = manager.torch.live(), manager.held()
-        more = max(0, self._live + need.bytes - self._held)
-        if manager.budget.shares().free < more + manager.slack // 2:
-            return True
-        manager.budget.new_peak()
-        return False

@@ -92,14 +92,6 @@ class BlockStore:
         for block in self.blocks if blocks is None else blocks:
             self._pager.flush(block.address, block.nbytes)
 
-    def save_all(self) -> None:
-        """Copy every block to the host, where everything is resident and no use was declared."""
-        for block in self.blocks:
-            if block.home is Home.PAGED:
-                assert block.host_bytes is not None
-                assert block.device_bytes is not None
-                block.host_bytes.copy_(block.device_bytes)
-
     def slots(self) -> Iterable[tuple[Block, Slot]]:
         """Every slot with its block."""
         return ((block, slot) for block in self.blocks for slot in block.slots)

@@ -161,7 +161,6 @@ std::uint64_t pager(Draw& draw) {
         if (taken == 0 && penstock_budget_take(budget, bytes) == 0) taken = bytes;
         if (draw.chance(0.3)) penstock_budget_make_room(budget, bytes, draw.chance(0.5) ? it : 0);
         if (draw.chance(0.2)) penstock_budget_set_limit(budget, kGranule * draw.below(60));
-        if (draw.chance(0.1)) penstock_budget_hold(it, static_cast<std::int32_t>(draw.below(2)));
         if (taken > 0 && draw.chance(0.5)) {
           penstock_budget_put_back(budget, std::exchange(taken, 0));
         }

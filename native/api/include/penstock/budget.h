@@ -25,9 +25,6 @@ PENSTOCK_API penstock_status penstock_budget_set_limit(penstock_budget* budget, 
 /* The pager's budget is a part of this one from here on, until it leaves or is destroyed. */
 PENSTOCK_API penstock_status penstock_budget_join(penstock_budget* budget, penstock_pager* pager);
 PENSTOCK_API penstock_status penstock_budget_leave(penstock_budget* budget, penstock_pager* pager);
-/* Not 0: the pager gives nothing up from here on, and work on what is resident need not be
- * declared. */
-PENSTOCK_API penstock_status penstock_budget_hold(penstock_pager* pager, int32_t held);
 /* Memory that neither a pager nor torch's allocator holds.  PENSTOCK_OUT_OF_MEMORY, and nothing is
  * taken, where all that is not in use has left and it still does not fit. */
 PENSTOCK_API penstock_status penstock_budget_take(penstock_budget* budget, uint64_t bytes);

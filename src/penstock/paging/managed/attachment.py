@@ -243,7 +243,8 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
     def _follow_tensors(self) -> None:
         """Not on the emulated GPU, where `gpu_memory` is for groups alone."""
 
-    def _stand_down(self) -> None:
+    def _pass_ends(self) -> None:
+        super()._pass_ends()
         stats = self.pager.stats()
         if stats["device_bytes"] == stats["managed_bytes"]:
             self.hooks.disarm()

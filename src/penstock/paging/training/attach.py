@@ -327,9 +327,6 @@ class TrainingAttachment(Attachment):
             budget_bytes=self.budget,
         )
 
-    def _stand_down(self) -> None:
-        """Never: what an undeclared update writes would not be known to have changed."""
-
     # ---- Forward ---------------------------------------------------------------------------
 
     def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
