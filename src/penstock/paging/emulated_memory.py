@@ -93,6 +93,11 @@ class EmulatedMemory:
         self._mode = StorageMode(self)
         self._mode.__enter__()
 
+    def pass_goes_on(self, who_has_what: Callable[[], str]) -> None:
+        """As pass_begins(), unless a pass is under way, of which this one is a part."""
+        if self._mode is None:
+            self.pass_begins(who_has_what)
+
     def pass_ends(self) -> None:
         """What they make counts no more; what they have made does as long as it is there."""
         mode, self._mode, self._who_has_what = self._mode, None, str
