@@ -483,6 +483,7 @@ class TrainingAttachment(Attachment):
             return self.model
         self.hooks.abandon()
         self._activations.close()
+        self._manager.torch.pass_ends()  # of a step that was given up
         self._manager.torch.synchronize()
         parameters = list(self.model.parameters())
         gradients = self._held.take_out(parameters, keep=keep)

@@ -41,6 +41,7 @@ class Kind:
         whole: Bytes that tensors need when nothing leaves, beyond those that lived before.
         together: Forward passes before a backward.
         falls: How often the margin has fallen.
+        risen_from: The margin and the peak before it rose last; None once it has fallen.
     """
 
     size: int
@@ -50,6 +51,7 @@ class Kind:
     whole: int | None = None
     together: int = 1
     falls: int = 0
+    risen_from: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +132,29 @@ class Room:
             kind.early = 0
             if not seen.watched:
                 return False
-        kind.early = seen.left
-        room = self._room(kind, bounds)
-        over = seen.peak - room
-        if over > 0:
-            kind.margin = min(kind.margin + over, int(room * MOST_MARGIN))
-        elif seen.left and -over > bounds.slack and kind.falls < SETTLING:
-            kind.margin = max(bounds.slack, kind.margin + over)
-            kind.falls += 1
+        before = self._room(kind, bounds) - kind.margin
+        over = seen.peak - self._room(kind, bounds)
+        self._adapt(kind, bounds, seen, over)
         if seen.left:
             self._divide(kind, bounds, seen, spare=max(0, -over))
+        # A level that is lower, or higher, has as much more, or less, leave.
+        change = before - (self._room(kind, bounds) - kind.margin)
+        kind.early = max(0, seen.left + change) if seen.left else 0
         return over > bounds.slack
+
+    def _adapt(self, kind: Kind, bounds: Bounds, seen: Seen, over: int) -> None:
+        """Another margin, if the peak was too high, or could be higher."""
+        if over > bounds.slack:
+            if kind.risen_from is not None and seen.peak >= kind.risen_from[1] - bounds.slack:
+                kind.margin = kind.risen_from[0]  # it was elsewhere: the level is no help
+                return
+            kind.risen_from = kind.margin, seen.peak
+            kind.margin += over
+        elif seen.left and -over > bounds.slack and kind.falls < SETTLING:
+            kind.risen_from = None
+            kind.margin = max(bounds.slack, kind.margin + over)
+            kind.falls += 1
+        kind.margin = min(kind.margin, int(self._room(kind, bounds) * MOST_MARGIN))
 
     def failed(self, key: Hashable, size: int, bounds: Bounds) -> None:
         """A pass was out of memory: the next one leaves more."""
