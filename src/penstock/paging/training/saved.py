@@ -69,21 +69,27 @@ class Saved:
         Raises:
             RuntimeError: PyTorch's own, if it was changed in place.
         """
-        tensor = self.tensor
-        if tensor is None:
+        if self.changed is not None:
+            raise self._error(self.changed)
+        if self.tensor is None:
             assert self.block is not None
-            tensor = self.tensor = self.block.view(self.layout)
-            self.version = self.block.version
-        found = tensor._version if self.changed is None else self.changed
-        if found != self.version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an "
-                f"inplace operation: [{tensor.type()} {list(tensor.shape)}] is at version "
-                f"{found}; expected version {self.version} instead. Hint: enable anomaly detection "
-                "to find the operation that failed to compute its gradient, with "
-                "torch.autograd.set_detect_anomaly(True)."
-            )
-        return tensor
+            self.tensor, self.version = self.block.view(self.layout), self.block.version
+        if self.tensor._version != self.version:
+            raise self._error(self.tensor._version)
+        return self.tensor
+
+    def _error(self, found: int) -> RuntimeError:
+        if self.block is None:
+            assert self.tensor is not None
+            kind, sizes = self.tensor.dtype, list(self.tensor.shape)
+        else:
+            kind, sizes = self.layout[0], list(self.layout[1])
+        return RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            f"operation: [{kind} {sizes}] is at version {found}; expected version {self.version} "
+            "instead. Hint: enable anomaly detection to find the operation that failed to compute "
+            "its gradient, with torch.autograd.set_detect_anomaly(True)."
+        )
 
 
 class Block:
@@ -116,6 +122,7 @@ class Block:
         "_copies",
         "_ended",
         "_key",
+        "_typed",
         "_written",
         "away",
         "back",
@@ -145,6 +152,8 @@ class Block:
         self._buffers = buffers
         self._ended = ended
         self._content: torch.Tensor | None = None  # all bytes, from the first copy on
+        # Of what came back; views refer to these, which refer to its storage.
+        self._typed: dict[torch.dtype, torch.Tensor] = {}
         self._buffer: HostBuffer | None = None
         self._written: Any = None  # tells of the end of the copy out
         self._arriving: Any = None  # and of the latest copy in
@@ -169,7 +178,7 @@ class Block:
         """Whether its bytes are on the device, and nothing but saved tensors refers to them."""
         if self.away or (self.back and not self._unchanged()):
             return False
-        own = len(self._there()) + (self._content is not None)
+        own = len(self._there()) + (self._content is not None) + len(self._typed)
         return own > 0 and _uses_of(self._key) == own + _BESIDES
 
     def _unchanged(self) -> bool:
@@ -198,6 +207,7 @@ class Block:
         if self._content is not None:
             self._copies.released(self._content, self._arriving if self.back else self._written)
             self._content = None
+            self._typed = {}
         if self.back:
             self._copies.read(self._arriving)
 
@@ -217,8 +227,10 @@ class Block:
         assert self._content is not None
         self._copies.arrived(self._content, self._arriving)
         dtype, sizes, strides, offset = layout
-        whole = self.nbytes // dtype.itemsize * dtype.itemsize
-        return self._content[:whole].view(dtype).as_strided(sizes, strides, offset)
+        if dtype not in self._typed:
+            whole = self.nbytes // dtype.itemsize * dtype.itemsize
+            self._typed[dtype] = self._content[:whole].view(dtype)
+        return self._typed[dtype].as_strided(sizes, strides, offset)
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

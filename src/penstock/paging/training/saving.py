@@ -163,8 +163,8 @@ class Saving:
             return saved.get()
         self._settle()
         block.used = self._backward
+        self._release(block.nbytes if block.away else 0, but=block)
         if block.away:
-            self._release(block.nbytes)
             self._fetch(block)
         tensor = saved.get()
         if not self._pushed:
@@ -244,14 +244,16 @@ class Saving:
                 return
             self._start(block)
 
-    def _release(self, more: int) -> None:
-        """Let blocks leave until so many bytes more are within the level."""
+    def _release(self, more: int, but: Block | None = None) -> None:
+        """Let blocks leave, except one, until so many bytes more are within the level."""
         if self._live + more > self._level or self._changed > self._look_after:
             self._look()
         over = self._live + more - self._level
         if over <= 0:
             return
         for block in self._oldest():
+            if block is but:
+                continue
             self._start(block)
             if self._leaving.pop(block.number, None) is not None:
                 self.left += block.nbytes
@@ -277,8 +279,16 @@ class Saving:
             yield from self._candidates({number: some[number] for number in sorted(some)})
         else:
             yield from self._candidates(self._there)
+        # What this backward has used goes with its node, unless the graph is retained.
+        some = {**self._leaving, **self._back, **self._there}
+        yield from self._candidates(
+            {number: some[number] for number in sorted(some, reverse=True)}, used=True
+        )
 
-    def _candidates(self, some: dict[int, weakref.ref[Block]]) -> Iterator[Block]:
+    def _candidates(
+        self, some: dict[int, weakref.ref[Block]], *, used: bool = False
+    ) -> Iterator[Block]:
+        """Of these the ones that may leave, and that this backward has used or has not."""
         asked = 0
         for number, reference in list(islice(some.items(), 4 * CANDIDATES)):
             block = reference()
@@ -287,7 +297,7 @@ class Saving:
                 self._leaving.pop(number, None)
                 self._back.pop(number, None)
                 continue
-            if block.used != self._backward and block.may_leave():
+            if (block.used == self._backward) == used and block.may_leave():
                 yield block
                 continue
             asked += 1

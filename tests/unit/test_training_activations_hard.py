@@ -1,0 +1,604 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations that leave the device, in programs that do more with autograd than most.
+
+Whatever a program does, it gets what it would get with everything resident, or PyTorch's own error,
+or one that names the remedy.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from penstock import attach_training  # noqa: E402
+from penstock.errors import OutOfMemory  # noqa: E402
+from penstock.paging.training import saving  # noqa: E402
+from penstock.units import KIB, MIB  # noqa: E402
+
+top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+WIDTH, ROWS = 64, 256  # an activation has 64 KiB
+BUDGET = 1536 * KIB
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(saving, "LEAST", 8 * KIB)
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(self.norm(x))))
+
+
+class Deep(nn.Module):
+    """16 layers, each of which saves some 400 KiB; `between` is run in the middle."""
+
+    def __init__(self, between=lambda x: x, around=lambda layer, x: layer(x)):
+        super().__init__()
+        self.enter = nn.Linear(WIDTH, WIDTH)
+        self.layers = nn.ModuleList(Layer() for _ in range(16))
+        self.between, self.around = between, around
+
+    def forward(self, x):
+        x = self.enter(x)
+        for number, layer in enumerate(self.layers):
+            if number == 8:
+                x = self.between(x)
+            x = self.around(layer, x)
+        return x
+
+
+def inputs(count=4, grad=False):
+    random = torch.Generator().manual_seed(3)
+    return [
+        torch.randn(ROWS, WIDTH, generator=random).requires_grad_(grad) for _ in range(count)
+    ]
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+def attach(model, optimizer, budget=BUDGET, **more):
+    emulated = {"granularity": 64 * KIB, "capacity": 256 * MIB, "seed": 1, "max_delay_us": 20}
+    sizes = {"chunk_size": 64 * KIB, "look_ahead": 64 * KIB}
+    return attach_training(
+        model, optimizer, gpu_memory=budget, device="emulated", emulated=emulated, **sizes, **more
+    )
+
+
+def pair(**more):
+    torch.manual_seed(0)
+    model = Deep(**more)
+    return model, copy.deepcopy(model)
+
+
+def plain_loop(model, optimizer, x):
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return [loss.item()]
+
+
+def same(loop=plain_loop, budget=BUDGET, moves=True, grad=False, **more):
+    """Run the loop both ways: equal figures and weights, and something has moved."""
+    plain, paged = pair(**more)
+    first, second = sgd(plain), sgd(paged)
+    want = [loop(plain, first, x) for x in inputs(grad=grad)]
+    moved = 0
+    with attach(paged, second, budget) as attached:
+        got = []
+        for x in inputs(grad=grad):
+            got.append(loop(paged, second, x))
+            moved += attached.stats().activation_bytes_in
+        assert got == want
+        gc.collect()
+        attached._activations._saving._settle()
+        assert attached._activations._saving.saved == 0
+        assert top_hooks(False) is None
+    assert (moved > 0) == moves
+    for a, b in zip(plain.parameters(), paged.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_step_that_keeps_its_activations_is_out_of_memory():
+    model, _ = pair()
+    with attach(model, sgd(model), activations="keep"), pytest.raises(OutOfMemory):
+        model(inputs()[0])
+
+
+def test_a_plain_loop():
+    same()
+
+
+# ---- Backward more than once -------------------------------------------------------------------
+
+
+def test_backward_twice_over_one_graph():
+    def loop(model, optimizer, x):
+        loss = model(x).square().mean()
+        loss.backward(retain_graph=True)
+        (2 * loss).backward()
+        optimizer.step()
+        norms = [p.grad.norm().item() for p in model.parameters()]
+        optimizer.zero_grad()
+        return [loss.item(), *norms]
+
+    same(loop)
+
+
+def test_gradients_of_gradients():
+    def loop(model, optimizer, x):
+        loss = model(x).square().mean()
+        (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+        (loss + gradient.square().sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item(), x.grad.sum().item()]
+
+    same(loop, budget=16 * MIB, grad=True)
+
+
+def test_gradients_taken_within_forward():
+    def forces(x):
+        with torch.enable_grad():
+            inner = x.detach().requires_grad_()
+            energy = (inner.sin() * inner).sum()
+            (gradient,) = torch.autograd.grad(energy, inner, create_graph=True)
+        return x + gradient * x
+
+    same(between=forces)
+
+
+def test_several_forwards_before_one_backward():
+    def loop(model, optimizer, x):
+        losses = [model(part).square().mean() for part in (x, 2 * x, 3 * x)]
+        sum(losses).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item() for loss in losses]
+
+    same(loop, budget=2 * MIB)
+
+
+def test_two_models_that_take_turns_like_a_gan():
+    torch.manual_seed(0)
+    models = [Deep(), Deep()]
+    others = copy.deepcopy(models)
+
+    def loop(maker, judge, makers, judges, x):
+        made = maker(x)
+        judged = judge(made.detach()).mean() - judge(x).mean()
+        judged.backward()
+        judges.step()
+        judges.zero_grad()
+        loss = -judge(made).mean()
+        loss.backward()
+        makers.step()
+        makers.zero_grad()
+        judges.zero_grad()
+        return [judged.item(), loss.item()]
+
+    optimizers = [sgd(model) for model in models]
+    want = [loop(*models, *optimizers, x) for x in inputs()]
+    optimizers = [sgd(model) for model in others]
+    with (
+        attach(others[0], optimizers[0], 2 * MIB, step_in_backward=False) as maker,
+        attach(others[1], optimizers[1], 3 * MIB, step_in_backward=False) as judge,
+    ):
+        assert [loop(*others, *optimizers, x) for x in inputs()] == want
+        assert maker.stats().activation_bytes_in > 0
+        assert judge.stats().activation_bytes_in > 0
+    for a, b in zip(models, others, strict=True):
+        for x, y in zip(a.parameters(), b.parameters(), strict=True):
+            assert torch.equal(x, y)
+
+
+def test_accumulation():
+    def loop(model, optimizer, x):
+        losses = []
+        for part in x.chunk(2):
+            loss = model(torch.cat([part, part])).square().mean()
+            loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+        return losses
+
+    same(loop, budget=2 * MIB)
+
+
+# ---- Writes ------------------------------------------------------------------------------------
+
+
+class Written(nn.Module):
+    """Changes in place what was saved before: by `when`, before or after it could leave."""
+
+    def __init__(self, when, size=ROWS):
+        super().__init__()
+        self.deep, self.when, self.size = Deep(), when, size
+
+    def forward(self, x):
+        saved = self.deep.enter(x[: self.size]).exp()  # exp saves its result
+        if self.when == "at once":
+            saved.add_(1)
+        y = self.deep(x)
+        if self.when == "later":
+            saved.add_(1)
+        if self.when == "a view":
+            saved[0].zero_()
+        return y.sum() + saved.sum()
+
+
+@pytest.mark.parametrize("when", ["at once", "later", "a view"])
+@pytest.mark.parametrize("size", [ROWS, 4])  # a block, and what is too small for one
+def test_a_saved_tensor_that_was_changed_is_pytorchs_error(when, size):
+    torch.manual_seed(0)
+    model = Written(when, size)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation") as plain:
+        model(inputs()[0]).backward()
+    with (
+        attach(model, sgd(model)),
+        pytest.raises(RuntimeError, match="modified by an inplace operation") as paged,
+    ):
+        model(inputs()[0]).backward()
+    expected = str(plain.value).split("is at version")[1].split("(")[0]
+    assert expected in str(paged.value)
+
+
+def test_a_weight_that_was_changed_is_pytorchs_error():
+    model, _ = pair()
+    with attach(model, sgd(model), step_in_backward=False):
+        loss = model(inputs()[0]).sum()
+        with torch.no_grad():
+            model.layers[0].down.weight.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+class Writes(torch.autograd.Function):
+    """Writes into what it has saved, in backward; twice over one graph that shows."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.detach() * 2
+        ctx.save_for_backward(y)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (y,) = ctx.saved_tensors
+        return gradient * y.mul_(2)
+
+
+def test_what_backward_writes_into_saved_tensors():
+    def loop(model, optimizer, x):
+        loss = model(x).square().mean()
+        loss.backward(retain_graph=True)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+        optimizer.zero_grad()
+        return [loss.item()]
+
+    plain, paged = pair(between=Writes.apply)
+    want = [loop(plain, sgd(plain), inputs()[0])]
+    with attach(paged, sgd(paged), step_in_backward=False):
+        assert [loop(paged, sgd(paged), inputs()[0])] == want
+
+
+def test_outputs_changed_in_place():
+    def loop(model, optimizer, x):
+        out = model(x).tanh()
+        out = out * 1
+        out.mul_(2).add_(1)
+        loss = out.square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item()]
+
+    same(loop, around=lambda layer, x: torch.relu_(layer(x)))
+
+
+# ---- Hooks and checkpoints ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints(reentrant):
+    def around(layer, x):
+        return checkpoint(lambda x: layer(layer(x)), x, use_reentrant=reentrant)
+
+    # Only the layers' inputs are saved, 64 KiB each.
+    same(around=around, budget=1536 * KIB)
+
+
+def test_the_programs_own_hooks_around_forward_have_their_way():
+    packed = []
+
+    def loop(model, optimizer, x):
+        def pack(tensor):
+            packed.append(tensor.nbytes)
+            return tensor.detach().clone()
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item()]
+
+    same(loop, budget=32 * MIB, moves=False)
+    assert len(packed) % 2 == 0
+    assert packed[: len(packed) // 2] == packed[len(packed) // 2 :]
+
+
+def test_the_programs_own_hooks_within_forward_have_their_way():
+    packed = []
+
+    def around(layer, x):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: packed.append(tensor.nbytes) or tensor.to(torch.float64),
+            lambda tensor: tensor.to(torch.float32),
+        ):
+            x = torch.sin(x)
+        return layer(x)
+
+    same(around=around, budget=4 * MIB)
+    assert len(packed) == 2 * 4 * 16
+
+
+def test_hooks_for_saved_tensors_switched_off_by_the_program():
+    def loop(model, optimizer, x):
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+            loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item()]
+
+    same(loop, budget=32 * MIB, moves=False)
+
+
+def test_transforms_that_forbid_hooks_name_the_remedy():
+    def between(x):
+        return x + torch.func.grad(lambda y: (y * y).sum())(x)
+
+    model, _ = pair(between=between)
+    with (
+        attach(model, sgd(model), 32 * MIB),
+        pytest.raises(RuntimeError, match='activations="keep"'),
+    ):
+        model(inputs()[0])
+    assert top_hooks(False) is None
+    plain, paged = pair(between=between)
+    want = plain_loop(plain, sgd(plain), inputs()[0])
+    optimizer = sgd(paged)
+    with attach(paged, optimizer, 32 * MIB, activations="keep"):
+        assert plain_loop(paged, optimizer, inputs()[0]) == want
+
+
+# ---- Errors, and what is left ------------------------------------------------------------------
+
+
+def test_a_forward_that_fails_leaves_nothing():
+    class Broken(Exception):
+        pass
+
+    fails = [True]
+
+    def between(x):
+        if fails[0]:
+            raise Broken
+        return x
+
+    plain, paged = pair(between=between)
+    optimizer = sgd(paged)
+    with attach(paged, optimizer) as attached:
+        for _ in range(2):
+            with pytest.raises(Broken):
+                paged(inputs()[0])
+            assert top_hooks(False) is None
+            gc.collect()
+            attached._activations._saving._settle()
+            assert attached._activations._saving.saved == 0
+        fails[0] = False
+        assert plain_loop(paged, optimizer, inputs()[0]) == plain_loop(
+            plain, sgd(plain), inputs()[0]
+        )
+        assert attached.stats().activation_bytes_in > 0
+
+
+def test_a_forward_that_is_interrupted_leaves_hooks_that_do_nothing():
+    interrupt = [True]
+
+    def between(x):
+        if interrupt[0]:
+            raise KeyboardInterrupt
+        return x
+
+    plain, paged = pair(between=between)
+    optimizer = sgd(paged)
+    attached = attach(paged, optimizer)
+    with pytest.raises(KeyboardInterrupt):
+        paged(inputs()[0])
+    interrupt[0] = False
+    gc.collect()
+    want = plain_loop(plain, sgd(plain), inputs()[0])
+    assert plain_loop(paged, optimizer, inputs()[0]) == want
+    assert top_hooks(False) is None
+    attached.detach()
+
+
+def test_detach_between_forward_and_backward():
+    model, _ = pair()
+    attached = attach(model, sgd(model))
+    out = model(inputs()[0])
+    node = out.grad_fn
+    attached.detach()
+    assert top_hooks(False) is None
+    # What had left can still be asked for.
+    plain, _ = pair()
+    expected = plain(inputs()[0]).grad_fn
+
+    def is_activation(value):  # weights are gone with the attachment
+        return torch.is_tensor(value) and value.dim() == 2 and value.shape[0] == ROWS
+
+    def saved_by(node):
+        found, seen, nodes = [], set(), [node]
+        while nodes:
+            node = nodes.pop(0)
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            found += [
+                getattr(node, name)
+                for name in dir(node)
+                if name.startswith("_saved_") and is_activation(getattr(node, name))
+            ]
+            nodes += [each for each, _ in node.next_functions]
+        return found
+
+    got, want = saved_by(node), saved_by(expected)
+    assert len(got) > 60
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+def test_tensors_kept_after_backward():
+    kept = []
+
+    def loop(model, optimizer, x):
+        seen = []
+        handles = [
+            layer.register_forward_hook(lambda _m, _i, out: seen.append(out))
+            for layer in model.layers[::4]
+        ]
+        out = model(x)
+        loss = out.square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        for handle in handles:
+            handle.remove()
+        kept.append([*seen, out])
+        return [loss.item(), *(each.sum().item() for each in seen)]
+
+    plain, paged = pair()
+    want = [loop(plain, sgd(plain), x) for x in inputs(2)]
+    with attach(paged, sgd(paged), 3 * MIB):
+        got = [loop(paged, sgd(paged), x) for x in inputs(2)]
+    assert got == want
+    for a, b in zip(kept[:2], kept[2:], strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+# ---- What is a block, and what is not ----------------------------------------------------------
+
+
+def saved_bytes(between, x=None):
+    """Bytes of blocks that are saved by `between` alone, with room."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
+    model.forward = lambda x: between(model[0](x))
+    with attach(model, sgd(model), 64 * MIB) as attached:
+        out = model(inputs()[0] if x is None else x)
+        found = attached._activations._saving.saved
+        del out
+    return found
+
+
+def test_a_storage_is_one_block_however_often_it_is_saved():
+    one = ROWS * WIDTH * 4
+    assert saved_bytes(lambda x: x * x) == one
+    assert saved_bytes(lambda x: x.t() @ x + (x[:, :8].t() @ x[:, 8:16]).sum()) == one
+    assert saved_bytes(lambda x: (x.sigmoid() * x.tanh()).exp()) == 4 * one - one + one - one
+    assert saved_bytes(lambda x: x.view(-1, 8, 8).transpose(0, 1).square()) == one
+
+
+def test_weights_inputs_and_small_tensors_are_no_blocks():
+    model, _ = pair()
+    assert saved_bytes(lambda x: x @ torch.ones(WIDTH, 1)) == 0
+    assert saved_bytes(lambda x: x[:2].sigmoid(), inputs()[0][:16]) == 0
+    x = inputs()[0]
+    assert saved_bytes(lambda y: (y + 0) + x, x) == 0
+    assert saved_bytes(lambda y: y + 0 * x.mul(x), x.requires_grad_()) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64])
+def test_views_of_other_types_and_strides(dtype):
+    def between(x):
+        y = x.to(dtype)
+        z = (y.t()[8:40, ::2] * y.t()[8:40, ::2]).t()
+        z = z.real if z.is_complex() else z
+        z = torch.nn.functional.pad(z.float(), (16, 16))
+        return x + z.repeat(2, 1) * y.as_strided((ROWS, WIDTH), (1, ROWS), 0).abs().float()
+
+    same(between=between, budget=2 * MIB)
+
+
+def test_autocast_and_sections_without_grad():
+    def between(x):
+        with torch.no_grad():
+            mask = x > 0
+            scale = x.abs().mean(-1, keepdim=True)
+        with torch.autocast("cpu", enabled=False):
+            return torch.where(mask, x.float() / scale.float(), x.float() * 0.5)
+
+    def loop(model, optimizer, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            after = model(x).sum().item()
+        return [loss.item(), after]
+
+    same(loop, between=between)
+
+
+def test_dropout_and_indices():
+    def loop(model, optimizer, x):
+        torch.manual_seed(5)
+        return plain_loop(model, optimizer, x)
+
+    def between(x):
+        x = nn.functional.dropout(x, 0.3)
+        best, where = x.topk(32, dim=1)
+        return x.scatter_add(1, where, best * best)
+
+    same(loop, between=between)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_programs_at_random(seed):
+    """Operators in any order, on what any of the last ones gave, some of it kept for later."""
+    operators = [
+        torch.tanh, torch.sin, lambda x: x * x, lambda x: x.t().contiguous().t(),
+        lambda x: x[:, torch.arange(WIDTH - 1, -1, -1)], lambda x: x.roll(1, 0) * 0.5,
+        lambda x: nn.functional.layer_norm(x, (WIDTH,)), lambda x: torch.relu_(x + 1),
+        lambda x: torch.cat([x[::2], x[1::2]]).mul_(0.7), lambda x: x.softmax(-1) * x,
+        lambda x: x.bfloat16().float().sigmoid(), lambda x: x.unflatten(1, (8, 8)).flip(1).flatten(1),
+    ]  # fmt: skip
+
+    def around(layer, x):
+        random = torch.Generator().manual_seed(seed * 100 + len(list(layer.parameters())))
+        tensors = [layer(x)]
+        for _ in range(8):
+            which = int(torch.randint(len(operators), (), generator=random))
+            back = int(torch.randint(min(3, len(tensors)), (), generator=random))
+            tensors.append(operators[which](tensors[-1 - back]))
+        return nn.functional.layer_norm(sum(tensors[-2:]), (WIDTH,))
+
+    same(around=around, budget=2 * MIB)
