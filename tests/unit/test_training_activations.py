@@ -9,6 +9,7 @@ too long would end the step.
 from __future__ import annotations
 
 import copy
+from typing import ClassVar
 
 import pytest
 
@@ -38,7 +39,7 @@ class LateCopies(activations.HostCopies):
     Until then there is garbage where they write: what reads it too early gets NaN.
     """
 
-    pending: list[list] = []
+    pending: ClassVar[list[list]] = []
 
     def out(self, content, host):
         host.fill_(255)
@@ -294,10 +295,8 @@ def test_batches_of_many_shapes():
     first, second = (OPTIMIZERS["adamw"](model.parameters()) for model in (plain, paged))
     random = torch.Generator().manual_seed(2)
     sizes = [(8, 48), (4, 48), (8, 32), (10, 48), (2, 16), (8, 48), (9, 48)]
-    losses = [
-        (lambda model, x=torch.randn(n, 3, size, size, generator=random): model(x).square().sum())
-        for n, size in sizes
-    ]
+    images = [torch.randn(n, 3, size, size, generator=random) for n, size in sizes]
+    losses = [(lambda model, x=x: model(x).square().sum()) for x in images]
     want = run(plain, first, losses)
     with attach(paged, second, 10 * MIB):
         assert run(paged, second, losses) == want
