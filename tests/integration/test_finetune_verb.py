@@ -274,8 +274,8 @@ def test_a_batch_that_cannot_fit_is_told_the_largest_that_does(capsys):
 
 
 def test_activations_that_cannot_fit_beside_the_pager(capsys):
-    work = [*TINY[:-4], "--seq-len", "64", "--strategy", "RO", "--gpu-memory", "4MiB"]
-    error = refused(capsys, 4, *work, "--batch", "16")
+    work = [*TINY[:-4], "--seq-len", "64", "--strategy", "RO", "--gpu-memory", "6MiB"]
+    error = refused(capsys, 4, *work, "--batch", "32")
     assert "the largest batch that does is" in error
 
 

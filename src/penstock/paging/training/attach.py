@@ -440,6 +440,7 @@ class TrainingAttachment(Attachment):
     def leave_watch(self) -> None:
         """Within a step that failed: no mode of ours stays on top of the caller's."""
         self.hooks.leave_watch()
+        self._manager.torch.pass_ends()
 
     @property
     def grad_norm(self) -> torch.Tensor | None:
