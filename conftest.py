@@ -3,7 +3,8 @@
 
 `python` blocks of a page share a namespace, top to bottom. `sh` blocks have to end well. `console`
 blocks are commands after `$` with what they print, in which `...` stands for what varies. A block
-that cannot run here is preceded by `<!-- skip: next "why" -->`.
+that cannot run here is preceded by `<!-- skip: next "why" -->`. Tests marked `gpu` are skipped
+where there is none.
 """
 
 from __future__ import annotations
@@ -84,3 +85,12 @@ pytest_collect_file = Sybil(
     excludes=["docs/reference/cli.md"],  # written from docstrings; its examples are of a GPU
     fixtures=["_page"],
 ).pytest()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what is marked `gpu` where there is none."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a GPU")

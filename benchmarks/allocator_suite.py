@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from allocators import ALLOCATORS
+from measure import output_parser, provenance, write_result
 
 HERE = Path(__file__).parent
 TRAINED = ("opt1.3b_full", "gpt2xl_recompute", "gpt2xl_generate", "opt1.3b_lora_recompute")
@@ -177,8 +178,7 @@ def summary(row: dict[str, Any]) -> str:
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser = output_parser(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--workloads", nargs="+", default=list(TRAINED))
     parser.add_argument("--allocators", nargs="+", choices=ALLOCATORS, default=list(ALLOCATORS))
@@ -191,31 +191,16 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def where(device: str) -> dict[str, Any]:
-    """Card, driver, torch, commit; on a CPU there is no card."""
-    from measure import provenance
-
-    try:
-        return provenance()
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        if device == "cuda":
-            raise
-        import torch
-
-        return {"card": "no GPU", "torch": torch.__version__, "commit": "unknown", "date": ""}
-
-
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     document = {
         "title": "The stitching allocator beside PyTorch's own",
         "command": "python benchmarks/allocator_suite.py " + " ".join(argv or sys.argv[1:]),
-        "where": where(args.device),
+        "where": provenance(),
     }
 
     def save(runs: list[dict[str, Any]]) -> None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps({**document, "runs": runs}, indent=1) + "\n")
+        write_result(args.output, {**document, "runs": runs})
 
     with tempfile.TemporaryDirectory() as scratch:
         suite = Suite(args, Path(scratch))

@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/allocator-benchmarks.md from the results of allocator_suite.py.
-
-python benchmarks/allocator_table.py [--check]
-"""
+"""docs/allocator-benchmarks.md, made by table.py from the results of allocator_suite.py."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "allocator"
-TARGET = ROOT / "docs" / "allocator-benchmarks.md"
 
 HEAD = """# Benchmarks of the stitching allocator
 
-Written by `python benchmarks/allocator_table.py` from the files in `benchmarks/results/allocator/`,
+Written by `python benchmarks/table.py` from the files in `benchmarks/results/allocator/`,
 which `benchmarks/allocator_suite.py` makes; every row is a process of its own. *native* and
 *expandable* are PyTorch's allocator without and with `expandable_segments:True`, *stitch* is
 `penstock.enable()`. *Native again* is the same once more (A/A): what differs there is noise. Losses
@@ -27,10 +21,7 @@ of the trainings agree to the fourth digit, not bit for bit, and generated token
 between the two runs under native.
 
 The card of these runs was a noisy one: two runs of the same allocator differ by up to 23 %
-(opt1.3b_full: 1,534 and 1,885 ms under native), so step times within that say nothing here. On a
-quiet card, at an earlier commit, they were 0.989 to 0.998 of native's on the trainings. In
-generation the storms of stitches that an earlier state showed (1.09 to 1.10 of native's) are gone:
-it lies between the two runs under native.
+(opt1.3b_full: 1,534 and 1,885 ms under native), so step times within that say nothing here.
 """
 
 MEMORY_NOTE = """*Utilisation* is peak requested bytes over peak reserved bytes, *active* what
@@ -233,24 +224,6 @@ def section(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def page(files: list[Path]) -> str:
-    return "\n".join([HEAD, *[section(json.loads(path.read_text())) for path in files]])
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="fail if the page is not current")
-    args = parser.parse_args(argv)
+def page() -> str:
     files = sorted(RESULTS.glob("*.json"))
-    if not files:
-        print(f"no results in {RESULTS.relative_to(ROOT)}", file=sys.stderr)
-        return 1
-    text = page(files)
-    if args.check:
-        return 0 if TARGET.exists() and TARGET.read_text() == text else 1
-    TARGET.write_text(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return "\n".join([HEAD, *[section(json.loads(path.read_text())) for path in files]])

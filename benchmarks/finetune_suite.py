@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from measure import output_parser, provenance, write_result
+
 ALLOCATORS = ("native", "expandable", "stitch")
 PARTS = ("budgets", "strategies", "6.7b", "13b", "find")
 # What needs several GPUs, and DeepSpeed for the first: GMLake's tutorial case on four, FSDP2.
@@ -219,23 +221,8 @@ def summary(row: dict[str, Any]) -> str:
     return head + line
 
 
-def where(small: bool) -> dict[str, Any]:
-    """Card, driver, torch, commit; on a CPU there is no card."""
-    from measure import provenance
-
-    try:
-        return provenance()
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        if not small:
-            raise
-        import torch
-
-        return {"card": "no GPU", "torch": torch.__version__, "commit": "unknown", "date": ""}
-
-
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser = output_parser(__doc__)
     parser.add_argument(
         "--parts", nargs="+", choices=(*PARTS, *SEVERAL, "peers"), default=list(PARTS)
     )
@@ -252,12 +239,11 @@ def main(argv: list[str] | None = None) -> int:
     document = {
         "title": "penstock finetune: strategies, allocators, budgets",
         "command": "python benchmarks/finetune_suite.py " + " ".join(argv or sys.argv[1:]),
-        "where": where(args.tiny),
+        "where": provenance(),
     }
 
     def save(rows: list[dict[str, Any]]) -> None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps({**document, "rows": rows}, indent=1) + "\n")
+        write_result(args.output, {**document, "rows": rows})
 
     with tempfile.TemporaryDirectory() as scratch:
         suite = Suite(args, Path(scratch))

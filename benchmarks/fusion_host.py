@@ -13,17 +13,15 @@ four ops in 10 ms leave 50 us.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import provenance
+from measure import output_parser, provenance
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -163,8 +161,7 @@ def with_backward(call: Callable[[], Tensor], t: dict[str, Tensor]) -> Callable[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path)
+    parser = output_parser(__doc__, required=False)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)

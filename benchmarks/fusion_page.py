@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/fusion.md from benchmarks/fusion_page.md and the figures of fusion_suite.py.
-
-Usage: python benchmarks/fusion_page.py [--check]   (--check writes nothing)
+"""docs/fusion.md, made by table.py from benchmarks/fusion_page.md and results of fusion_suite.py.
 
 A run has time for some of the tables: of each, the page takes the last run that has it whole.
 """
@@ -9,7 +7,6 @@ A run has time for some of the tables: of each, the page takes the last run that
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +18,8 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "fusion"
 HOST = RESULTS.with_name("fusion_host.json")
 LAUNCHED = RESULTS.with_name("fusion_host_cuda.json")
-PAGE = ROOT / "docs" / "fusion.md"
 TEXT = Path(__file__).with_name("fusion_page.md")
-NOTE = """<!-- Written by benchmarks/fusion_page.py from benchmarks/results/fusion/ and the text in
+NOTE = """<!-- Written by benchmarks/table.py from benchmarks/results/fusion/ and the text in
 benchmarks/fusion_page.md; change those. -->
 """
 SHORT = {"dropout_layernorm,attention_layernorm,attention_projection,ffn_layernorm": "all four"}
@@ -446,17 +442,3 @@ def page() -> str:
         {**json.loads(file.read_text(encoding="utf-8")), "file": file.name} for file in files
     ]
     return text + figures_text(documents) if documents else text
-
-
-def main(arguments: list[str]) -> int:
-    text = page()
-    if "--check" in arguments:
-        stale = not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text
-        print("docs/fusion.md is stale" if stale else "docs/fusion.md: ok")
-        return int(stale)
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 from fusion_conformance import SHARES
-from measure import provenance
+from measure import command_line, output_parser, provenance
 
 PRODUCTS = [f"products {number}" for number in range(SHARES)]
 # By what each can tell: bad addresses of whole models too. racecheck fails itself on the products'
@@ -126,8 +126,7 @@ def fault(tool: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path)
+    parser = output_parser(__doc__, required=False)
     parser.add_argument(
         "--logs", type=Path, default=Path(tempfile.gettempdir()), help="where the tools' words go"
     )
@@ -143,7 +142,7 @@ def main() -> int:
     found: list[Found] = []
     document: dict[str, Any] = {
         "title": "The fused kernels under compute-sanitizer",
-        "command": " ".join(["python", *sys.argv]),
+        "command": command_line(),
         "where": provenance(),
     }
     for tool in args.tools:

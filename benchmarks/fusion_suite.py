@@ -28,7 +28,6 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 # Choices are measured in this run, not taken from an earlier one.
@@ -62,7 +61,7 @@ from fusion_models import (
     training_step,
     variant_of,
 )
-from measure import provenance, write_result
+from measure import command_line, output_parser, provenance, write_result
 from torch import Tensor
 
 from penstock.fusion import parse, tuning
@@ -80,7 +79,7 @@ class Suite:
         self.clock = Clock(args.limit)
         self.document: dict[str, Any] = {
             "title": "Fused layers",
-            "command": " ".join(["python", *sys.argv]),
+            "command": command_line(),
             "where": provenance(),
             "dtype": str(DTYPE),
             "seq_len": SEQ_LEN,
@@ -361,8 +360,7 @@ def _is(step: Step, part: str, model: str, batch: str) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser = output_parser(__doc__)
     parser.add_argument("--limit", type=float, default=480.0, help="seconds for all of it")
     parser.add_argument("--parts", nargs="+", default=DEFAULT, metavar="PART[:MODEL[:BATCH]]")
     args = parser.parse_args()

@@ -14,13 +14,12 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import FreeMemoryWatch, provenance, spread, time_steps, write_result
+from measure import FreeMemoryWatch, command_line, provenance, spread, time_steps, write_result
 from yardsticks import HandMadeStream, accelerate_offload
 
 from penstock.models.configs import get_config
@@ -215,7 +214,7 @@ def main() -> None:
         shape = f"{args.model}, {args.dtype}, {args.batch} x {args.seq_len} tokens"
         document = {
             "title": f"Forward pass: {shape}",
-            "command": " ".join(["python", *sys.argv]),
+            "command": command_line(),
             "work": {k: str(v) for k, v in vars(args).items() if k != "output"},
             "where": provenance(),
             "rows": rows,

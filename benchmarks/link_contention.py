@@ -13,18 +13,16 @@ which the processor's caches hold nothing of, so that copies need not look into 
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from launch_profile import forwards
-from measure import provenance, write_result
+from measure import output_parser, provenance, write_result
 
 ROUNDS, STEPS = 6, 20
 MIB = 1 << 20
@@ -80,8 +78,7 @@ def timed(steps: Callable[[], tuple[float, float]]) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser = output_parser(__doc__)
     args = parser.parse_args()
     import torch
 

@@ -8,11 +8,13 @@ logits does.
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import shutil
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+
+def output_parser(doc: str | None, *, required: bool = True) -> argparse.ArgumentParser:
+    """A script's parser, described by its first line: one that has ``--output FILE``."""
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    parser.add_argument("--output", type=Path, required=required)
+    return parser
+
+
+def command_line() -> str:
+    """This program's; files with whole paths by their names, since those are a machine's."""
+    words = (Path(word).name if word.startswith("/") else word for word in sys.argv)
+    return " ".join(["python", *words])
 
 
 def provenance() -> dict[str, Any]:

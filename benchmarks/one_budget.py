@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from budget_card import Card, PeakWatch, Touched, ideal, same_bits, spread, weight_bytes
 from held_out_models import outputs
-from measure import provenance, write_result
+from measure import command_line, provenance, write_result
 from torch import nn
 
 from penstock.units import GIB
@@ -63,10 +63,12 @@ class Suite:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.card = Card(small=args.small)
+        if not args.small:
+            self.card.steps = args.steps
         self.rows: list[dict[str, Any]] = []
         self._end = time.monotonic() + args.seconds - SPARE_S
         where = {} if args.small else provenance()
-        self._document = {"command": " ".join(["python", *sys.argv]), "where": where}
+        self._document = {"command": command_line(), "where": where}
 
     def left(self) -> float:
         """Seconds."""
@@ -188,8 +190,9 @@ def arguments(parts: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=580, help="the whole ends by then")
     parser.add_argument("--new-tokens", type=int, default=2000, help="of the part generate")
     parser.add_argument("--caches", nargs="+", default=["dynamic", "static"])
-    parser.add_argument("--only", nargs="+", default=[], help="models of the part shapes")
+    parser.add_argument("--only", nargs="+", default=[], help="models of the parts shapes and moe")
     parser.add_argument("--passes", type=int, default=500, help="of the part random")
+    parser.add_argument("--steps", type=int, default=12, help="that are timed in a row")
     parser.add_argument("--cycles", type=int, default=1000, help="of the part cycles")
     parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")
     parser.add_argument("--output", type=Path, default=None)

@@ -222,7 +222,7 @@ def moe(suite: Suite) -> None:
 
     The ideal counts the experts that were chosen, as if it were known which ones come next.
     """
-    for name in ("qwen3-moe", "mixtral"):
+    for name in suite.args.only or ("qwen3-moe", "mixtral"):
         half_of_what_it_needs(suite, "moe", name, 1, 512)
 
 

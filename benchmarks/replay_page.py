@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/replay.md and its picture from the figures of benchmarks/replay_traces.py.
+"""docs/replay.md, made by table.py from the figures of benchmarks/replay_traces.py; its picture.
 
-The picture needs matplotlib, which nothing else here does; without --picture it is left alone.
-
-Usage: python benchmarks/replay_page.py [--picture] [--check]   (--check writes nothing)
+Run as a script it draws the picture, with matplotlib, which nothing else here needs.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "replay.json"
-PAGE = ROOT / "docs" / "replay.md"
 PICTURE = ROOT / "docs" / "replay.svg"
 HEAD = Path(__file__).with_name("replay_page.md")
 ALLOCATORS = ("native", "expandable", "stitch")
@@ -138,17 +134,5 @@ def draw() -> None:
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
-def main(arguments: list[str]) -> int:
-    text = page()
-    if "--check" in arguments:
-        stale = PAGE.read_text(encoding="utf-8") != text
-        print("docs/replay.md is stale" if stale else "docs/replay.md: ok")
-        return int(stale)
-    PAGE.write_text(text, encoding="utf-8")
-    if "--picture" in arguments:
-        draw()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    draw()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `penstock simulate` says of a recorded program, beside what the program then took.
 
-    python benchmarks/simulate_check.py --output benchmarks/results/simulate/h200.json
+    python benchmarks/simulate_check.py --output benchmarks/results/simulate/h200-7.json
 
 The program runs once with all the memory there is, recorded; then under budgets of what it needs,
 divided. Each of these is simulated from the one recording, at the link's speed as measured here;
@@ -11,7 +11,6 @@ Steps follow each other at once: what a program does on the host in between is i
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import statistics
@@ -21,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measure import provenance, write_result
+from measure import output_parser, provenance, write_result
 from run_programs import PROGRAM, link_speed, run
 
 GIB = 1 << 30
@@ -58,8 +57,7 @@ def beside(measured: dict[str, Any], modelled: dict[str, Any]) -> dict[str, Any]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser = output_parser(__doc__)
     parser.add_argument("--model", default="gpt2-xl")
     parser.add_argument("--ratios", nargs="+", type=float, default=[1.5, 2.0, 4.0])
     parser.add_argument("--steps", type=int, default=16)

@@ -1,24 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/benchmarks.md, and README's first table, from the result files.
+"""Write all tables of the README and of docs/ that are made from the result files.
 
 python benchmarks/table.py [--check]
+
+Four pages are written whole; in others a table stands between ``<!-- figures: NAME -->`` and
+``<!-- end of figures -->``, with NAME one of `TABLES`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
+import allocator_table
+import fusion_page
+import replay_page
+from allocator_table import gib, percent, table
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-TARGET = ROOT / "docs" / "benchmarks.md"
-
-README = ROOT / "README.md"
-BEGIN, END = "<!-- figures: forward -->", "<!-- end of figures -->"
 SHOWN = "gpt3_6.7b_fp16.json"  # in README
+MARKS = re.compile(r"(<!-- figures: (\w+) -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
+ALLOCATORS = ("native", "expandable", "stitch")
+# Of docs/run.md: what is shown of each file of results/run.
+PROGRAMS = (
+    ("GPT-2 XL", "h200-xl-11", (4, 2, 1.5, 1.25)),
+    ("GPT-2 XL", "h200-xl-9", (4, 2, 1.5, 1.25)),
+    ("GPT-2 XL", "h200-xl-7", (0.8,)),
+    ("6.7B", "h200-6.7b-5", (4,)),
+    ("6.7B", "h200-6.7b-3", (2,)),
+    ("6.7B", "h200-6.7b-6", (1.5,)),
+    ("6.7B", "h200-6.7b-8", (1.25,)),
+    ("6.7B", "h200-6.7b-7", (1.25, 0.8)),
+)
+# Of docs/finetune.md: files of results/finetune, and what labels begin with that are shown.
+BUDGETS = ("h200-budgets", "h200-peers", "h200-peers-2", "h200-6.7b-peers")
+STRATEGIES = (
+    ("h200-strategies-2", ("",)),
+    ("h200-strategies", ("opt LRO", "opt RO expandable", "13b")),
+    ("h200-ro", ("",)),
+    ("h200-x2", ("",)),
+    ("h200-x4-3", ("",)),
+)
+FEW_ROUNDS = ("h200-6.7b-5", "h200-6.7b-3")  # whose tokens are the median of two rounds
+
+GIB = 1 << 30
 
 HEAD = """# Benchmarks
 
@@ -29,14 +60,11 @@ tables, which stay on the host and of which a pass reads only rows, S what the b
 activations and workspace, B the page-locked copy speed measured in the same process. A ratio below
 1 means that the resident step it is held against was a slow one. *Used* is the fall of the driver's
 own free-memory figure while passes run, without the CUDA context. *Exact*: the logits equal the
-resident model's bit for bit, compared on the GPU.
+resident model's bit for bit, compared on the GPU; the reference logits (0.1 GB) are beyond the
+budget. The stream made by hand met a slow spell at 2 GiB: its quiet samples are 233 ms.
 
 All figures predate the unmapping of evicted addresses: they are those of `safety="fast"` today.
 """
-
-
-def gib(size: float) -> str:
-    return f"{size / (1 << 30):.2f}"
 
 
 def row_of(row: dict[str, Any]) -> str:
@@ -76,58 +104,220 @@ def section(path: Path) -> str:
     return "\n".join([*lines, *[row_of(row) for row in document["rows"]], ""])
 
 
-def readme_table(document: dict[str, Any]) -> str:
-    """README's table of one result: a row for each way, a column for each budget."""
-    rows = document["rows"]
+def results(folder: str) -> list[tuple[str, dict[str, Any]]]:
+    """Name and content of the results in a folder, the newest of a series first."""
+    files = sorted((RESULTS / folder).glob("*.json"), reverse=True)
+    return [(path.stem, json.loads(path.read_text())) for path in files]
+
+
+def lines(head: str, rows: list[list[str]]) -> str:
+    return "\n".join(table(head.split(" | "), rows)[:-1])
+
+
+def commit(document: dict[str, Any]) -> str:
+    return str(document["where"]["commit"][:7])
+
+
+def forward() -> str:
+    """A row for each way, a column for each budget."""
+    rows = json.loads((RESULTS / SHOWN).read_text())["rows"]
     ours = [row for row in rows if row["how"] == "penstock" and row["ratio_to_floor"] > 1.01]
     budgets = sorted((row["gpu_memory_bytes"] for row in ours), reverse=True)
-    lines = [
-        "| how | " + " | ".join(f"{budget >> 30} GiB" for budget in budgets) + " |",
-        "|---|" + "---|" * len(budgets),
-    ]
 
-    def add(name: str, values: dict[int, float]) -> None:
-        cells = [f"{values[budget]:,.0f} ms" if budget in values else "" for budget in budgets]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    def line(name: str, values: dict[int, float]) -> list[str]:
+        return [name, *[f"{values[each]:,.0f} ms" if each in values else "" for each in budgets]]
 
-    add("**Penstock**", {row["gpu_memory_bytes"]: row["median_ms"] for row in ours})
-    add("the ideal", {row["gpu_memory_bytes"]: row["floor_ms"] for row in ours})
     made = [row for row in rows if row["how"].startswith("hand-made")]
-    add(
-        "a double-buffered stream made by hand for this model",
-        {row["gpu_memory_bytes"]: row["median_ms"] for row in made},
-    )
+    found = [
+        line("**Penstock**", {row["gpu_memory_bytes"]: row["median_ms"] for row in ours}),
+        line("the ideal", {row["gpu_memory_bytes"]: row["floor_ms"] for row in ours}),
+        line(
+            "a double-buffered stream made by hand for this model",
+            {row["gpu_memory_bytes"]: row["median_ms"] for row in made},
+        ),
+    ]
     for row in rows:
         if row["how"].startswith("accelerate"):
-            add(f"{row['how']}, all weights offloaded", dict.fromkeys(budgets, row["median_ms"]))
-    return "\n".join(lines)
+            name = f"{row['how']}, all weights offloaded"
+            found.append(line(name, dict.fromkeys(budgets, row["median_ms"])))
+    return lines(" | ".join(["how", *[f"{budget >> 30} GiB" for budget in budgets]]), found)
 
 
-def with_table(readme: str, table: str) -> str:
-    """`readme` with `table` between its two marks."""
-    before, _, rest = readme.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}"
+def packing() -> str:
+    """Reserved memory, and how much of it was asked for, of each workload under each allocator."""
+    found: dict[str, dict[str, str]] = {}
+    for _, document in results("allocator"):
+        for run in allocator_table.usable(document["runs"], "timed_ms"):
+            allocator, memory = allocator_table.variant(run), run["memory"]
+            if allocator in ALLOCATORS and memory:
+                text = (
+                    f"{memory['peak_reserved_bytes'] / GIB:.1f}, {percent(memory['utilisation'])}"
+                )
+                found.setdefault(run["title"], {})[allocator] = text
+    rows = [[title, *map(cells.__getitem__, ALLOCATORS)] for title, cells in found.items()]
+    rows = [[*row[:-1], f"**{row[-1]}**"] for row in rows]
+    return lines("work | PyTorch | expandable_segments | Penstock", rows)
+
+
+def programs() -> str:
+    """Unmodified programs within budgets of what they need, divided."""
+    rows = []
+    for model, name, ratios in PROGRAMS:
+        document = json.loads((RESULTS / "run" / f"{name}.json").read_text())
+        by = {row.get("ratio", row["how"]): row for row in document["rows"]}
+        plain, again = (by[how] for how in ("plain", "again"))
+        rate = document["link_gb_per_s"] * 1e6
+        times = [[statistics.median(each["step_ms"][-6:]) for each in (plain, again)]]
+        rounds = min(6, len(plain["token_ms"]) - 1)
+        times += [[statistics.median(each["token_ms"][-rounds:]) for each in (plain, again)]]
+        source = f"{name}, {commit(document)}: plain {times[0][0]:.1f}, again {times[0][1]:.1f}"
+        for ratio in ratios:
+            row = by[ratio]
+            copies = (plain["peak_allocated_bytes"] - row["budget_bytes"]) / rate
+            few = " *" if name in FEW_ROUNDS else ""
+            cells = [f"{model}, {ratio:g}{' (fits)' if ratio < 1 else ''}"]
+            for key, alone, mark in zip(("step", "token"), times, ("", few), strict=True):
+                took = row[f"median_{key}_ms"]
+                cells += [f"{took:.1f}{mark}", f"{took / max(min(alone), copies):.2f}"]
+            rows.append([*cells, source])
+            source = ""
+    head = "model, needs / budget | forward ms | x ideal | token ms | x ideal | results/run, commit"
+    return lines(head, rows)
+
+
+def simulated() -> str:
+    """Simulations of one recording beside runs at each budget."""
+    rows = []
+    for name, document in results("simulate"):
+        source = f"{name}, {commit(document)}" if "where" in document else ""
+        for row in document["rows"] if source else []:
+            cells = [f"{row['ratio']:g}", f"{row['measured_gib_in']:.2f}"]
+            cells += [f"{row['simulated_gib_in']:.2f}", f"{row['measured_ms']:.1f}"]
+            cells += [f"{row['simulated_ms']:.1f}", f"{row['ms_off_by']:+.0%}".replace("%", " %")]
+            rows.append([*cells, source])
+            source = ""
+    return lines(
+        "needs / budget | GiB paged in, measured | simulated | ms per forward, measured "
+        "| simulated | off by | result",
+        rows,
+    )
+
+
+def simulated_itself() -> str:
+    """Simulations of each run's own recording."""
+    rows = [
+        [
+            *(f"{row['ratio']:g}", f"{own['measured_ms']:.1f}", f"{own['simulated_ms']:.1f}"),
+            percent(own["ms_off_by"]),
+        ]
+        for _, document in results("simulate")
+        if "where" in document
+        for row in document["rows"]
+        for own in [row.get("own", {})]
+        if own
+    ]
+    return lines("needs / budget | ms per forward, measured | simulated | off by", rows)
+
+
+def simulated_ratios() -> str:
+    """Recordings within several budgets, over the least that any policy takes."""
+    document = json.loads((RESULTS / "simulate" / "ratios.json").read_text())
+    rows = []
+    for name, found in document.items():
+        for part in sorted({row["peak_over_budget"] for row in found}):
+            by = {row["policy"]: row for row in found if row["peak_over_budget"] == part}
+            ours = by["penstock"]
+            cells = [f"{name}, {part:g}", f"{ours['median_ratio']:.2f}"]
+            cells += [f"{ours['total_ratio']:.2f}", f"{ours['bytes_in'] / 1e9:.1f}"]
+            cells += [f"{ours['least_bytes_in'] / 1e9:.1f}"]
+            rows.append([*cells, *(f"{by[p]['median_ratio']:.2f}" for p in ("lru", "belady"))])
+    return lines(
+        "recording, peak / budget | Penstock | in all | GB per step | least | LRU "
+        "| Belady on demand",
+        rows,
+    )
+
+
+def finetuned(name: str, *begins: str) -> list[tuple[str, dict[str, Any], str]]:
+    """Label, row and source of what succeeded; the source stands in the first row alone."""
+    document = json.loads((RESULTS / "finetune" / f"{name}.json").read_text())
+    chosen = [row for row in document["rows"] if "result" in row]
+    chosen = [row for row in chosen if row["label"].startswith(begins)]
+    sources = [f"{name}, {commit(document)}", *[""] * len(chosen)]
+    return [(row["label"], row, source) for row, source in zip(chosen, sources, strict=False)]
+
+
+def budgets() -> str:
+    """Full fine-tunes within budgets, and under peers' offload."""
+    rows = []
+    for name in BUDGETS:
+        found = finetuned(name, "")
+        by = {label: row["result"]["median_step_ms"] for label, row, _ in found}
+        resident = by.get("xl resident")
+        for label, row, source in found:
+            result, difference = row["result"], row["loss_difference"]
+            took = result["median_step_ms"]
+            cells = [label, f"{took:,.0f}", f"{took / resident:.2f}" if resident else ""]
+            cells += [f"{result['peak_device_bytes'] / GIB:.1f}"]
+            rows.append([*cells, f"{difference:.2g}" if difference is not None else "", source])
+    head = "work | step ms | x resident | device GiB | largest loss difference | file, commit"
+    return lines(head, rows)
+
+
+def strategies() -> str:
+    """The same work under the allocators."""
+    rows = []
+    for name, begins in STRATEGIES:
+        for label, row, source in finetuned(name, *begins):
+            result = row["result"]
+            sizes = (result[f"peak_{kind}_bytes"] / GIB for kind in ("active", "reserved"))
+            cells = [label, f"{result['median_step_ms']:,.0f}", *(f"{size:.1f}" for size in sizes)]
+            rows.append([*cells, percent(result["utilisation"]), source])
+    return lines("work | step ms | active GiB | reserved GiB | utilisation | file, commit", rows)
+
+
+TABLES = {
+    each.__name__: each
+    for each in (
+        *(forward, packing, programs, simulated, simulated_itself, simulated_ratios),
+        *(budgets, strategies),
+    )
+}
+
+
+def benchmarks_page() -> str:
+    # Results of other shapes lie beside them; those have pages of their own.
+    files = [
+        path for path in sorted(RESULTS.glob("*.json")) if "work" in json.loads(path.read_text())
+    ]
+    return "\n".join([HEAD, *[section(path) for path in files]])
+
+
+def filled(text: str) -> str:
+    """A page with its tables as the results have them."""
+    return MARKS.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="fail if a page is not current")
     args = parser.parse_args()
-    # Results of other shapes lie beside them; those have pages of their own.
-    files = [
-        path for path in sorted(RESULTS.glob("*.json")) if "work" in json.loads(path.read_text())
-    ]
+    docs = ROOT / "docs"
     pages = {
-        TARGET: "\n".join([HEAD, *[section(path) for path in files]]),
-        README: with_table(
-            README.read_text(), readme_table(json.loads((RESULTS / SHOWN).read_text()))
-        ),
+        docs / "benchmarks.md": benchmarks_page(),
+        docs / "allocator-benchmarks.md": allocator_table.page(),
+        docs / "fusion.md": fusion_page.page(),
+        docs / "replay.md": replay_page.page(),
     }
-    if args.check:
-        return 0 if all(path.read_text() == text for path, text in pages.items()) else 1
-    for path, text in pages.items():
-        path.write_text(text)
-    return 0
+    for path in (ROOT / "README.md", *sorted(docs.rglob("*.md"))):
+        if path not in pages and MARKS.search(text := path.read_text(encoding="utf-8")):
+            pages[path] = filled(text)
+    stale = [path for path, text in pages.items() if path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        print(f"{path.relative_to(ROOT)} is stale")
+        if not args.check:
+            path.write_text(pages[path], encoding="utf-8")
+    return int(args.check and bool(stale))
 
 
 if __name__ == "__main__":

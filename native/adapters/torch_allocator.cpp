@@ -41,15 +41,6 @@ struct State {
 };
 constinit State state;
 
-}  // namespace
-
-penstock_allocator* allocator_of(int device) {
-  if (device < 0 || device >= kMostDevices) return nullptr;
-  return state.allocators[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
-}
-
-namespace {
-
 std::uint64_t as_number(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
 
 std::uint64_t budget_of(penstock_device* device, double share) {
@@ -63,7 +54,7 @@ std::uint64_t budget_of(penstock_device* device, double share) {
 // forbids unless access was given.  Only a program that uses several pays for it.
 penstock_status share_with_others(penstock_device* device, int ordinal) {
   for (int other = 0; other < kMostDevices; ++other) {
-    penstock_device* const there = state.devices[static_cast<std::size_t>(other)].device;
+    penstock_device* const there = state.devices[nth(other)].device;
     if (there == nullptr || other == ordinal) continue;
     for (const penstock_status status :
          {penstock_share(there, ordinal), penstock_share(device, other)}) {
@@ -77,7 +68,7 @@ penstock_status share_with_others(penstock_device* device, int ordinal) {
 penstock_allocator* make_allocator(int ordinal) {
   // There the budget is the process's, and its memory is paged.
   if (api::interposed()) return api::interposed_allocator(ordinal);
-  OfDevice& own = state.devices[static_cast<std::size_t>(ordinal)];
+  OfDevice& own = state.devices[nth(ordinal)];
   penstock_device_options wanted = state.device_options;
   wanted.struct_size = sizeof(wanted);
   wanted.ordinal = ordinal;
@@ -113,11 +104,11 @@ penstock_allocator* make_allocator(int ordinal) {
 penstock_allocator* find_or_make(int device) {
   if (penstock_allocator* const there = allocator_of(device)) return there;
   if (device < 0 || device >= kMostDevices) {
-    api::leave(Status(Code::kInvalidArgument, "there is no GPU " + std::to_string(device)));
+    api::leave(invalid("there is no GPU ", device));
     return nullptr;
   }
   const std::lock_guard lock(state.mutex);
-  auto& slot = state.allocators[static_cast<std::size_t>(device)];
+  auto& slot = state.allocators[nth(device)];
   if (slot.load(std::memory_order_relaxed) == nullptr) {
     slot.store(make_allocator(device), std::memory_order_release);
   }
@@ -168,6 +159,11 @@ std::pair<std::uint64_t, std::uint64_t> block_around(penstock_allocator* allocat
 
 }  // namespace
 
+penstock_allocator* allocator_of(int device) {
+  if (device < 0 || device >= kMostDevices) return nullptr;
+  return state.allocators[nth(device)].load(std::memory_order_acquire);
+}
+
 penstock_allocator* need_allocator(int device) {
   penstock_allocator* const allocator = find_or_make(device);
   if (allocator == nullptr) raise_last_error();
@@ -176,18 +172,14 @@ penstock_allocator* need_allocator(int device) {
 
 }  // namespace penstock::adapters
 
-using namespace penstock;            // NOLINT(google-build-using-namespace)
 using namespace penstock::adapters;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
 
 penstock_status penstock_torch_configure(const penstock_torch_options* options) {
   return api::guard([&]() -> Status {
     const std::lock_guard lock(state.mutex);
-    for (const auto& slot : state.allocators) {
-      if (slot.load(std::memory_order_relaxed) == nullptr) continue;
-      return {Code::kInvalidArgument, "memory has been allocated with other options already"};
-    }
+    bool any = false;
+    for_each_allocator([&](penstock_allocator*) { return any = true; });
+    if (any) return invalid("memory has been allocated with other options already");
     const penstock_torch_options from = api::read_struct(options);
     state.device_options = api::read_struct(from.device);
     state.allocator_options = api::read_struct(from.allocator);
@@ -199,7 +191,7 @@ penstock_status penstock_torch_configure(const penstock_torch_options* options) 
 
 penstock_status penstock_torch_allocator(int32_t device, penstock_allocator** allocator) {
   return api::guard([&]() -> Status {
-    if (allocator == nullptr) return {Code::kInvalidArgument, "allocator is null"};
+    if (allocator == nullptr) return invalid("allocator is null");
     *allocator = allocator_of(device);
     return {};
   });
@@ -221,11 +213,9 @@ penstock_status penstock_torch_record_history(uint64_t capacity, penstock_contex
 
 penstock_status penstock_torch_count_in(int32_t device, penstock_budget* budget) {
   return api::guard([&]() -> Status {
-    if (device < 0 || device >= kMostDevices) {
-      return {Code::kInvalidArgument, "there is no GPU " + std::to_string(device)};
-    }
+    if (device < 0 || device >= kMostDevices) return invalid("there is no GPU ", device);
     const std::lock_guard lock(state.mutex);
-    OfDevice& own = state.devices[static_cast<std::size_t>(device)];
+    OfDevice& own = state.devices[nth(device)];
     engine::SharedBudget* const shared = budget == nullptr ? nullptr : &budget->budget;
     if (own.budgeted != nullptr) PENSTOCK_TRY(own.budgeted->count_in(shared));
     own.budget = shared;
@@ -281,7 +271,7 @@ void penstock_torch_reset() {
 void penstock_torch_memory_fraction(double fraction, int device) {
   penstock_allocator* const allocator = need_allocator(device);
   if (api::interposed()) return;  // what is beyond the budget is paged
-  penstock_device* const of = state.devices[static_cast<std::size_t>(device)].device;
+  penstock_device* const of = state.devices[nth(device)].device;
   std::uint64_t budget = budget_of(of, fraction);
   const std::uint64_t configured = state.allocator_options.budget;
   if (configured != 0) {
@@ -312,5 +302,3 @@ void penstock_torch_record_stream(void* address, CUstream_st* stream) {
     return penstock_record_stream(allocator, as_number(address), as_number(stream)) == PENSTOCK_OK;
   });
 }
-
-}  // extern "C"

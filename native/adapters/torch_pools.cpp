@@ -11,7 +11,6 @@
 #include "adapters/torch_errors.hpp"
 #include "api/handles.hpp"
 
-using namespace penstock;            // NOLINT(google-build-using-namespace)
 using namespace penstock::adapters;  // NOLINT(google-build-using-namespace)
 
 namespace {
@@ -22,8 +21,6 @@ namespace {
 }
 
 }  // namespace
-
-extern "C" {
 
 void penstock_torch_begin_pool(int device, PoolId pool, StreamFilter filter) {
   engine::Allocator::StreamFilter matches;
@@ -51,5 +48,3 @@ void penstock_torch_release_pool(int device, PoolId pool) {
     raise_pool_error("be released");
   }
 }
-
-}  // extern "C"

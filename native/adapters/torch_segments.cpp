@@ -9,7 +9,6 @@
 #include <map>
 #include <mutex>
 
-#include "base/flat_map.hpp"
 #include "engine/paging/shared_budget.hpp"
 
 namespace penstock::adapters {
@@ -32,21 +31,10 @@ using GetProcAddress = int (*)(const char*, void**, int, std::uint64_t);
 
 constexpr std::size_t kMostEntries = 64;  // torch 2.11 has some 25
 
-struct Segment {
-  int device = 0;
-  Bytes bytes = 0;
-};
-
-struct OfDevice {
-  engine::SharedBudget* budget = nullptr;
-  Bytes held = 0;
-};
-
 // Never destroyed, since torch frees tensors until the very end of a process.
 struct Watch {
-  std::mutex mutex;  // taken before a budget's own locks
-  FlatMap<Segment> segments;
-  std::map<int, OfDevice> devices;
+  std::mutex mutex;                               // of the map; what is in it stays
+  std::map<int, engine::CountedMemory> segments;  // by device
   std::atomic<Create> create{nullptr};
   std::atomic<Release> release{nullptr};
 };
@@ -56,42 +44,33 @@ Watch& watch() {
   return *made;
 }
 
+engine::CountedMemory& segments_of(int device) {
+  const std::lock_guard lock(watch().mutex);
+  return watch().segments[device];
+}
+
 int create_segment(AllocationHandle* handle, std::size_t size, const AllocationProperties* prop,
                    unsigned long long flags) {
-  Watch& all = watch();
-  const Create real = all.create.load(std::memory_order_acquire);
-  if (prop == nullptr || prop->location_type != kOnDevice) {
-    return real(handle, size, prop, flags);
-  }
+  const Create real = watch().create.load(std::memory_order_acquire);
+  if (prop == nullptr || prop->location_type != kOnDevice) return real(handle, size, prop, flags);
+  int result = kOutOfMemory;  // as if the device had none, where the budget or the host has not
   try {
-    // Held throughout, so that no other budget is set between counting and creating.
-    const std::lock_guard lock(all.mutex);
-    OfDevice& of = all.devices[prop->location_id];
-    if (of.budget != nullptr && !of.budget->take(size).ok()) return kOutOfMemory;
-    const int result = real(handle, size, prop, flags);
-    if (result != kSuccess) {
-      if (of.budget != nullptr) (void)of.budget->put_back(size);
-      return result;
-    }
-    all.segments.insert(*handle, {prop->location_id, size});
-    of.held += size;
-    return result;
-  } catch (...) {  // no host memory: as if the device had none
+    (void)segments_of(prop->location_id).make(size, [&]() -> Result<AllocationHandle> {
+      result = real(handle, size, prop, flags);
+      if (result != kSuccess) return Status(Code::kDriver, "no memory was made");
+      return *handle;
+    });
+  } catch (...) {
     return kOutOfMemory;
   }
+  return result;
 }
 
 int release_segment(AllocationHandle handle) {
-  Watch& all = watch();
-  const int result = all.release.load(std::memory_order_acquire)(handle);
+  const int result = watch().release.load(std::memory_order_acquire)(handle);
   if (result != kSuccess) return result;
-  const std::lock_guard lock(all.mutex);
-  if (const Segment* segment = all.segments.find(handle)) {
-    OfDevice& of = all.devices[segment->device];
-    of.held -= segment->bytes;
-    if (of.budget != nullptr) (void)of.budget->put_back(segment->bytes);
-    all.segments.erase(handle);
-  }
+  const std::lock_guard lock(watch().mutex);
+  for (auto& [device, segments] : watch().segments) segments.gone(handle);
   return result;
 }
 
@@ -139,13 +118,7 @@ bool watch_segments() {
 }
 
 Status count_segments_in(int device, engine::SharedBudget* budget) {
-  const std::lock_guard lock(watch().mutex);
-  OfDevice& of = watch().devices[device];
-  if (of.budget == budget) return {};
-  if (budget != nullptr) PENSTOCK_TRY(budget->take(of.held));
-  if (of.budget != nullptr) (void)of.budget->put_back(of.held);
-  of.budget = budget;
-  return {};
+  return segments_of(device).count_in(budget);
 }
 
 }  // namespace penstock::adapters

@@ -77,7 +77,7 @@ penstock_history_event to_c(const engine::AllocationRecord& from) {
 template <class From, class To>
 Status list(const std::vector<From>& from, To* to, uint64_t capacity, uint64_t* count) {
   if (count == nullptr || (to == nullptr && capacity > 0)) {
-    return {Code::kInvalidArgument, "a list needs a place for its entries and their count"};
+    return invalid("a list needs a place for its entries and their count");
   }
   *count = from.size();
   for (std::size_t i = 0; i < std::min<std::size_t>(capacity, from.size()); ++i) {
@@ -88,11 +88,6 @@ Status list(const std::vector<From>& from, To* to, uint64_t capacity, uint64_t* 
 
 }  // namespace
 }  // namespace penstock::api
-
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
 
 penstock_status penstock_allocator_defaults(penstock_device* device,
                                             penstock_allocator_options* options) {
@@ -133,11 +128,11 @@ penstock_status penstock_allocate(penstock_allocator* allocator, uint64_t size, 
   });
 }
 
-PENSTOCK_FORWARD(penstock_free, penstock_allocator, free(address), uint64_t address)
+PENSTOCK_FORWARD(penstock_free, penstock_allocator, it.free(address), uint64_t address)
 PENSTOCK_FORWARD(penstock_record_stream, penstock_allocator,
-                 record_stream(address, to_stream(stream)), uint64_t address, uint64_t stream)
-PENSTOCK_FORWARD(penstock_empty_cache, penstock_allocator, empty_cache())
-PENSTOCK_FORWARD(penstock_allocator_set_budget, penstock_allocator, set_budget(budget),
+                 it.record_stream(address, to_stream(stream)), uint64_t address, uint64_t stream)
+PENSTOCK_FORWARD(penstock_empty_cache, penstock_allocator, it.empty_cache())
+PENSTOCK_FORWARD(penstock_allocator_set_budget, penstock_allocator, it.set_budget(budget),
                  uint64_t budget)
 
 penstock_status penstock_pool_begin(penstock_allocator* allocator, uint64_t high, uint64_t low,
@@ -153,24 +148,20 @@ penstock_status penstock_pool_begin(penstock_allocator* allocator, uint64_t high
   });
 }
 
-PENSTOCK_FORWARD(penstock_pool_end, penstock_allocator, end_pool({high, low}), uint64_t high,
+PENSTOCK_FORWARD(penstock_pool_end, penstock_allocator, it.end_pool({high, low}), uint64_t high,
                  uint64_t low)
-PENSTOCK_FORWARD(penstock_pool_release, penstock_allocator, release_pool({high, low}),
+PENSTOCK_FORWARD(penstock_pool_release, penstock_allocator, it.release_pool({high, low}),
                  uint64_t high, uint64_t low)
 
-penstock_status penstock_allocator_get_stats(penstock_allocator* allocator,
-                                             penstock_allocator_stats* stats) {
-  return with(allocator, [&](auto& it) { return write_struct(to_c(it.stats()), stats); });
-}
+PENSTOCK_FORWARD(penstock_allocator_get_stats, penstock_allocator,
+                 write_struct(to_c(it.stats()), stats), penstock_allocator_stats* stats)
 
-PENSTOCK_FORWARD(penstock_allocator_reset_peaks, penstock_allocator, reset_peaks())
-PENSTOCK_FORWARD(penstock_allocator_reset_accumulated, penstock_allocator, reset_accumulated())
+PENSTOCK_FORWARD(penstock_allocator_reset_peaks, penstock_allocator, it.reset_peaks())
+PENSTOCK_FORWARD(penstock_allocator_reset_accumulated, penstock_allocator, it.reset_accumulated())
 
-penstock_status penstock_allocator_pieces(penstock_allocator* allocator,
-                                          penstock_piece_info* pieces, uint64_t capacity,
-                                          uint64_t* count) {
-  return with(allocator, [&](auto& it) { return list(it.pieces(), pieces, capacity, count); });
-}
+PENSTOCK_FORWARD(penstock_allocator_pieces, penstock_allocator,
+                 list(it.pieces(), pieces, capacity, count), penstock_piece_info* pieces,
+                 uint64_t capacity, uint64_t* count)
 
 penstock_status penstock_allocator_record_history(penstock_allocator* allocator, uint64_t capacity,
                                                   penstock_context_callback context, void* user) {
@@ -186,10 +177,6 @@ penstock_status penstock_allocator_record_history(penstock_allocator* allocator,
   });
 }
 
-penstock_status penstock_allocator_history(penstock_allocator* allocator,
-                                           penstock_history_event* events, uint64_t capacity,
-                                           uint64_t* count) {
-  return with(allocator, [&](auto& it) { return list(it.history(), events, capacity, count); });
-}
-
-}  // extern "C"
+PENSTOCK_FORWARD(penstock_allocator_history, penstock_allocator,
+                 list(it.history(), events, capacity, count), penstock_history_event* events,
+                 uint64_t capacity, uint64_t* count)

@@ -2,11 +2,6 @@
 // The C API for shared budgets: a thin coat over engine::SharedBudget.
 #include "api/handles.hpp"
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_budget_create(uint64_t limit, penstock_budget** budget) {
   return guard([&]() -> Status {
     if (budget == nullptr) return missing(penstock_budget::kName);
@@ -20,7 +15,7 @@ void penstock_budget_destroy(penstock_budget* budget) { delete budget; }
 penstock_status penstock_budget_join(penstock_budget* budget, penstock_pager* pager) {
   return with(budget, [&](auto& shared) -> Status {
     if (pager == nullptr || pager->pager->shared() != nullptr) {
-      return {Code::kInvalidArgument, "the pager is null, or of a budget already"};
+      return invalid("the pager is null, or of a budget already");
     }
     return shared.join(*pager->pager);
   });
@@ -32,14 +27,14 @@ penstock_status penstock_budget_leave(penstock_budget* budget, penstock_pager* p
   });
 }
 
-PENSTOCK_FORWARD(penstock_budget_hold, penstock_pager, hold(held != 0), int32_t held)
-PENSTOCK_FORWARD(penstock_budget_set_limit, penstock_budget, set_limit(limit), uint64_t limit)
-PENSTOCK_FORWARD(penstock_budget_take, penstock_budget, take(bytes), uint64_t bytes)
-PENSTOCK_FORWARD(penstock_budget_put_back, penstock_budget, put_back(bytes), uint64_t bytes)
+PENSTOCK_FORWARD(penstock_budget_hold, penstock_pager, it.hold(held != 0), int32_t held)
+PENSTOCK_FORWARD(penstock_budget_set_limit, penstock_budget, it.set_limit(limit), uint64_t limit)
+PENSTOCK_FORWARD(penstock_budget_take, penstock_budget, it.take(bytes), uint64_t bytes)
+PENSTOCK_FORWARD(penstock_budget_put_back, penstock_budget, it.put_back(bytes), uint64_t bytes)
 PENSTOCK_FORWARD(penstock_budget_make_room, penstock_budget,
-                 make_room(bytes, but == nullptr ? nullptr : but->pager.get()), uint64_t bytes,
+                 it.make_room(bytes, but == nullptr ? nullptr : but->pager.get()), uint64_t bytes,
                  const penstock_pager* but)
-PENSTOCK_FORWARD(penstock_budget_new_peak, penstock_budget, new_peak())
+PENSTOCK_FORWARD(penstock_budget_new_peak, penstock_budget, it.new_peak())
 
 penstock_status penstock_budget_set_reclaim(penstock_budget* budget, void (*reclaim)(void*),
                                             void* user) {
@@ -59,5 +54,3 @@ penstock_status penstock_budget_get_use(penstock_budget* budget, penstock_budget
                         use);
   });
 }
-
-}  // extern "C"

@@ -27,11 +27,6 @@ penstock_status leave(const Status& status) {
 
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 const char* penstock_version(void) { return PENSTOCK_VERSION; }
 const char* penstock_last_error(void) { return last_error.c_str(); }
 
@@ -47,7 +42,7 @@ penstock_status penstock_open(const penstock_device_options* options, penstock_d
     } else if (from.kind == PENSTOCK_CUDA) {
       PENSTOCK_ASSIGN(handle->driver, driver::open_cuda_driver(from.ordinal));
     } else {
-      return Status(Code::kInvalidArgument, "no device kind " + std::to_string(from.kind));
+      return invalid("no device kind ", from.kind);
     }
     *device = handle.release();
     return {};
@@ -77,7 +72,7 @@ penstock_status penstock_memory(penstock_device* device, uint64_t* free_bytes,
   });
 }
 
-PENSTOCK_FORWARD(penstock_share, penstock_device, share_with(ordinal), int32_t ordinal)
+PENSTOCK_FORWARD(penstock_share, penstock_device, it.share_with(ordinal), int32_t ordinal)
 
 penstock_status penstock_live(penstock_device* device, penstock_live_counts* counts) {
   return with(device, [&](auto& it) -> Status {
@@ -102,5 +97,3 @@ penstock_status penstock_measure_link(penstock_device* device, uint64_t bytes, i
     return {};
   });
 }
-
-}  // extern "C"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <new>
-#include <string>
 #include <type_traits>
 
 #include "driver/driver.hpp"
@@ -59,19 +59,19 @@ penstock_status guard(Function&& function) {
   } catch (const std::bad_alloc&) {
     return leave(Status(Code::kHostOutOfMemory, "out of host memory for Penstock's own tables"));
   } catch (const std::exception& error) {
-    return leave(Status(Code::kInternal, std::string("internal error: ") + error.what()));
+    return leave(Status(Code::kInternal, "internal error: ", error.what()));
   }
 }
 
-// Microseconds of a modelled call: at most what a clock in nanoseconds can add up.
-inline Status check_cost(double us) {
-  if (us >= 0 && us <= 1e9) return {};
-  return {Code::kInvalidArgument, "a cost of " + std::to_string(us) + " us: from 0 to 1e9"};
+// Microseconds of modelled calls: at most what a clock in nanoseconds can add up.
+inline Status check_costs(std::initializer_list<double> costs) {
+  for (const double us : costs) {
+    if (!(us >= 0 && us <= 1e9)) return invalid("a cost of ", us, " us: from 0 to 1e9");
+  }
+  return {};
 }
 
-inline Status missing(const char* what) {
-  return {Code::kInvalidArgument, std::string(what) + " is null"};
-}
+inline Status missing(const char* what) { return invalid(what, " is null"); }
 
 // The body of a function about one object: what `function` makes of it.
 template <class Handle, class Function>
@@ -87,10 +87,11 @@ penstock_status with(Handle* handle, Function&& function) {
   });
 }
 
-// A function that is one of the object's own: which, with what arguments, and the parameters.
-#define PENSTOCK_FORWARD(function, handle, call, ...)                   \
+// A function that is one expression: its name and the object's, what is made of `it`, and the
+// other parameters.
+#define PENSTOCK_FORWARD(function, handle, made_of_it, ...)             \
   penstock_status function(handle* object __VA_OPT__(, ) __VA_ARGS__) { \
-    return with(object, [&](auto& it) { return it.call; });             \
+    return with(object, [&](auto& it) { return made_of_it; });          \
   }
 
 // The body of a function that makes an object on a device: `function` makes it.
@@ -108,8 +109,7 @@ penstock_status make(penstock_device* device, Handle** handle, Function&& functi
 template <class Enum>
 Result<Enum> to_enum(const char* name, int32_t value, Enum last) {
   if (value >= 0 && value <= static_cast<int32_t>(last)) return static_cast<Enum>(value);
-  return Status(Code::kInvalidArgument,
-                std::string("there is no ") + name + " " + std::to_string(value));
+  return invalid("there is no ", name, " ", value);
 }
 
 inline driver::Stream to_stream(uint64_t stream) { return driver::Stream{stream}; }
@@ -149,7 +149,7 @@ T read_struct(const T* from) {
 template <class T>
 Status write_struct(T value, T* to) {
   if (to == nullptr || to->struct_size < sizeof(std::uint64_t)) {
-    return Status(Code::kInvalidArgument, "a struct without its struct_size");
+    return invalid("a struct without its struct_size");
   }
   value.struct_size = std::min<std::uint64_t>(sizeof(T), to->struct_size);
   std::memcpy(to, &value, value.struct_size);
@@ -157,3 +157,7 @@ Status write_struct(T value, T* to) {
 }
 
 }  // namespace penstock::api
+
+// Whoever includes this defines functions of the C API, whose headers give them their linkage.
+using namespace penstock;       // NOLINT(google-build-using-namespace)
+using namespace penstock::api;  // NOLINT(google-build-using-namespace)

@@ -60,14 +60,9 @@ constinit engine::Session session;
 penstock_interposer table;
 
 engine::Evicted evicted_under(std::int32_t safety) {
-  switch (safety) {
-    case PENSTOCK_SAFETY_FAST:
-      return engine::Evicted::kMapped;
-    case PENSTOCK_SAFETY_STRICT:
-      return engine::Evicted::kOnHost;
-    default:
-      return engine::Evicted::kUnmapped;
-  }
+  if (safety == PENSTOCK_SAFETY_FAST) return engine::Evicted::kMapped;
+  if (safety == PENSTOCK_SAFETY_STRICT) return engine::Evicted::kOnHost;
+  return engine::Evicted::kUnmapped;
 }
 
 // From here on all work is announced; what was on its way to a stream before has got there.
@@ -297,8 +292,6 @@ penstock_allocator* handle_of(Device& device) {
   return &handle->second;
 }
 
-void end_recordings() { session.end_recordings(); }
-
 // Nothing is thrown into the proxy: what has no memory of the host's to go on is an error code.
 template <auto function>
 struct Guarded;
@@ -332,14 +325,10 @@ bool interposed() { return interposed_driver.real.get_proc_address != nullptr; }
 extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
                                               const penstock_interpose_options* options,
                                               penstock_interposer** engine) {
-  using namespace penstock;       // NOLINT(google-build-using-namespace)
-  using namespace penstock::api;  // NOLINT(google-build-using-namespace)
   return guard([&]() -> Status {
-    if (real == nullptr || engine == nullptr) {
-      return {Code::kInvalidArgument, "real or engine is null"};
-    }
+    if (real == nullptr || engine == nullptr) return invalid("real or engine is null");
     if (real->version != PENSTOCK_INTERPOSE_VERSION) {
-      return {Code::kInvalidArgument, "the proxy is of another version: reinstall penstock"};
+      return invalid("the proxy is of another version: reinstall penstock");
     }
     interposed_driver.real = read_struct(real);
     const penstock_interpose_options given = read_struct(options);
@@ -371,7 +360,7 @@ extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
     if (wanted.record != nullptr) {
       // All work is to be seen from the beginning, though nothing is paged yet.
       table.active.store(1);
-      std::atexit(end_recordings);
+      std::atexit([] { session.end_recordings(); });
     }
     *engine = &table;
     return {};

@@ -30,8 +30,7 @@ Result<std::vector<engine::GroupSpec>> specs_of(const penstock_managed_group* gr
   std::vector<engine::GroupSpec> specs;
   for (int32_t i = 0; i < count; ++i) {
     if ((groups[i].flags & ~uint32_t{PENSTOCK_ON_HOST}) != 0) {
-      return Status(Code::kInvalidArgument,
-                    "a managed group with the flags " + std::to_string(groups[i].flags));
+      return invalid("a managed group with the flags ", groups[i].flags);
     }
     specs.push_back({groups[i].bytes, groups[i].flags == PENSTOCK_ON_HOST});
   }
@@ -61,11 +60,6 @@ penstock_managed_stats to_c(const engine::ManagedSetStats& from) {
 }  // namespace
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_managed_create(penstock_device* device,
                                         const penstock_managed_options* options,
                                         penstock_managed_group* groups, int32_t count,
@@ -83,20 +77,16 @@ penstock_status penstock_managed_create(penstock_device* device,
 
 void penstock_managed_destroy(penstock_managed* managed) { delete managed; }
 
-PENSTOCK_FORWARD(penstock_managed_begin, penstock_managed, begin(group, to_stream(stream)),
+PENSTOCK_FORWARD(penstock_managed_begin, penstock_managed, it.begin(group, to_stream(stream)),
                  int32_t group, uint64_t stream)
-PENSTOCK_FORWARD(penstock_managed_end, penstock_managed, end(group, to_stream(stream)),
+PENSTOCK_FORWARD(penstock_managed_end, penstock_managed, it.end(group, to_stream(stream)),
                  int32_t group, uint64_t stream)
-PENSTOCK_FORWARD(penstock_managed_iteration, penstock_managed, iteration())
-PENSTOCK_FORWARD(penstock_managed_resize, penstock_managed, resize(budget), uint64_t budget)
+PENSTOCK_FORWARD(penstock_managed_iteration, penstock_managed, it.iteration())
+PENSTOCK_FORWARD(penstock_managed_resize, penstock_managed, it.resize(budget), uint64_t budget)
 
 uint64_t penstock_managed_smallest(penstock_managed* managed) {
   return managed == nullptr ? 0 : managed->set->smallest();
 }
 
-penstock_status penstock_managed_get_stats(penstock_managed* managed,
-                                           penstock_managed_stats* stats) {
-  return with(managed, [&](auto& it) { return write_struct(to_c(it.stats()), stats); });
-}
-
-}  // extern "C"
+PENSTOCK_FORWARD(penstock_managed_get_stats, penstock_managed,
+                 write_struct(to_c(it.stats()), stats), penstock_managed_stats* stats)

@@ -27,11 +27,6 @@ penstock_pager_stats to_c(const engine::PagerStats& from) {
 }  // namespace
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_pager_create(penstock_device* device,
                                       const penstock_pager_options* options,
                                       penstock_pager** pager) {
@@ -78,25 +73,22 @@ penstock_status penstock_use_define(penstock_pager* pager, const penstock_piece*
   });
 }
 
-PENSTOCK_FORWARD(penstock_use_begin, penstock_pager, begin(use, to_stream(stream)), int32_t use,
+PENSTOCK_FORWARD(penstock_use_begin, penstock_pager, it.begin(use, to_stream(stream)), int32_t use,
                  uint64_t stream)
-PENSTOCK_FORWARD(penstock_use_end, penstock_pager, end(use, to_stream(stream)), int32_t use,
+PENSTOCK_FORWARD(penstock_use_end, penstock_pager, it.end(use, to_stream(stream)), int32_t use,
                  uint64_t stream)
-PENSTOCK_FORWARD(penstock_iteration, penstock_pager, iteration(kind), int64_t kind)
-PENSTOCK_FORWARD(penstock_fetch, penstock_pager, fetch(address, bytes), uint64_t address,
+PENSTOCK_FORWARD(penstock_iteration, penstock_pager, it.iteration(kind), int64_t kind)
+PENSTOCK_FORWARD(penstock_fetch, penstock_pager, it.fetch(address, bytes), uint64_t address,
                  uint64_t bytes)
-PENSTOCK_FORWARD(penstock_flush, penstock_pager, flush(address, bytes), uint64_t address,
+PENSTOCK_FORWARD(penstock_flush, penstock_pager, it.flush(address, bytes), uint64_t address,
                  uint64_t bytes)
-PENSTOCK_FORWARD(penstock_forget, penstock_pager, forget(address, bytes), uint64_t address,
+PENSTOCK_FORWARD(penstock_forget, penstock_pager, it.forget(address, bytes), uint64_t address,
                  uint64_t bytes)
-PENSTOCK_FORWARD(penstock_pager_resize, penstock_pager, resize(budget), uint64_t budget)
+PENSTOCK_FORWARD(penstock_pager_resize, penstock_pager, it.resize(budget), uint64_t budget)
 
 uint64_t penstock_pager_smallest(penstock_pager* pager) {
   return pager == nullptr ? 0 : pager->pager->smallest();
 }
 
-penstock_status penstock_pager_get_stats(penstock_pager* pager, penstock_pager_stats* stats) {
-  return with(pager, [&](auto& it) { return write_struct(to_c(it.stats()), stats); });
-}
-
-}  // extern "C"
+PENSTOCK_FORWARD(penstock_pager_get_stats, penstock_pager, write_struct(to_c(it.stats()), stats),
+                 penstock_pager_stats* stats)

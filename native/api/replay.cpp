@@ -3,8 +3,6 @@
 #include "lab/replay.hpp"
 
 #include <chrono>
-#include <span>
-#include <string>
 
 #include "api/handles.hpp"
 
@@ -32,7 +30,7 @@ penstock_replay_options replay_defaults() {
 Result<engine::Trace> trace_of(const penstock_trace& from) {
   if (from.count > 0 && (from.op == nullptr || from.id == nullptr || from.bytes == nullptr ||
                          from.stream == nullptr || from.time_us == nullptr)) {
-    return Status(Code::kInvalidArgument, "an array of the trace is null");
+    return invalid("an array of the trace is null");
   }
   engine::Trace trace;
   trace.op = {from.op, from.count};
@@ -51,10 +49,8 @@ Result<engine::ReplaySubjectOptions> subject_of(const penstock_replay_options& f
   if (from.granularity != 0) to.granularity = from.granularity;
   to.capacity = from.capacity != 0 ? from.capacity
                                    : std::min(kNoLimit, driver::kMostGranules * to.granularity);
-  for (const double cost :
-       {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us}) {
-    PENSTOCK_TRY(check_cost(cost));
-  }
+  PENSTOCK_TRY(check_costs(
+      {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us}));
   to.costs = {from.create_us, from.map_us, from.set_access_us, from.unmap_us, from.release_us};
   if (packing != nullptr) {
     PENSTOCK_ASSIGN(const engine::AllocatorOptions wanted, from_c(read_struct(packing)));
@@ -76,11 +72,6 @@ penstock_replay_result to_c(const engine::ReplayResult& from) {
 }  // namespace
 }  // namespace penstock::api
 
-using namespace penstock;       // NOLINT(google-build-using-namespace)
-using namespace penstock::api;  // NOLINT(google-build-using-namespace)
-
-extern "C" {
-
 penstock_status penstock_replay_defaults(penstock_replay_options* options) {
   return guard([&]() -> Status { return write_struct(replay_defaults(), options); });
 }
@@ -90,7 +81,7 @@ penstock_status penstock_replay(const penstock_trace* trace, const penstock_repl
                                 penstock_replay_point* curve, uint64_t capacity,
                                 penstock_replay_result* result) {
   return guard([&]() -> Status {
-    if (trace == nullptr) return {Code::kInvalidArgument, "the trace is null"};
+    if (trace == nullptr) return invalid("the trace is null");
     const penstock_replay_options from =
         options != nullptr ? read_struct(options) : replay_defaults();
     PENSTOCK_ASSIGN(const engine::Trace events, trace_of(read_struct(trace)));
@@ -107,5 +98,3 @@ penstock_status penstock_replay(const penstock_trace* trace, const penstock_repl
     return write_struct(out, result);
   });
 }
-
-}  // extern "C"

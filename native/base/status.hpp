@@ -9,6 +9,8 @@
 #include <utility>
 #include <variant>
 
+#include "base/text.hpp"
+
 namespace penstock {
 
 enum class Code : int {
@@ -27,6 +29,10 @@ class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  // A message of several pieces, see text().
+  template <class First, class Second, class... More>
+  Status(Code code, const First& first, const Second& second, const More&... more)
+      : code_(code), message_(text(first, second, more...)) {}
 
   [[nodiscard]] bool ok() const { return code_ == Code::kOk; }
   [[nodiscard]] Code code() const { return code_; }
@@ -36,6 +42,12 @@ class [[nodiscard]] Status {
   Code code_ = Code::kOk;
   std::string message_;
 };
+
+// Of what makes no sense.
+template <class... Pieces>
+Status invalid(const Pieces&... pieces) {
+  return {Code::kInvalidArgument, text(pieces...)};
+}
 
 template <class T>
 class [[nodiscard]] Result {

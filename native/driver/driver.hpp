@@ -124,17 +124,17 @@ class Driver {
   // From here on set_access() gives the device with this ordinal access as well, and what is mapped
   // already is given it now; for that some of it may be mapped anew, so that no work may be under
   // way in it.  kUnsupported where it cannot reach this one's memory.
-  virtual Status share_with(int ordinal) = 0;
+  virtual Status share_with(int) { return lacks("other devices to share with"); }
 
   // Page-locked host memory of exactly this size, visible to the device.
   virtual Result<void*> host_alloc(Bytes size) = 0;
   virtual Status host_free(void* pointer) = 0;
 
   // Managed memory.  prefetch() is ordered in its stream, and may block the caller meanwhile.
-  virtual Result<Addr> managed_alloc(Bytes size) = 0;
-  virtual Status managed_free(Addr address) = 0;
-  virtual Status managed_advise(Addr address, Bytes size, Advice advice) = 0;
-  virtual Status managed_prefetch(Addr address, Bytes size, Place to, Stream stream) = 0;
+  virtual Result<Addr> managed_alloc(Bytes) { return lacks("managed memory"); }
+  virtual Status managed_free(Addr) { return lacks("managed memory"); }
+  virtual Status managed_advise(Addr, Bytes, Advice) { return lacks("managed memory"); }
+  virtual Status managed_prefetch(Addr, Bytes, Place, Stream) { return lacks("managed memory"); }
 
   virtual Result<Stream> create_stream() = 0;
   virtual Status destroy_stream(Stream stream) = 0;  // after the work already in it
@@ -164,6 +164,11 @@ class Driver {
   // Where time is modelled, the calling thread's, in ns; null on a machine that has its own.  There
   // is one thread then: who would have had another sets this to that one's time while it works.
   virtual std::int64_t* modelled_time() { return nullptr; }
+
+ protected:
+  [[nodiscard]] Status lacks(const char* what) const {
+    return Status(Code::kUnsupported, info().name, " has no ", what);
+  }
 };
 
 // The CUDA device with this ordinal, through libcuda.so.1 (loaded here, never linked).  Uses the

@@ -2,8 +2,6 @@
 #include "lab/replay.hpp"
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 
 namespace penstock::engine {
 namespace {

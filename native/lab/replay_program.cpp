@@ -2,7 +2,6 @@
 #include "lab/replay_program.hpp"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
 
 namespace penstock::engine {
@@ -36,16 +35,15 @@ class Compiler {
     const std::uint32_t id = trace_.id[i];
     const auto live = live_.find(id);
     const bool known = live != live_.end();
-    switch (trace_.op[i]) {
-      case static_cast<std::uint8_t>(TraceOp::kAllocate): {
+    switch (static_cast<TraceOp>(trace_.op[i])) {
+      case TraceOp::kAllocate:
         if (known) return wrong(i, "allocates what is allocated already");
         if (trace_.bytes[i] >> 62 != 0) return wrong(i, "allocates more than an address can hold");
         allocate(i);
         return {};
-      }
-      case static_cast<std::uint8_t>(TraceOp::kFreeRequested):
+      case TraceOp::kFreeRequested:
         return known ? Status{} : wrong(i, "frees what is not allocated");
-      case static_cast<std::uint8_t>(TraceOp::kFreeCompleted): {
+      case TraceOp::kFreeCompleted: {
         if (!known) return wrong(i, "frees what is not allocated");
         const auto [slot, bytes] = live->second;
         program_.ops.push_back({.bytes = 0, .slot = slot});
@@ -55,7 +53,7 @@ class Compiler {
         return {};
       }
       default:
-        return wrong(i, "has the unknown op " + std::to_string(trace_.op[i]));
+        return wrong(i, "has the unknown op ", trace_.op[i]);
     }
   }
 
@@ -97,10 +95,9 @@ class Compiler {
     highest_ = requested_;
   }
 
-  Status wrong(std::size_t i, const std::string& what) const {
-    return {Code::kInvalidArgument, "event " + std::to_string(i) + " (op " +
-                                        std::to_string(trace_.op[i]) + ", id " +
-                                        std::to_string(trace_.id[i]) + ") " + what};
+  template <class... Pieces>
+  Status wrong(std::size_t i, const Pieces&... what) const {
+    return invalid("event ", i, " (op ", trace_.op[i], ", id ", trace_.id[i], ") ", what...);
   }
 
   const Trace& trace_;
@@ -121,9 +118,9 @@ Result<ReplayProgram> make_replay_program(const Trace& trace, std::size_t stops)
   const std::size_t count = trace.op.size();
   if (trace.id.size() != count || trace.bytes.size() != count || trace.stream.size() != count ||
       trace.time_us.size() != count) {
-    return Status(Code::kInvalidArgument, "the arrays of a trace differ in length");
+    return invalid("the arrays of a trace differ in length");
   }
-  if (count == 0) return Status(Code::kInvalidArgument, "a trace without events");
+  if (count == 0) return invalid("a trace without events");
   return Compiler(trace, stops).run();
 }
 

@@ -6,8 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "driver/text.hpp"
-
 namespace penstock::engine {
 namespace {
 
@@ -35,9 +33,8 @@ Status check_pages(const WorkProgram& program, const SimulateOptions& options) {
                             Count{"of blocks at one time", page, program.peak / page, kMostPages},
                             Count{"touched in all", page, touches, kMostPageTouches}}) {
     if (each.count <= each.most) continue;
-    return {Code::kInvalidArgument,
-            driver::text("pages of ", driver::size_text(each.page), " ", each.what, ": ",
-                         each.count, "; at most ", each.most, " are simulated")};
+    return invalid("pages of ", size_text(each.page), " ", each.what, ": ", each.count,
+                   "; at most ", each.most, " are simulated");
   }
   return {};
 }
@@ -79,7 +76,7 @@ class Simulation {
     const Status status = work(event.index);
     if (status.code() == Code::kOutOfMemory) {
       result.failed_piece = event.index;
-      result.failed_bytes = bytes_of(program_.pieces[event.index]);
+      result.failed_bytes = program_.bytes_of(program_.pieces[event.index]);
       return status;
     }
     PENSTOCK_TRY(status);
@@ -109,21 +106,12 @@ class Simulation {
     return {};
   }
 
-  [[nodiscard]] Bytes bytes_of(const WorkPiece& piece) const {
-    Bytes bytes = 0;
-    for (const WorkTouch& touch : program_.touches_of(piece)) bytes += touch.bytes;
-    return bytes;
-  }
-
   void count_uses(const WorkPiece& piece) {
     ++visits_;
     for (const WorkTouch& touch : program_.touches_of(piece)) {
-      const Addr begin = subject_.address_of(touch.block) + touch.offset;
-      const Addr last = begin + touch.bytes - 1;
-      for (Addr page = begin / subject_.page_bytes(); page <= last / subject_.page_bytes();
-           ++page) {
+      subject_.each_page(touch, [this](Addr page) {
         if (std::exchange(visited_[page], visits_) != visits_) ++uses_;
-      }
+      });
     }
   }
 
@@ -131,20 +119,28 @@ class Simulation {
     before_ = subject_.counts();
     uses_ = 0;
     began_ = device_.kernels_end();
+    device_.forget_spans_before(began_);
   }
 
   void end_step(SimulateResult& result) {
     if (program_.steps[step_].first_piece == 0) began_ = 0;
     const SimulateCounts after = subject_.counts();
     const WorkStep& recorded = program_.steps[step_];
-    SimulatedStep step;
-    step.ms = static_cast<double>(device_.kernels_end() - began_) / 1e6;
-    step.recorded_ms = recorded.recorded_ms;
-    step.bytes_in = after.bytes_in - before_.bytes_in;
-    step.bytes_out = after.bytes_out - before_.bytes_out;
-    step.page_uses = uses_;
-    step.page_loads = after.loads - before_.loads;
-    result.steps.push_back(step);
+    result.steps.push_back({.ms = static_cast<double>(device_.kernels_end() - began_) / 1e6,
+                            .recorded_ms = recorded.recorded_ms,
+                            .bytes_in = after.bytes_in - before_.bytes_in,
+                            .bytes_out = after.bytes_out - before_.bytes_out,
+                            .page_uses = uses_,
+                            .page_loads = after.loads - before_.loads,
+                            .least = {},
+                            .first_piece = recorded.first_piece,
+                            .end_piece = recorded.end_piece});
+    result.spans.clear();
+    for (const driver::BusySpan& span : device_.spans()) {
+      const driver::Ns begin = std::max(span.begin, began_);
+      const driver::Ns end = std::min(span.end, device_.kernels_end());
+      if (begin < end) result.spans.push_back({span.lane, begin - began_, end - began_});
+    }
     ++step_;
     start_step();  // the next begins where this one ends
   }
@@ -168,9 +164,8 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
                                 const SimulateOptions& options) {
   SimulateOptions settled = options;
   if (settled.budget < settled.granularity) {
-    return Status(Code::kInvalidArgument,
-                  driver::text("a budget of ", driver::size_text(settled.budget), "; the least is ",
-                               driver::size_text(settled.granularity)));
+    return invalid("a budget of ", size_text(settled.budget), "; the least is ",
+                   size_text(settled.granularity));
   }
   settled.device_bytes = std::max(options.device_bytes, options.budget);
   settled.page_bytes = align_up(std::min(options.page_bytes, kMostPageBytes), options.granularity);
@@ -180,6 +175,7 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
   machine.capacity = settled.device_bytes;
   machine.granularity = settled.granularity;
   machine.link_gb_per_s = settled.link_gb_per_s;
+  machine.keep_spans = true;
   if (settled.recorded_budget == 0 || settled.recorded_budget >= program.peak) {
     machine.costs = settled.costs;
     machine.set_access_idle_us = std::min(machine.set_access_idle_us, settled.costs.set_access_us);
@@ -205,6 +201,9 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
     result.steps[i].least = least[i];
   }
   const SimulateCounts counts = subject->counts();
+  if (counts.failed > 0) {
+    return Status(Code::kHostOutOfMemory, "too little host memory for a simulation");
+  }
   result.plans = counts.plans;
   result.mismatches = counts.mismatches;
   return result;

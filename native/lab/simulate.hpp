@@ -24,12 +24,15 @@ struct SimulatedStep {
   std::uint64_t page_uses = 0;  // pages that pieces of work touch, each piece counted by itself
   std::uint64_t page_loads = 0;
   Traffic least;  // of any policy
+  std::uint64_t first_piece = 0;
+  std::uint64_t end_piece = 0;
 };
 
 struct SimulateResult {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
   std::vector<SimulatedStep> steps;
-  std::uint64_t pieces = 0;  // of work
+  std::vector<driver::BusySpan> spans;  // of the last step, from its begin
+  std::uint64_t pieces = 0;             // of work
   std::uint64_t blocks = 0;
   Bytes peak = 0;  // of blocks that live at one time
   Bytes page_bytes = 0;

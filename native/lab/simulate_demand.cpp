@@ -33,7 +33,7 @@ class DemandSubject final : public SimulateSubject {
 
   Status allocate(std::uint32_t block) override {
     for (const PageId id : pages_of_block(block)) {
-      ++pages_[index(id)].live;
+      ++pages_[nth(id)].live;
       dead_.erase(id);
     }
     return {};
@@ -41,7 +41,7 @@ class DemandSubject final : public SimulateSubject {
 
   Status free(std::uint32_t block) override {
     for (const PageId id : pages_of_block(block)) {
-      Page& page = pages_[index(id)];
+      Page& page = pages_[nth(id)];
       if (--page.live > 0) continue;
       page.dirty = page.on_host = false;  // nothing lives in it any more: it goes first
       if (page.resident) dead_.insert(id);
@@ -51,7 +51,7 @@ class DemandSubject final : public SimulateSubject {
 
   Status pin(std::uint32_t block, int delta) override {
     for (const PageId id : pages_of_block(block)) {
-      Page& page = pages_[index(id)];
+      Page& page = pages_[nth(id)];
       page.pins += delta;
       if (delta < 0 || page.resident) continue;
       PENSTOCK_ASSIGN(const Ns arrives, bring_in(id));
@@ -67,12 +67,12 @@ class DemandSubject final : public SimulateSubject {
     const std::size_t first = first_use_[piece_index];
     const std::size_t end = first_use_[piece_index + std::size_t{1}];
     for (std::size_t i = first; i < end; ++i) {
-      Page& page = pages_[index(uses_[i].page)];
+      Page& page = pages_[nth(uses_[i].page)];
       page.touched = now_;  // it may not leave for another one of this piece
       if (page.resident) rule_.used(uses_[i].page, now_, uses_[i].next);
     }
     for (std::size_t i = first; i < end; ++i) {
-      Page& page = pages_[index(uses_[i].page)];
+      Page& page = pages_[nth(uses_[i].page)];
       if (page.resident) continue;
       PENSTOCK_ASSIGN(const Ns arrives, bring_in(uses_[i].page));
       rule_.used(uses_[i].page, now_, uses_[i].next);
@@ -80,16 +80,15 @@ class DemandSubject final : public SimulateSubject {
     }
     device_.launch(stream, piece.device_ns);
     for (std::size_t i = first; i < end; ++i) {
-      pages_[index(uses_[i].page)].last_use = device_.end_of(stream);
+      pages_[nth(uses_[i].page)].last_use = device_.end_of(stream);
     }
     for (const WorkTouch& touch : program_.touches_of(piece)) {
       if (!changes(piece, touch)) continue;
-      each_page(touch, [&](PageId id) { pages_[index(id)].dirty = true; });
+      each_page(touch, [&](Addr page) { pages_[nth(number_of(page))].dirty = true; });
     }
     return {};
   }
 
-  Bytes page_bytes() const override { return page_bytes_; }
   SimulateCounts counts() override { return counts_; }
 
  private:
@@ -107,8 +106,6 @@ class DemandSubject final : public SimulateSubject {
     std::int64_t next;  // the piece that touches it next, from 1
   };
   static constexpr std::int64_t kNeverAgain = std::int64_t{1} << 60;
-
-  static std::size_t index(PageId page) { return static_cast<std::size_t>(page); }
 
   // Where Penstock's allocator puts each block.
   Status lay_out() {
@@ -137,17 +134,10 @@ class DemandSubject final : public SimulateSubject {
     return found->second;
   }
 
-  template <class Visit>
-  void each_page(const WorkTouch& touch, const Visit& visit) {
-    const Addr begin = addresses_[touch.block] + touch.offset;
-    for (Addr page = begin / page_bytes_; page <= (begin + touch.bytes - 1) / page_bytes_; ++page) {
-      visit(number_of(page));
-    }
-  }
-
   std::vector<PageId> pages_of_block(std::uint32_t block) {
     std::vector<PageId> pages;
-    each_page({block, 0, program_.blocks[block].bytes}, [&](PageId id) { pages.push_back(id); });
+    each_page({block, 0, program_.blocks[block].bytes},
+              [&](Addr page) { pages.push_back(number_of(page)); });
     return pages;
   }
 
@@ -156,9 +146,10 @@ class DemandSubject final : public SimulateSubject {
     first_use_.push_back(0);
     for (std::size_t i = 0; i < program_.pieces.size(); ++i) {
       for (const WorkTouch& touch : program_.touches_of(program_.pieces[i])) {
-        each_page(touch, [&](PageId id) {
+        each_page(touch, [&](Addr page) {
+          const PageId id = number_of(page);
           const auto here = static_cast<std::int64_t>(i) + 1;
-          if (std::exchange(pages_[index(id)].touched, here) == here) return;
+          if (std::exchange(pages_[nth(id)].touched, here) == here) return;
           uses_.push_back({id, kNeverAgain});
         });
       }
@@ -167,7 +158,7 @@ class DemandSubject final : public SimulateSubject {
     std::vector<std::int64_t> next(pages_.size(), kNeverAgain);
     for (std::size_t i = program_.pieces.size(); i-- > 0;) {
       for (std::size_t u = first_use_[i]; u < first_use_[i + 1]; ++u) {
-        uses_[u].next = std::exchange(next[index(uses_[u].page)], static_cast<std::int64_t>(i) + 1);
+        uses_[u].next = std::exchange(next[nth(uses_[u].page)], static_cast<std::int64_t>(i) + 1);
       }
     }
     for (Page& page : pages_) page.touched = 0;
@@ -180,7 +171,7 @@ class DemandSubject final : public SimulateSubject {
       PENSTOCK_ASSIGN(room, evict());
     }
     device_.advance(device_.mapping_time());
-    Page& page = pages_[index(id)];
+    Page& page = pages_[nth(id)];
     page.resident = true;
     if (!page.on_host) return room;
     device_.hold(in_, room);
@@ -194,14 +185,14 @@ class DemandSubject final : public SimulateSubject {
     PageId victim = dead_.empty() ? -1 : *dead_.begin();
     if (victim < 0) {
       victim = rule_.victim([this](PageId id) {
-        const Page& page = pages_[index(id)];
+        const Page& page = pages_[nth(id)];
         return page.touched != now_ && page.pins == 0;
       });
     }
     if (victim < 0) return Status(Code::kOutOfMemory, "the budget is full of what is in use");
     rule_.left(victim);
     dead_.erase(victim);
-    Page& page = pages_[index(victim)];
+    Page& page = pages_[nth(victim)];
     page.resident = false;
     device_.wait_until(page.last_use);
     Ns room = page.last_use;
@@ -218,7 +209,6 @@ class DemandSubject final : public SimulateSubject {
   }
 
   policy::baseline::Eviction rule_;
-  Bytes page_bytes_ = 0;
   Bytes slots_ = 0;
   std::unordered_map<Addr, PageId> numbers_;
   std::vector<Page> pages_;

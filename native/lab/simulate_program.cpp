@@ -15,7 +15,8 @@ class ProgramSubject final : public SimulateSubject {
 
   Status start() override {
     PENSTOCK_ASSIGN(engine_, Program::create(device_, engine_options()));
-    device_.set_unit(page_bytes());
+    page_bytes_ = engine_->options().page_bytes;
+    device_.set_unit(page_bytes_);
     return {};
   }
 
@@ -39,7 +40,7 @@ class ProgramSubject final : public SimulateSubject {
 
   Status work(std::uint32_t index, driver::Stream stream) override {
     const WorkPiece& piece = program_.pieces[index];
-    const bool announced = engine_->pager().paging() || bounded(piece);
+    const bool announced = engine_->pager().paging() || piece.bounded();
     touched_.clear();
     for (const WorkTouch& touch : program_.touches_of(piece)) {
       const bool whole = touch.bytes == program_.blocks[touch.block].bytes;
@@ -58,15 +59,14 @@ class ProgramSubject final : public SimulateSubject {
     return {};
   }
 
-  Bytes page_bytes() const override { return engine_->options().page_bytes; }
-
   SimulateCounts counts() override {
     const Counters counters = engine_->pager().stats().counters;
     return {.bytes_in = counters.bytes_in,
             .bytes_out = counters.bytes_out,
             .loads = counters.prefetched_pages + counters.demanded_pages,
             .plans = counters.plans,
-            .mismatches = counters.mismatches};
+            .mismatches = counters.mismatches,
+            .failed = counters.failed_moves};
   }
 
  private:

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "lab/machines/modelled_driver.hpp"
@@ -43,6 +42,7 @@ struct SimulateCounts {
   std::uint64_t loads = 0;  // pages brought in that held something
   std::uint64_t plans = 0;
   std::uint64_t mismatches = 0;
+  std::uint64_t failed = 0;  // moves of pages, for want of host memory
 };
 
 class SimulateSubject {
@@ -62,16 +62,17 @@ class SimulateSubject {
   // Everything the piece touches is resident for `stream`; it is given to that and done.
   // kOutOfMemory where the budget does not hold it.
   virtual Status work(std::uint32_t piece, driver::Stream stream) = 0;
-  // The address of a live block: tells which blocks share pages.
-  [[nodiscard]] Addr address_of(std::uint32_t block) const { return addresses_[block]; }
+  // visit(number) for every page of a touch of a live block.
+  template <class Visit>
+  void each_page(const WorkTouch& touch, const Visit& visit) const {
+    const Addr begin = addresses_[touch.block] + touch.offset;
+    const Addr last = begin + touch.bytes - 1;
+    for (Addr page = begin / page_bytes_; page <= last / page_bytes_; ++page) visit(page);
+  }
   [[nodiscard]] virtual SimulateCounts counts() = 0;
-  [[nodiscard]] virtual Bytes page_bytes() const = 0;
+  [[nodiscard]] Bytes page_bytes() const { return page_bytes_; }
 
  protected:
-  // What it touches is known in bytes.
-  static bool bounded(const WorkPiece& piece) {
-    return piece.kind != WorkKind::kKernel && piece.kind != WorkKind::kGraph;
-  }
   [[nodiscard]] bool changes(const WorkPiece& piece, const WorkTouch& touch) const {
     return engine::changes(program_, piece, touch, options_.kernels_write);
   }
@@ -88,6 +89,7 @@ class SimulateSubject {
   const WorkProgram& program_;
   const SimulateOptions options_;
   std::vector<Addr> addresses_;  // by block
+  Bytes page_bytes_ = 0;         // set by start()
 };
 
 std::unique_ptr<SimulateSubject> make_program_subject(driver::ModelledDriver& device,

@@ -2,9 +2,7 @@
 #include "lab/work_program.hpp"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
-#include <utility>
 
 namespace penstock::engine {
 namespace {
@@ -20,8 +18,9 @@ constexpr std::uint64_t kLatest = std::uint64_t{1} << 58;  // nanoseconds
 // What a piece of work counts for beside the bytes that it touches, when a wait is shared out.
 constexpr Bytes kPieceBytes = 64 * kKiB;
 
-Status wrong(std::size_t record, const std::string& what) {
-  return {Code::kInvalidArgument, "record " + std::to_string(record) + ": " + what};
+template <class... Pieces>
+Status wrong(std::size_t record, const Pieces&... what) {
+  return invalid("record ", record, ": ", what...);
 }
 
 class Reader {
@@ -46,7 +45,7 @@ class Reader {
           at += record.number;
           break;
         default:
-          return wrong(at, "op " + std::to_string(static_cast<int>(record.op)) + " is unknown");
+          return wrong(at, "op ", static_cast<int>(record.op), " is unknown");
       }
       ++at;
     }
@@ -65,10 +64,10 @@ class Reader {
     const auto index = static_cast<std::uint32_t>(into.blocks.size());
     if (record.value == 0) return wrong(at, "an allocation of nothing");
     if (!live_.try_emplace(record.number, index).second) {
-      return wrong(at, "block " + std::to_string(record.number) + " is allocated twice");
+      return wrong(at, "block ", record.number, " is allocated twice");
     }
     if (record.value > kMostLive - held_) {
-      return wrong(at, "more than " + std::to_string(kMostLive / kTiB) + " TiB are allocated");
+      return wrong(at, "more than ", kMostLive / kTiB, " TiB are allocated");
     }
     PENSTOCK_TRY(count_touched(at, record.value));
     into.blocks.push_back({record.value, false});
@@ -125,11 +124,11 @@ class Reader {
   Status count_touched(std::size_t at, Bytes bytes) {
     touched_bytes_ += bytes;  // each at most kMostLive: it cannot overflow before it is too much
     if (touched_bytes_ <= kMostTouched) return {};
-    return wrong(at, "more than " + std::to_string(kMostTouched / kTiB) + " TiB are touched");
+    return wrong(at, "more than ", kMostTouched / kTiB, " TiB are touched");
   }
 
   static Status unknown(std::size_t at, const WorkRecord& record) {
-    return wrong(at, "there is no block " + std::to_string(record.number));
+    return wrong(at, "there is no block ", record.number);
   }
 
   std::span<const WorkRecord> records_;
@@ -156,9 +155,7 @@ void tell_durations(WorkProgram& program) {
   const std::int64_t longest = std::max(kWaitNs, kWaitTimes * median);
   gaps.push_back(median);  // nothing tells what the last one takes
   const auto weight = [&](const WorkPiece& piece) {
-    Bytes bytes = kPieceBytes;
-    for (const WorkTouch& touch : program.touches_of(piece)) bytes += touch.bytes;
-    return static_cast<double>(bytes);
+    return static_cast<double>(kPieceBytes + program.bytes_of(piece));
   };
   std::size_t since = 0;  // the first piece after the last wait
   double weights = 0;
@@ -182,7 +179,7 @@ void tell_durations(WorkProgram& program) {
 Result<WorkProgram> make_work_program(std::span<const WorkRecord> records, std::uint64_t steps) {
   WorkProgram program;
   PENSTOCK_TRY(Reader(records).read(program));
-  if (program.pieces.empty()) return Status(Code::kInvalidArgument, "the recording holds no work");
+  if (program.pieces.empty()) return invalid("the recording holds no work");
   tell_durations(program);
   mark_lasting(program);
   PENSTOCK_TRY(find_steps(program, steps));

@@ -41,6 +41,11 @@ struct WorkPiece {
   std::int64_t at_ns = 0;      // since the first piece
   std::int64_t call_ns = 0;    // of the calling thread, until it gives the next
   std::int64_t device_ns = 0;  // on the device
+
+  // What it touches is known in bytes.
+  [[nodiscard]] bool bounded() const {
+    return kind != WorkKind::kKernel && kind != WorkKind::kGraph;
+  }
 };
 
 // In the order of the recording; index: of blocks, or of pieces.
@@ -66,6 +71,11 @@ struct WorkProgram {
 
   [[nodiscard]] std::span<const WorkTouch> touches_of(const WorkPiece& piece) const {
     return std::span(touches).subspan(piece.first_touch, piece.touches);
+  }
+  [[nodiscard]] Bytes bytes_of(const WorkPiece& piece) const {
+    Bytes bytes = 0;
+    for (const WorkTouch& touch : touches_of(piece)) bytes += touch.bytes;
+    return bytes;
   }
 };
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <string>
 #include <utility>
 
 #include "lab/work_program.hpp"
@@ -94,10 +93,7 @@ Status find_steps(WorkProgram& program, std::uint64_t wanted) {
     program.steps.push_back(
         {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end), 0});
   };
-  if (wanted > count) {
-    return {Code::kInvalidArgument,
-            std::to_string(wanted) + " steps of " + std::to_string(count) + " pieces of work"};
-  }
+  if (wanted > count) return invalid(wanted, " steps of ", count, " pieces of work");
   if (wanted > 0) {
     for (std::size_t i = 0; i < wanted; ++i) add(count * i / wanted, count * (i + 1) / wanted);
     return {};
@@ -133,9 +129,8 @@ void measure_steps(WorkProgram& program) {
 
 bool changes(const WorkProgram& program, const WorkPiece& piece, const WorkTouch& touch,
              bool kernels_write) {
-  const bool bounded = piece.kind != WorkKind::kKernel && piece.kind != WorkKind::kGraph;
   return touch.written &&
-         (bounded || touch.fresh || kernels_write || !program.blocks[touch.block].lasting);
+         (piece.bounded() || touch.fresh || kernels_write || !program.blocks[touch.block].lasting);
 }
 
 }  // namespace penstock::engine

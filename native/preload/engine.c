@@ -32,9 +32,7 @@ const char* penstock_own_path(void) {
  * loaded through a link. */
 static int library_path(char* path) {
   const char* const named = getenv("PENSTOCK_LIBRARY");
-  if (named != NULL && *named != '\0') {
-    return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
-  }
+  if (named != NULL && *named != '\0') return snprintf(path, PATH_MAX, "%s", named) < PATH_MAX;
   char here[PATH_MAX];
   const char* const own = penstock_own_path();
   if (own == NULL || realpath(own, here) == NULL) return 0;
@@ -149,10 +147,8 @@ void* penstock_current_context(void) {
 
 #define PENSTOCK_EXPORTED __attribute__((visibility("default")))
 
-PENSTOCK_EXPORTED void* penstock_proxy_real_library(void);
 PENSTOCK_EXPORTED void* penstock_proxy_real_library(void) { return penstock_real_library(); }
 
-PENSTOCK_EXPORTED uint64_t penstock_proxy_entry_calls(const char* exported);
 PENSTOCK_EXPORTED uint64_t penstock_proxy_entry_calls(const char* exported) {
   for (int i = 0; i < PENSTOCK_HOOK_COUNT; ++i) {
     if (strcmp(penstock_hooks[i].exported, exported) == 0) {
@@ -162,7 +158,6 @@ PENSTOCK_EXPORTED uint64_t penstock_proxy_entry_calls(const char* exported) {
   return 0;
 }
 
-PENSTOCK_EXPORTED void penstock_proxy_get_counters(penstock_proxy_counters* counters);
 PENSTOCK_EXPORTED void penstock_proxy_get_counters(penstock_proxy_counters* counters) {
   const penstock_proxy_counters all = {
       .struct_size = sizeof(all),

@@ -19,8 +19,6 @@
 
 #include "preload/engine.h"
 
-typedef void* (*open_function)(const char*, int);
-
 /* "libcuda.so", with or without a version. */
 static bool is_driver_name(const char* name) {
   static const char kStem[] = "libcuda.so";
@@ -41,8 +39,7 @@ static bool is_driver_file(const char* path) {
 }
 
 /* Puts another name in the place of `*name` if need be; returns the real function. */
-__attribute__((used, visibility("hidden"))) void* penstock_before_open(const char** name);
-void* penstock_before_open(const char** name) {
+__attribute__((used, visibility("hidden"))) void* penstock_before_open(const char** name) {
   static _Atomic(void*) real;
   void* found = atomic_load_explicit(&real, memory_order_relaxed);
   if (found == NULL) {

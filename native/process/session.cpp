@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iomanip>
 #include <utility>
 
 namespace penstock::engine {
@@ -18,12 +19,18 @@ Bytes host_memory() {
   return static_cast<Bytes>(info.totalram) * info.mem_unit / 5 * 4;
 }
 
-void say(const Status& status) { std::fprintf(stderr, "penstock: %s\n", status.message().c_str()); }
+void say(const std::string& words) { std::fprintf(stderr, "penstock: %s\n", words.c_str()); }
+void say_failure(const Status& status) { say(status.message()); }
 void say_nothing(const Status&) {}
 
 double in_gib(Bytes bytes) { return static_cast<double>(bytes) / kGiB; }
 
 }  // namespace
+
+template <class... Pieces>
+void Session::tell(LogLevel level, const Pieces&... pieces) const {
+  if (says(level)) say(text(pieces...));
+}
 
 Bytes Session::budget_for(driver::Driver& device) const {
   const Bytes total = device.info().total;
@@ -43,39 +50,34 @@ std::unique_ptr<WorkRecorder> Session::make_recorder(const driver::Driver& devic
   if (options_.record == nullptr) return nullptr;
   WorkRecorderOptions options;
   options.path = options_.record;
-  options.suffix = '.' + std::to_string(getpid()) + ".gpu" + std::to_string(device.info().ordinal);
+  options.suffix = text('.', getpid(), ".gpu", device.info().ordinal);
   options.device = device.info().ordinal;
   options.budget = budget;
   options.device_bytes = device.info().total;
-  options.failed = says(LogLevel::kError) ? say : say_nothing;
+  options.failed = says(LogLevel::kError) ? say_failure : say_nothing;
   auto recorder = WorkRecorder::open(options);
   if (!recorder.ok()) {
     const Status status = recorder.status();
     options.failed({status.code(), "nothing is recorded: " + status.message()});
     return nullptr;
   }
-  if (says(LogLevel::kInfo)) {
-    std::fprintf(stderr, "penstock: GPU %d is recorded in %s\n", options.device,
-                 recorder.value()->path().c_str());
-  }
+  tell(LogLevel::kInfo, "GPU ", options.device, " is recorded in ", recorder.value()->path());
   return std::move(recorder).value();
 }
 
 void Session::start_paging(const Device& device) const {
   options_.start_paging();
-  if (says(LogLevel::kInfo)) {
-    std::fprintf(stderr, "penstock: GPU %d: %.1f GiB are full, paging begins\n", device.ordinal,
-                 in_gib(device.program->options().budget));
-  }
+  tell(LogLevel::kInfo, "GPU ", device.ordinal, ": ", std::fixed, std::setprecision(1),
+       in_gib(device.program->options().budget), " GiB are full, paging begins");
 }
 
 void Session::share(Device& made) {
   each([&](Device& other) {
     for (const Status& status : {other.program->pager().share_with(made.ordinal),
                                  made.program->pager().share_with(other.ordinal)}) {
-      if (status.ok() || status.code() == Code::kUnsupported || !says(LogLevel::kWarning)) continue;
-      std::fprintf(stderr, "penstock: GPUs %d and %d do not reach each other's memory: %s\n",
-                   other.ordinal, made.ordinal, status.message().c_str());
+      if (status.ok() || status.code() == Code::kUnsupported) continue;
+      tell(LogLevel::kWarning, "GPUs ", other.ordinal, " and ", made.ordinal,
+           " do not reach each other's memory: ", status.message());
     }
   });
 }
@@ -97,12 +99,9 @@ Result<Device*> Session::make(int ordinal) {
   };
   device->recorder = make_recorder(*device->driver, options.budget);
   options.recorder = device->recorder.get();
-  if (options.evicted == Evicted::kOnHost && !device->driver->info().host_chunks &&
-      says(LogLevel::kWarning)) {
-    std::fprintf(stderr,
-                 "penstock: GPU %d cannot map host memory into ranges: under strict an access that "
-                 "was not seen faults\n",
-                 ordinal);
+  if (options.evicted == Evicted::kOnHost && !device->driver->info().host_chunks) {
+    tell(LogLevel::kWarning, "GPU ", ordinal,
+         " cannot map host memory into ranges: under strict an access that was not seen faults");
   }
   PENSTOCK_ASSIGN(device->program, Program::create(*device->driver, options));
   share(*device);
@@ -110,10 +109,8 @@ Result<Device*> Session::make(int ordinal) {
 }
 
 Result<Device*> Session::device(int ordinal) {
-  if (ordinal < 0 || ordinal >= kMostDevices) {
-    return Status(Code::kInvalidArgument, "there is no GPU " + std::to_string(ordinal));
-  }
-  auto& slot = devices_[static_cast<std::size_t>(ordinal)];
+  if (ordinal < 0 || ordinal >= kMostDevices) return invalid("there is no GPU ", ordinal);
+  auto& slot = devices_[nth(ordinal)];
   if (Device* there = slot.load(std::memory_order_acquire)) return there;
   const std::lock_guard lock(mutex_);
   if (Device* there = slot.load()) return there;
@@ -137,7 +134,7 @@ void Session::context_gone(void* context) {
   each([&](Device& device) {
     if (device.context != context) return;
     if (device.recorder != nullptr) device.recorder->close();
-    devices_[static_cast<std::size_t>(device.ordinal)] = nullptr;
+    devices_[nth(device.ordinal)] = nullptr;
   });
 }
 
@@ -149,7 +146,7 @@ void Session::end_recordings() {
 
 void Session::complain(const Status& status) {
   if (status.ok() || status.code() == Code::kOutOfMemory || complained_.exchange(true)) return;
-  if (says(LogLevel::kError)) say(status);
+  tell(LogLevel::kError, status.message());
 }
 
 std::string Session::summary(std::uint64_t opaque) {
@@ -173,16 +170,11 @@ std::string Session::summary(std::uint64_t opaque) {
   const double hits = sum.page_uses == 0 ? 100.0
                                          : 100.0 * static_cast<double>(sum.page_hits) /
                                                static_cast<double>(sum.page_uses);
-  char text[512];
-  std::snprintf(
-      text, sizeof(text),
-      "%.2f GiB of device memory at most; %.2f GiB paged in, %.2f out; %.1f %% of page "
-      "uses were hits; %llu plans, %llu uses against them, %llu pages on demand; %llu "
-      "pieces of work not fully seen",
-      in_gib(peak), in_gib(sum.bytes_in), in_gib(sum.bytes_out), hits,
-      static_cast<unsigned long long>(sum.plans), static_cast<unsigned long long>(sum.mismatches),
-      static_cast<unsigned long long>(sum.demanded_pages), static_cast<unsigned long long>(opaque));
-  return text;
+  return text(std::fixed, std::setprecision(2), in_gib(peak), " GiB of device memory at most; ",
+              in_gib(sum.bytes_in), " GiB paged in, ", in_gib(sum.bytes_out), " out; ",
+              std::setprecision(1), hits, " % of page uses were hits; ", sum.plans, " plans, ",
+              sum.mismatches, " uses against them, ", sum.demanded_pages, " pages on demand; ",
+              opaque, " pieces of work not fully seen");
 }
 
 }  // namespace penstock::engine

@@ -54,7 +54,7 @@ class Session {
   template <class Visit>
   void each(const Visit& visit) {
     for (int i = 0; i < count_; ++i) {
-      Device* const device = devices_[static_cast<std::size_t>(i)].load(std::memory_order_acquire);
+      Device* const device = devices_[nth(i)].load(std::memory_order_acquire);
       if (device != nullptr) visit(*device);
     }
   }
@@ -68,6 +68,8 @@ class Session {
   std::string summary(std::uint64_t opaque);
 
  private:
+  template <class... Pieces>
+  void tell(LogLevel level, const Pieces&... pieces) const;
   Result<Device*> make(int ordinal);
   [[nodiscard]] Bytes budget_for(driver::Driver& device) const;
   std::unique_ptr<WorkRecorder> make_recorder(const driver::Driver& device, Bytes budget) const;

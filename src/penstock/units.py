@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes and rates, as people write them and as Penstock prints them.
+"""Sizes, as people write them and as Penstock prints them.
 
-Invariant: sizes print in binary units, link rates in decimal GB/s, both with three significant
-digits; parsing is exact (no floating point) and everything that is not a positive size is a
-UsageError that names the text it was given. Pure functions, standard library only.
+Invariant: sizes print in binary units, with three significant digits; parsing is exact (no floating
+point) and everything that is not a positive size is a UsageError that names the text it was given.
+Pure functions, standard library only.
 """
 
 from __future__ import annotations
@@ -124,8 +124,3 @@ def format_bytes(count: float) -> str:
             break
         value /= 1024
     return f"{value:.0f} B" if unit == "B" else f"{_three_digits(value)} {unit}"
-
-
-def format_rate(bytes_per_second: float) -> str:
-    """A transfer rate in decimal gigabytes a second, such as "54.4 GB/s"."""
-    return f"{_three_digits(bytes_per_second / GB)} GB/s"

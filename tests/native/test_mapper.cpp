@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -142,6 +143,34 @@ TEST_CASE("mapper: nothing happens before the victims' last uses; what is demand
   machine.mapper->wait(ahead);
   PENSTOCK_REQUIRE_OK(ahead.status);
   CHECK(machine.at(2) == 12);
+}
+
+TEST_CASE("mapper: victims whose ranges lie next to each other by chance leave each by itself") {
+  Machine machine;
+  REQUIRE(machine.open());
+  std::vector<Addr> ranges;  // of one page each
+  const auto next_to = [&](Addr range) {
+    return std::find(ranges.begin(), ranges.end(), range + kGranule) != ranges.end();
+  };
+  do {
+    const auto range = machine.device->reserve(kGranule);
+    PENSTOCK_REQUIRE_OK(range.status());
+    ranges.push_back(range.value());
+    REQUIRE(ranges.size() < 100);
+  } while (!next_to(ranges.back()));
+  Move move;
+  machine.fill(move, false);
+  for (std::size_t i = 0; i < 2; ++i) {
+    PENSTOCK_REQUIRE_OK(machine.device->unmap(machine.page(static_cast<int>(i)), kGranule));
+    move.out[i].address = ranges.back() + i * kGranule;
+    move.out[i].range = static_cast<std::int32_t>(i);
+    REQUIRE(machine.map(move.out[i].address, static_cast<int>(i)));
+  }
+  PENSTOCK_REQUIRE_OK(machine.mapper->submit(move));
+  machine.mapper->wait(move);
+  PENSTOCK_REQUIRE_OK(move.status);
+  CHECK(machine.at(2) == 12);
+  CHECK(machine.at(3) == 13);
 }
 
 TEST_CASE("mapper: a move that fails is undone, at whichever call it does") {

@@ -306,6 +306,26 @@ TEST_CASE("pager: mistakes are refused and change nothing") {
   CHECK(settled_wrong(program) == 0);
 }
 
+TEST_CASE("pager: a plan that is made while pages move is followed, and not made anew each time") {
+  ProgramOptions options{.budget = 21 * kGranule, .seed = 5, .max_delay_us = 300};
+  SUBCASE("streams keep the order") { options.evicted = evicted(false); }
+  SUBCASE("a mapper does") { options.evicted = evicted(true); }
+  PagedProgram program(options);
+  PENSTOCK_REQUIRE_OK(program.open());
+  for (int round = 0; round < 4; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
+  for (const Bytes budget : {20, 19, 18, 19, 21}) {
+    CAPTURE(budget);
+    PENSTOCK_REQUIRE_OK(program.pager().resize(budget * kGranule));
+    PENSTOCK_REQUIRE_OK(program.sweep());
+    const auto before = program.pager().stats().counters;
+    for (int round = 0; round < 10; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
+    const auto after = program.pager().stats().counters;
+    CHECK(after.plans - before.plans <= 2);
+    CHECK(after.demanded_pages - before.demanded_pages < 10);
+  }
+  CHECK(settled_wrong(program) == 0);
+}
+
 TEST_CASE("pager: a failure at any driver call is a clean error and leaves nothing behind") {
   ProgramOptions small{.layers = 5, .budget = 9 * kGranule, .writes = true};
   SUBCASE("streams keep the order") { small.evicted = evicted(false); }
@@ -332,6 +352,7 @@ TEST_CASE("pager: a failure at any driver call is a clean error and leaves nothi
     const Status status = run(program);
     failed += !status.ok();
     if (!status.ok()) CHECK_FALSE(status.message().empty());
+    CHECK(status.message().find("does not come") == std::string::npos);  // it says why
     program.close();
     check_nothing_left(program.device());
     CHECK(program.wrong() == 0);

@@ -20,7 +20,7 @@ from penstock.paging import attach, attachments, memory_summary, stats  # noqa: 
 from penstock.units import KIB, MIB  # noqa: E402
 
 GRANULE = 64 * KIB
-DEVICES = ["emulated"] + (["cuda"] if torch.cuda.is_available() else [])
+DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.fixture(params=DEVICES)
@@ -334,7 +334,7 @@ def test_nothing_is_left_behind():
     assert set(left.values()) == {0}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_the_driver_confirms_the_budget():
     """Free memory, by the driver, never falls by more than the budget."""
     model = nn.Sequential(*[nn.Linear(2048, 2048) for _ in range(24)]).half().eval()

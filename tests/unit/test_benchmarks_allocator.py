@@ -142,11 +142,8 @@ def made_document():
     }
 
 
-def test_page_from_results(tmp_path):
-    table = load("allocator_table")
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(made_document()))
-    text = table.page([path])
+def test_page_from_results():
+    text = load("allocator_table").section(made_document())
     assert "| W | native | 4.00 | 5.00 | 8.00 | 50.0 % | 9.00 | 800 |  |  |" in text
     assert "|  | stitch | 4.00 | 5.00 | 5.00 | 80.0 % | 6.00 | 500 | 0.625 | yes |" in text
     assert "|  | native again | 4.00 | 5.00 | 8.00 | 50.0 % | 9.00 | 800 | 1.000 | no |" in text
@@ -157,20 +154,6 @@ def test_page_from_results(tmp_path):
     assert "| soak stitch | exit code 1 after its result |" in text
     assert "| w expandable | no time left |" in text
     assert "| z native | stopped after 9 s |" in text
-
-
-def test_page_and_its_check(tmp_path, monkeypatch):
-    table = load("allocator_table")
-    results = tmp_path / "results"
-    results.mkdir()
-    monkeypatch.setattr(table, "RESULTS", results)
-    monkeypatch.setattr(table, "ROOT", tmp_path)
-    monkeypatch.setattr(table, "TARGET", tmp_path / "page.md")
-    assert table.main([]) == 1
-    (results / "x.json").write_text(json.dumps(made_document()))
-    assert table.main(["--check"]) == 1
-    assert table.main([]) == 0
-    assert table.main(["--check"]) == 0
 
 
 def test_suite_has_an_a_a_row_and_ends_with_its_time(tmp_path):

@@ -128,6 +128,31 @@ def test_the_figures_of_each_policy_are_what_theory_says(simulate):
     assert found["lru"]["ratio_to_ideal"] > 2.5
 
 
+def test_the_last_step_is_told_in_full(simulate, tmp_path):
+    _, document, _ = simulate("--gpu-memory", "120MiB")
+    busy = {lane: sum(ends[1::2]) - sum(ends[::2]) for lane, ends in document["lanes"].items()}
+    step, moved = document["step_ms"][-1], document["step_bytes_in"][-1]
+    assert all(ends == sorted(ends) for ends in document["lanes"].values())
+    assert document["lanes"]["compute"][-1] == pytest.approx(step, abs=0.001)
+    assert busy["compute"] == pytest.approx(LAYERS * KERNEL_US / 1e3, rel=0.05)
+    assert busy["in"] == pytest.approx(moved / 55e6, rel=0.25)
+    assert busy["out"] < 0.1
+    memory = document["memory_over_time"]
+    assert memory["weights"][-1] == LAYERS * PAGE
+    assert max(memory["requested"]) == LAYERS * PAGE + MIB // 8
+    heat = document["heat"]
+    assert heat["bytes"] == LAYERS * PAGE
+    rows = np.array(heat["touches"]).reshape(-1, heat["columns"])
+    assert (rows.sum(axis=1) > 0).all()  # every layer is touched, one after the other
+    assert (np.diff(rows.argmax(axis=1)) >= 0).all()
+    assert main(["report", "--html", "a.html", "--force", _written(tmp_path, document)]) == 0
+
+
+def _written(folder, document):
+    (folder / "result.json").write_text(json.dumps(document))
+    return str(folder / "result.json")
+
+
 def test_a_slower_link_makes_the_ideal_longer(simulate):
     _, slow, _ = simulate("--gpu-memory", "120MiB", "--link", "5")
     assert slow["ideal_ms"] == pytest.approx(slow["least_bytes_in"] / 5e6, rel=0.05)

@@ -38,3 +38,19 @@ def surface() -> dict[str, list[str]]:
 
 def test_the_command_line_is_what_was_promised():
     assert surface() == json.loads(FROZEN.read_text(encoding="utf-8"))
+
+
+def test_every_flag_says_what_it_does():
+    group = VerbGroup()
+    commands = [group.get_command(click.Context(group), name) for name in VERBS]
+    for command in [
+        *commands,
+        *(
+            each
+            for group in commands
+            if isinstance(group, click.Group)
+            for each in group.commands.values()
+        ),
+    ]:
+        for parameter in command.params:
+            assert not isinstance(parameter, click.Option) or parameter.help, parameter.name

@@ -13,7 +13,7 @@ from penstock.allocator import compile as allocator_compile
 from penstock.allocator import enabling
 
 NO_CUDA = pytest.mark.skipif(
-    torch.cuda.is_available(), reason="there is a GPU: tests/gpu has what happens then"
+    torch.cuda.is_available(), reason="there is a GPU: tests/torch_cuda has what happens then"
 )
 
 

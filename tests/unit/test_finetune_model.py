@@ -10,9 +10,9 @@ import torch
 import transformers
 
 from penstock.cli.main import main
-from penstock.finetune import shapes
 from penstock.finetune.model import layers_of, plan_model, weight_dtype
 from penstock.finetune.request import Request
+from penstock.models import shapes
 
 SMALL = {
     "opt": {

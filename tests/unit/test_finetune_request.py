@@ -15,8 +15,8 @@ from penstock.finetune import allocators
 from penstock.finetune.compare import settings_of
 from penstock.finetune.history import History
 from penstock.finetune.request import Request, checked
-from penstock.finetune.shapes import SHAPES, find_shape
 from penstock.finetune.strategy import parse_strategy
+from penstock.models.shapes import SHAPES, find_shape
 
 BUDGET = Settings(gpu_memory="1GiB")
 

@@ -62,7 +62,6 @@ def test_what_cannot_be_decoded_is_refused(model):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @torch.no_grad()
 def test_on_a_gpu_steps_are_replayed():
     torch.manual_seed(0)

@@ -143,6 +143,24 @@ def test_what_a_larger_input_needed_leaves_room_for_a_smaller_one_again(card):
         assert card.trims == trims  # nothing is given back in a steady pass
 
 
+def test_a_cache_that_grows_does_not_cost_a_plan_a_pass(card):
+    model = Needy(card).eval()
+    reference = copy.deepcopy(model.first), copy.deepcopy(model.rest)
+    x = rows()
+    with page(model, 1040, chunk_size=PAGE) as attached:
+        card.allocate(930 * KIB)
+        for _ in range(4):
+            model(x)
+        plans = attached.stats().plans
+        for _ in range(12):
+            card.allocate(PAGE)
+            assert torch.equal(model(x), reference[1](reference[0](x)))
+            shares = attached._manager.budget.shares()
+            assert shares.pagers + shares.others <= 1040 * KIB
+        assert attached.stats().plans - plans <= 6
+        card.free_tensors(930 * KIB + 12 * PAGE)
+
+
 def test_what_does_not_fit_says_so_and_the_next_pass_runs(card):
     model = Needy(card).eval()
     reference = copy.deepcopy(model.first), copy.deepcopy(model.rest)
@@ -187,6 +205,8 @@ def test_the_driver_has_room_before_a_pass_has_shown_what_it_takes():
         manager.shown = True
         manager.refresh()
         assert manager.budget.shares().limit == gib - (50 << 20) - gib // 64
+        manager.expect(seen=True)
+        assert manager.budget.shares().limit == gib - (50 << 20) - gib // 256
         manager.prepare(gib)  # a model that has kernels of its own
         assert manager.budget.shares().limit == 2 * gib - (50 << 20) - (96 << 20)
         manager.leave(None, 2 * gib)

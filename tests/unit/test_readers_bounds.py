@@ -309,7 +309,7 @@ def test_numbers_at_the_ends_of_what_there_is_are_drawn(values, tmp_path, monkey
     simulated = {"trace": "a", "policy": "lru", "gpu_memory_bytes": 1, "step_ms": values}
     Path("a.json").write_text(json.dumps({**simulated, "schema_version": 1}))
     assert main(["report", "a.json", "--html", "a.html"]) == 0
-    assert "nan" not in Path("a.html").read_text()
+    assert "nan" not in Path("a.html").read_text().partition("const docs_json")[2]
 
 
 def test_a_comparison_of_nothing_is_no_result(tmp_path, monkeypatch, capsys):

@@ -45,10 +45,16 @@ def test_zeros_of_another_sign_differ():
 
 def test_not_a_number_is_equal_to_itself_and_infinitely_far_from_others():
     comparison = Comparison()
-    comparison.add(torch.tensor([math.nan]), torch.tensor([math.nan]))
+    comparison.add(torch.tensor([math.nan, 1.0]), torch.tensor([math.nan, 1.0]))
     assert comparison.equal
     comparison.add(torch.tensor([math.nan]), torch.tensor([1.0]))
     assert comparison.max_abs_diff == math.inf
+
+
+def test_a_baseline_that_is_not_finite_says_nothing():
+    comparison = Comparison()
+    comparison.add(torch.tensor([math.nan, math.inf]), torch.tensor([math.nan, math.inf]))
+    assert not comparison.equal
 
 
 @pytest.mark.parametrize("other", [torch.zeros(2), torch.zeros(3, dtype=torch.float16)])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import UsageError
-from penstock.units import format_bytes, format_rate, parse_size
+from penstock.units import format_bytes, parse_size
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,6 @@ def test_impossible_shares_are_refused(text, said):
 )
 def test_format_bytes(count, text):
     assert format_bytes(count) == text
-
-
-@pytest.mark.parametrize(
-    ("rate", "text"),
-    [(54.4e9, "54.4 GB/s"), (1.1e9, "1.10 GB/s"), (9.999e9, "10.0 GB/s"), (4472e9, "4472 GB/s"),
-     (2.5e6, "0.00250 GB/s"), (0, "0 GB/s")],
-)  # fmt: skip
-def test_format_rate(rate, text):
-    assert format_rate(rate) == text
 
 
 @given(st.integers(min_value=1, max_value=2**62))

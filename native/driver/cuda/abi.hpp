@@ -4,7 +4,6 @@
 // can be found, tests/native/test_cuda_abi.cpp compares every one of them with it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace penstock::driver::cuda {

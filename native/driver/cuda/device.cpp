@@ -7,8 +7,6 @@
 #include <array>
 #include <string>
 
-#include "driver/text.hpp"
-
 namespace penstock::driver::cuda {
 namespace {
 
@@ -43,8 +41,8 @@ Status start(const Symbols& symbols) {
   }
   const char* name = nullptr;
   symbols.cuGetErrorName(error, &name);
-  return {Code::kNoDevice, text("cuInit failed with ", name != nullptr ? name : "an error", " (",
-                                static_cast<int>(error), "): check that nvidia-smi works")};
+  return Status(Code::kNoDevice, "cuInit failed with ", name != nullptr ? name : "an error", " (",
+                static_cast<int>(error), "): check that nvidia-smi works");
 }
 
 }  // namespace
@@ -59,8 +57,8 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   if (symbols.cuDeviceGetCount(&count) != kSuccess) count = 0;
   Device device = 0;
   if (ordinal < 0 || ordinal >= count || symbols.cuDeviceGet(&device, ordinal) != kSuccess) {
-    return Status(Code::kNoDevice, text("no CUDA device ", ordinal, ": ", count,
-                                        count == 1 ? " is" : " are", " visible"));
+    return Status(Code::kNoDevice, "no CUDA device ", ordinal, ": ", count,
+                  count == 1 ? " is" : " are", " visible");
   }
   std::unique_ptr<CudaDevice> opened(new CudaDevice(symbols, device));
   ContextPtr context = nullptr;
@@ -85,11 +83,10 @@ int CudaDevice::attribute(Attribute which) const {
 
 Status CudaDevice::fill_info(int ordinal) {
   std::array<char, 256> name{};
-  PENSTOCK_TRY(
-      check(symbols_.cuDeviceGetName(name.data(), name.size() - 1, device_), "cuDeviceGetName"));
+  PENSTOCK_TRY(call(symbols_.cuDeviceGetName, {}, name.data(), name.size() - 1, device_));
   std::size_t total = 0;
-  PENSTOCK_TRY(check(symbols_.cuDeviceTotalMem(&total, device_), "cuDeviceTotalMem"));
-  PENSTOCK_TRY(check(symbols_.cuDriverGetVersion(&info_.driver_version), "cuDriverGetVersion"));
+  PENSTOCK_TRY(call(symbols_.cuDeviceTotalMem, {}, &total, device_));
+  PENSTOCK_TRY(call(symbols_.cuDriverGetVersion, {}, &info_.driver_version));
   info_.name = name.data();
   info_.ordinal = ordinal;
   info_.total = total;
@@ -107,33 +104,29 @@ Status CudaDevice::fill_info(int ordinal) {
 
 // One granularity serves device and host chunks, since either may back a range.
 Status CudaDevice::fill_granularity() {
-  const CudaScope scope(*this);
   std::size_t granularity = 0;
   const AllocationProperties device = properties(Place::kDevice);
   PENSTOCK_TRY(
-      check(symbols_.cuMemGetAllocationGranularity(&granularity, &device, kGranularityMinimum),
-            "cuMemGetAllocationGranularity"));
+      call(symbols_.cuMemGetAllocationGranularity, {}, &granularity, &device, kGranularityMinimum));
   info_.granularity = granularity;
   if (!info_.host_chunks) return {};
   const AllocationProperties host = properties(Place::kHost);
-  if (symbols_.cuMemGetAllocationGranularity(&granularity, &host, kGranularityMinimum) !=
-      kSuccess) {
-    info_.host_chunks = false;
-    return {};
-  }
+  const Status possible =
+      call(symbols_.cuMemGetAllocationGranularity, {}, &granularity, &host, kGranularityMinimum);
+  info_.host_chunks = possible.ok();
+  if (!info_.host_chunks) return {};
   info_.granularity = std::max<Bytes>(info_.granularity, granularity);
   return {};
 }
 
 Result<Device> CudaDevice::find_peer(int ordinal) const {
   Device peer = 0;
-  PENSTOCK_TRY(check(symbols_.cuDeviceGet(&peer, ordinal), "cuDeviceGet"));
+  PENSTOCK_TRY(call(symbols_.cuDeviceGet, {}, &peer, ordinal));
   int reaches = 0;
-  PENSTOCK_TRY(
-      check(symbols_.cuDeviceCanAccessPeer(&reaches, peer, device_), "cuDeviceCanAccessPeer"));
+  PENSTOCK_TRY(call(symbols_.cuDeviceCanAccessPeer, {}, &reaches, peer, device_));
   if (reaches != 0) return peer;
-  return Status(Code::kUnsupported, text("device ", ordinal, " cannot reach the memory of device ",
-                                         info_.ordinal, " (", info_.name, ")"));
+  return Status(Code::kUnsupported, "device ", ordinal, " cannot reach the memory of device ",
+                info_.ordinal, " (", info_.name, ")");
 }
 
 AllocationProperties CudaDevice::properties(Place place) const {
@@ -168,14 +161,13 @@ std::string CudaDevice::memory_left(Place place) const {
               ")");
 }
 
-Status CudaDevice::check(Error error, const char* call, Bytes size, Place place) const {
+Status CudaDevice::check(Error error, const char* call, CallFor what) const {
   if (error == kSuccess) return {};
-  const Code code = code_of(error, place);
   std::string message = call;
-  if (size != 0) message += text(" of ", size_text(size));
+  if (what.size != 0) message += text(" of ", size_text(what.size));
   message += text(": ", error_name(error));
-  if (error == kOutOfMemory) message += memory_left(place);
-  return {code, std::move(message)};
+  if (error == kOutOfMemory) message += memory_left(what.place);
+  return {code_of(error, what.place), std::move(message)};
 }
 
 CudaScope::CudaScope(const CudaDevice& device) : symbols_(device.symbols()) {

@@ -16,6 +16,30 @@
 
 namespace penstock::driver::cuda {
 
+class CudaDevice;
+
+// While it lives, the device's context is the calling thread's, and a stream capture going on
+// elsewhere in the process is not broken by calls that a capture does not allow.
+class CudaScope {
+ public:
+  explicit CudaScope(const CudaDevice& device);
+  ~CudaScope();
+  CudaScope(const CudaScope&) = delete;
+  CudaScope& operator=(const CudaScope&) = delete;
+
+ private:
+  const Symbols& symbols_;
+  bool pushed_ = false;
+  bool exchanged_ = false;
+  int capture_mode_ = kCaptureModeRelaxed;
+};
+
+// What a call is about, for its message.
+struct CallFor {
+  Bytes size = 0;                // 0: none
+  Place place = Place::kDevice;  // whose memory ran out
+};
+
 class CudaDevice {
  public:
   static Result<std::unique_ptr<CudaDevice>> open(int ordinal);
@@ -33,8 +57,13 @@ class CudaDevice {
   // The device with this ordinal, if it can reach this one's memory, else kUnsupported.
   Result<Device> find_peer(int ordinal) const;
 
-  // `call` and `size` (0: none) are for the message; `place` says whose memory ran out.
-  Status check(Error error, const char* call, Bytes size = 0, Place place = Place::kDevice) const;
+  // One call in the device's context, its failure in words.
+  template <class Function, class... Arguments>
+  Status call(const Symbol<Function>& symbol, CallFor what, Arguments... arguments) const {
+    const CudaScope scope(*this);
+    return check(symbol(arguments...), symbol.name, what);
+  }
+  Status check(Error error, const char* call, CallFor what = {}) const;
 
  private:
   CudaDevice(const Symbols& symbols, Device device);
@@ -52,22 +81,6 @@ class CudaDevice {
   int host_numa_ = 0;
   bool rdma_ = false;
   const pid_t owner_;
-};
-
-// While it lives, the device's context is the calling thread's, and a stream capture going on
-// elsewhere in the process is not broken by calls that a capture does not allow.
-class CudaScope {
- public:
-  explicit CudaScope(const CudaDevice& device);
-  ~CudaScope();
-  CudaScope(const CudaScope&) = delete;
-  CudaScope& operator=(const CudaScope&) = delete;
-
- private:
-  const Symbols& symbols_;
-  bool pushed_ = false;
-  bool exchanged_ = false;
-  int capture_mode_ = kCaptureModeRelaxed;
 };
 
 }  // namespace penstock::driver::cuda

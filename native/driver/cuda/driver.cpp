@@ -61,7 +61,7 @@ class CudaDriver final : public CudaMemory {
   Result<MemoryInfo> memory_info() override {
     std::size_t free = 0;
     std::size_t total = 0;
-    PENSTOCK_TRY(call("cuMemGetInfo", 0, symbols_.cuMemGetInfo, &free, &total));
+    PENSTOCK_TRY(call(symbols_.cuMemGetInfo, {}, &free, &total));
     return MemoryInfo{.free = free, .total = total};
   }
 
@@ -71,42 +71,33 @@ class CudaDriver final : public CudaMemory {
   }
 
   Result<void*> host_alloc(Bytes size) override {
-    if (size == 0) return Status(Code::kInvalidArgument, "host_alloc: size 0");
-    const CudaScope scope(device_);
+    if (size == 0) return invalid("host_alloc: size 0");
     void* pointer = nullptr;
-    PENSTOCK_TRY(device_.check(symbols_.cuMemHostAlloc(&pointer, size, kHostAllocPortable),
-                               "cuMemHostAlloc", size, Place::kHost));
+    PENSTOCK_TRY(
+        call(symbols_.cuMemHostAlloc, {size, Place::kHost}, &pointer, size, kHostAllocPortable));
     page_locked_.add(key(pointer), size);
     return pointer;
   }
 
   Status host_free(void* pointer) override {
-    if (!page_locked_.remove(key(pointer))) {
-      return {Code::kInvalidArgument,
-              text("host_free: ", pointer, " is not the start of an allocation")};
-    }
-    return call("cuMemFreeHost", 0, symbols_.cuMemFreeHost, pointer);
+    PENSTOCK_TRY(page_locked_.remove("host_free", key(pointer)));
+    return call(symbols_.cuMemFreeHost, {}, pointer);
   }
 
   Result<Addr> managed_alloc(Bytes size) override {
-    if (size == 0) return Status(Code::kInvalidArgument, "managed_alloc: size 0");
+    if (size == 0) return invalid("managed_alloc: size 0");
     if (!info().managed) {
-      return Status(Code::kUnsupported,
-                    text("managed_alloc: ", info().name, " has no managed memory"));
+      return Status(Code::kUnsupported, "managed_alloc: ", info().name, " has no managed memory");
     }
     DevicePtr address = 0;
-    PENSTOCK_TRY(
-        call("cuMemAllocManaged", size, symbols_.cuMemAllocManaged, &address, size, kAttachGlobal));
+    PENSTOCK_TRY(call(symbols_.cuMemAllocManaged, {size}, &address, size, kAttachGlobal));
     managed_.add(address, size);
     return address;
   }
 
   Status managed_free(Addr address) override {
-    if (!managed_.remove(address)) {
-      return {Code::kInvalidArgument,
-              text("managed_free: ", address_text(address), " is not the start of an allocation")};
-    }
-    return call("cuMemFree", 0, symbols_.cuMemFree, address);
+    PENSTOCK_TRY(managed_.remove("managed_free", address));
+    return call(symbols_.cuMemFree, {}, address);
   }
 
   Status managed_advise(Addr address, Bytes size, driver::Advice advice) override {
@@ -118,38 +109,33 @@ class CudaDriver final : public CudaMemory {
     const bool host = advice == driver::Advice::kPreferHost;
     const Location location = host ? Location{kLocationHost, 0} : device_.device_location();
     const cuda::Advice native_advice = kNative[static_cast<std::size_t>(advice)];
-    return call("cuMemAdvise", size, symbols_.cuMemAdvise, address, size, native_advice, location);
+    return call(symbols_.cuMemAdvise, {size}, address, size, native_advice, location);
   }
 
   Status managed_prefetch(Addr address, Bytes size, Place to, Stream stream) override {
     PENSTOCK_TRY(check_managed("managed_prefetch", address, size));
     const Location location =
         to == Place::kDevice ? device_.device_location() : Location{kLocationHost, 0};
-    return call("cuMemPrefetchAsync", size, symbols_.cuMemPrefetchAsync, address, size, location,
-                0u, native(stream));
+    return call(symbols_.cuMemPrefetchAsync, {size}, address, size, location, 0u, native(stream));
   }
 
   Result<Stream> create_stream() override {
     StreamPtr stream = nullptr;
-    PENSTOCK_TRY(call("cuStreamCreate", 0, symbols_.cuStreamCreate, &stream, kStreamNonBlocking));
+    PENSTOCK_TRY(call(symbols_.cuStreamCreate, {}, &stream, kStreamNonBlocking));
     streams_.add(key(stream));
     return Stream{key(stream)};
   }
 
   Status destroy_stream(Stream stream) override {
-    if (!streams_.remove(static_cast<std::uint64_t>(stream))) {
-      return {Code::kInvalidArgument, "destroy_stream: not a stream of this driver"};
-    }
-    return call("cuStreamDestroy", 0, symbols_.cuStreamDestroy, native(stream));
+    PENSTOCK_TRY(streams_.remove("destroy_stream", static_cast<std::uint64_t>(stream)));
+    return call(symbols_.cuStreamDestroy, {}, native(stream));
   }
 
   Status synchronize(Stream stream) override {
-    return call("cuStreamSynchronize", 0, symbols_.cuStreamSynchronize, native(stream));
+    return call(symbols_.cuStreamSynchronize, {}, native(stream));
   }
 
-  Status synchronize_device() override {
-    return call("cuCtxSynchronize", 0, symbols_.cuCtxSynchronize);
-  }
+  Status synchronize_device() override { return call(symbols_.cuCtxSynchronize, {}); }
 
   Result<bool> capturing(Stream stream) override {
     const CudaScope scope(device_);
@@ -162,26 +148,23 @@ class CudaDriver final : public CudaMemory {
 
   Result<Event> create_event(bool timing) override {
     EventPtr event = nullptr;
-    PENSTOCK_TRY(call("cuEventCreate", 0, symbols_.cuEventCreate, &event,
-                      timing ? kEventDefault : kEventDisableTiming));
+    PENSTOCK_TRY(
+        call(symbols_.cuEventCreate, {}, &event, timing ? kEventDefault : kEventDisableTiming));
     events_.add(key(event));
     return Event{key(event)};
   }
 
   Status destroy_event(Event event) override {
-    if (!events_.remove(static_cast<std::uint64_t>(event))) {
-      return {Code::kInvalidArgument, "destroy_event: not an event of this driver"};
-    }
-    return call("cuEventDestroy", 0, symbols_.cuEventDestroy, native(event));
+    PENSTOCK_TRY(events_.remove("destroy_event", static_cast<std::uint64_t>(event)));
+    return call(symbols_.cuEventDestroy, {}, native(event));
   }
 
   Status record(Event event, Stream stream) override {
-    return call("cuEventRecord", 0, symbols_.cuEventRecord, native(event), native(stream));
+    return call(symbols_.cuEventRecord, {}, native(event), native(stream));
   }
 
   Status wait(Stream stream, Event event) override {
-    return call("cuStreamWaitEvent", 0, symbols_.cuStreamWaitEvent, native(stream), native(event),
-                0u);
+    return call(symbols_.cuStreamWaitEvent, {}, native(stream), native(event), 0u);
   }
 
   Status query(Event event) override {
@@ -192,26 +175,23 @@ class CudaDriver final : public CudaMemory {
   }
 
   Status synchronize(Event event) override {
-    return call("cuEventSynchronize", 0, symbols_.cuEventSynchronize, native(event));
+    return call(symbols_.cuEventSynchronize, {}, native(event));
   }
 
   Result<float> elapsed_ms(Event from, Event to) override {
     float milliseconds = 0;
-    PENSTOCK_TRY(call("cuEventElapsedTime", 0, symbols_.cuEventElapsedTime, &milliseconds,
-                      native(from), native(to)));
+    PENSTOCK_TRY(call(symbols_.cuEventElapsedTime, {}, &milliseconds, native(from), native(to)));
     return milliseconds;
   }
 
   Status copy_in(Addr to, const void* from, Bytes size, Stream stream) override {
     if (size == 0) return {};
-    return call("cuMemcpyHtoDAsync", size, symbols_.cuMemcpyHtoDAsync, to, from, size,
-                native(stream));
+    return call(symbols_.cuMemcpyHtoDAsync, {size}, to, from, size, native(stream));
   }
 
   Status copy_out(void* to, Addr from, Bytes size, Stream stream) override {
     if (size == 0) return {};
-    return call("cuMemcpyDtoHAsync", size, symbols_.cuMemcpyDtoHAsync, to, from, size,
-                native(stream));
+    return call(symbols_.cuMemcpyDtoHAsync, {size}, to, from, size, native(stream));
   }
 
   Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
@@ -224,33 +204,23 @@ class CudaDriver final : public CudaMemory {
   Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override {
     PENSTOCK_TRY(check_apart(to, from, size));
     if (size == 0) return {};
-    return call("cuMemcpyDtoDAsync", size, symbols_.cuMemcpyDtoDAsync, to, from, size,
-                native(stream));
+    return call(symbols_.cuMemcpyDtoDAsync, {size}, to, from, size, native(stream));
   }
 
   Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) override {
     if (size == 0) return {};
-    return call("cuMemsetD8Async", size, symbols_.cuMemsetD8Async, to, value, size, native(stream));
+    return call(symbols_.cuMemsetD8Async, {size}, to, value, size, native(stream));
   }
 
  private:
   Status check_managed(const char* name, Addr address, Bytes size) const {
     if (!managed_.contains_span(address, size)) {
-      return {Code::kInvalidArgument,
-              text(name, ": ", span_text(address, size), " is not inside one managed allocation")};
+      return invalid(name, ": ", span_text(address, size), " is not inside one managed allocation");
     }
     if (info().concurrent_managed) return {};
-    return {Code::kUnsupported,
-            text(name, ": ", info().name,
-                 " cannot move managed memory on demand here (concurrent managed "
-                 "access is 0, as on Windows, WSL and Tegra)")};
-  }
-
-  // One call in the device's context, its failure in words.
-  template <class Function, class... Arguments>
-  Status call(const char* name, Bytes size, Function function, Arguments... arguments) const {
-    const CudaScope scope(device_);
-    return device_.check(function(arguments...), name, size);
+    return Status(Code::kUnsupported, name, ": ", info().name,
+                  " cannot move managed memory on demand here (concurrent managed access is 0, as "
+                  "on Windows, WSL and Tegra)");
   }
 
   const std::unique_ptr<CudaDevice> owned_;

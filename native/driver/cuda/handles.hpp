@@ -5,13 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <mutex>
-#include <utility>
 #include <vector>
 
+#include "base/status.hpp"
 #include "base/units.hpp"
+#include "driver/text.hpp"
 
 namespace penstock::driver::cuda {
 
@@ -22,9 +22,11 @@ class CudaHandles {
     sizes_.insert_or_assign(key, size);
   }
 
-  bool remove(std::uint64_t key) {
+  // kInvalidArgument where it is none of them; `call` begins the message.
+  Status remove(const char* call, std::uint64_t key) {
     const std::lock_guard lock(mutex_);
-    return sizes_.erase(key) == 1;
+    if (sizes_.erase(key) == 1) return {};
+    return invalid(call, ": this driver has made nothing at ", address_text(key));
   }
 
   bool contains_span(Addr address, Bytes size) const {

@@ -3,12 +3,16 @@
 // Thread rule: any thread; launches of one stream at a time, since they share work space.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "base/undo.hpp"
 #include "driver/cuda/device.hpp"
 #include "driver/driver.hpp"
+#include "driver/kernels/changed_copy_ptx.hpp"
 
 namespace penstock::driver::cuda {
 
@@ -19,12 +23,72 @@ class CudaKernels {
   CudaKernels& operator=(const CudaKernels&) = delete;
 
   Status copy_if_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
-                         StreamPtr stream);
-  void give_everything_back();
+                         StreamPtr stream) {
+    PENSTOCK_TRY(load());
+    if (fingerprint->place == 0) PENSTOCK_TRY(give_place(*fingerprint));
+    std::uint64_t words = size / kWord;
+    const auto blocks =
+        static_cast<unsigned>(std::clamp<std::uint64_t>(words / kThreads, 1, kCompareBlocks));
+    std::uint32_t known = std::exchange(fingerprint->valid, 0);
+    std::uint32_t* copies = &fingerprint->copies;
+    const bool changes = fingerprint->still == 0;
+    void* at_once = changes ? nullptr : to;
+    void* compared[] = {&from, &words, &fingerprint->place, &known, &copies, &at_once, &work_};
+    const auto& launch = symbols_.cuLaunchKernel;
+    PENSTOCK_TRY(device_.call(launch, {}, compare_, blocks, 1, 1, kThreads, 1, 1, 0, stream,
+                              compared, nullptr));
+    if (changes) {
+      void* copied[] = {&from, &words, &to, &work_};
+      PENSTOCK_TRY(device_.call(launch, {}, copy_, kCopyBlocks, 1, 1, kThreads, 1, 1, 0, stream,
+                                copied, nullptr));
+    }
+    fingerprint->valid = 1;  // for what follows in the stream
+    return {};
+  }
+  void give_everything_back() {
+    for (const DevicePtr digests : digests_) symbols_.cuMemFree(digests);
+    if (work_ != 0) symbols_.cuMemFree(std::exchange(work_, 0));
+    if (module_ != nullptr) symbols_.cuModuleUnload(std::exchange(module_, nullptr));
+  }
 
  private:
-  Status load();
-  Status give_place(Fingerprint& fingerprint);
+  static constexpr Bytes kWord = 16;
+  static constexpr unsigned kThreads = 512;
+  // Two a multiprocessor of an H200.
+  static constexpr unsigned kCompareBlocks = 264;
+  // Enough to fill the link; more would only take room from the program's kernels.
+  static constexpr unsigned kCopyBlocks = 16;
+  static constexpr Bytes kWorkBytes = 24;
+  static constexpr Bytes kDigestBytes = 16;
+  static constexpr std::size_t kDigests = 4096;  // taken at a time
+
+  Status load() {
+    const std::lock_guard lock(mutex_);
+    if (module_ != nullptr) return {};
+    const CudaScope scope(device_);
+    Undo undo([this] { give_everything_back(); });
+    PENSTOCK_TRY(device_.check(symbols_.cuModuleLoadData(&module_, kChangedCopyPtx),
+                               "cuModuleLoadData of Penstock's kernels"));
+    const auto& find = symbols_.cuModuleGetFunction;
+    PENSTOCK_TRY(device_.call(find, {}, &compare_, module_, "penstock_compare"));
+    PENSTOCK_TRY(device_.call(find, {}, &copy_, module_, "penstock_copy_if_changed"));
+    PENSTOCK_TRY(device_.call(symbols_.cuMemAlloc, {kWorkBytes}, &work_, kWorkBytes));
+    PENSTOCK_TRY(device_.call(symbols_.cuMemsetD8Async, {}, work_, 0, kWorkBytes, nullptr));
+    PENSTOCK_TRY(device_.call(symbols_.cuCtxSynchronize, {}));
+    undo.keep();
+    return {};
+  }
+  Status give_place(Fingerprint& fingerprint) {
+    const std::lock_guard lock(mutex_);
+    if (digests_taken_ == kDigests * digests_.size()) {
+      constexpr Bytes kBytes = kDigests * kDigestBytes;
+      DevicePtr more = 0;
+      PENSTOCK_TRY(device_.call(symbols_.cuMemAlloc, {kBytes}, &more, kBytes));
+      digests_.push_back(more);
+    }
+    fingerprint.place = digests_.back() + digests_taken_++ % kDigests * kDigestBytes;
+    return {};
+  }
 
   const CudaDevice& device_;
   const Symbols& symbols_;

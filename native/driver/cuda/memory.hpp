@@ -14,7 +14,6 @@
 #include "driver/cuda/device.hpp"
 #include "driver/driver.hpp"
 #include "driver/ledger.hpp"
-#include "driver/text.hpp"
 
 namespace penstock::driver::cuda {
 
@@ -29,64 +28,47 @@ class CudaMemory : public Driver {
   Result<Addr> reserve(Bytes size) override {
     PENSTOCK_TRY(check_supported("reserve", Place::kDevice));
     const std::lock_guard lock(mutex_);
-    PENSTOCK_TRY(ledger_.check_size("reserve", size));
-    const CudaScope scope(device_);
-    DevicePtr address = 0;
-    PENSTOCK_TRY(device_.check(
-        symbols_.cuMemAddressReserve(&address, size, device_.info().granularity, 0, 0),
-        "cuMemAddressReserve", size));
-    ledger_.add_range(address, size);
-    return address;
+    return ledger_.reserve(size, [&]() -> Result<Addr> {
+      DevicePtr address = 0;
+      PENSTOCK_TRY(call(symbols_.cuMemAddressReserve, {size}, &address, size,
+                        device_.info().granularity, 0, 0));
+      return address;
+    });
   }
 
   Status unreserve(Addr address, Bytes size) override {
     const std::lock_guard lock(mutex_);
-    PENSTOCK_TRY(ledger_.check_range(address, size));
-    const CudaScope scope(device_);
-    PENSTOCK_TRY(device_.check(symbols_.cuMemAddressFree(address, size), "cuMemAddressFree", size));
-    ledger_.drop_range(address);
-    return {};
+    return ledger_.unreserve(
+        address, size, [&] { return call(symbols_.cuMemAddressFree, {size}, address, size); });
   }
 
   Result<Chunk> create_chunk(Bytes size, Place place) override {
     PENSTOCK_TRY(check_supported("create_chunk", place));
     const std::lock_guard lock(mutex_);
-    PENSTOCK_TRY(ledger_.check_size("create_chunk", size));
-    const CudaScope scope(device_);
-    const AllocationProperties properties = device_.properties(place);
-    AllocationHandle handle = 0;
-    PENSTOCK_TRY(device_.check(symbols_.cuMemCreate(&handle, size, &properties, 0), "cuMemCreate",
-                               size, place));
-    return ledger_.add_chunk(handle, size, place);
+    return ledger_.create_chunk(size, place, [&]() -> Result<AllocationHandle> {
+      const AllocationProperties properties = device_.properties(place);
+      AllocationHandle handle = 0;
+      PENSTOCK_TRY(call(symbols_.cuMemCreate, {size, place}, &handle, size, &properties, 0));
+      return handle;
+    });
   }
 
+  // While a mapping keeps it, the driver keeps it too.
   Status release_chunk(Chunk chunk) override {
     const std::lock_guard lock(mutex_);
-    PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_chunk("release_chunk", chunk));
-    const CudaScope scope(device_);
-    PENSTOCK_TRY(device_.check(symbols_.cuMemRelease(entry.token), "cuMemRelease", entry.size));
-    ledger_.release(chunk,
-                    [](const auto&) {});  // while a mapping keeps it, the driver keeps it too
-    return {};
+    return ledger_.release_chunk(chunk, [this](const Ledger::ChunkEntry& entry) {
+      return call(symbols_.cuMemRelease, {entry.size}, entry.token);
+    });
   }
 
   Status map(Addr address, Bytes size, Chunk chunk) override {
     const std::lock_guard lock(mutex_);
-    PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_map(address, size, chunk));
-    const CudaScope scope(device_);
-    PENSTOCK_TRY(
-        device_.check(symbols_.cuMemMap(address, size, 0, entry.token, 0), "cuMemMap", size));
-    ledger_.add_mapping(address, size, chunk);
-    return {};
+    return map_to(address, size, chunk);
   }
 
   Status unmap(Addr address, Bytes size) override {
     const std::lock_guard lock(mutex_);
-    PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size));
-    const CudaScope scope(device_);
-    PENSTOCK_TRY(device_.check(symbols_.cuMemUnmap(address, size), "cuMemUnmap", size));
-    ledger_.drop_mappings(address, size, [](const auto&) {});
-    return {};
+    return unmap_from(address, size);
   }
 
   Status set_access(Addr address, Bytes size) override {
@@ -98,7 +80,6 @@ class CudaMemory : public Driver {
         pause *= 2;
       }
       const std::lock_guard lock(mutex_);
-      PENSTOCK_TRY(ledger_.check_mapped("set_access", address, size));
       status = try_set_access(address, size);
       if (status.code() != Code::kNotReady) return status;
     }
@@ -148,6 +129,11 @@ class CudaMemory : public Driver {
   }
 
  protected:
+  template <class Function, class... Arguments>
+  Status call(const Symbol<Function>& symbol, CallFor what, Arguments... arguments) const {
+    return device_.call(symbol, what, arguments...);
+  }
+
   const CudaDevice& device_;
   const Symbols& symbols_;
 
@@ -159,17 +145,28 @@ class CudaMemory : public Driver {
   Status check_supported(const char* call, Place place) const {
     const DeviceInfo& info = device_.info();
     if (place == Place::kDevice ? info.virtual_memory : info.host_chunks) return {};
-    return {Code::kUnsupported,
-            text(call, ": ", info.name, " with CUDA driver ", info.driver_version,
-                 place == Place::kDevice ? " has no virtual memory management"
-                                         : " cannot map host memory into a range")};
+    return Status(Code::kUnsupported, call, ": ", info.name, " with CUDA driver ",
+                  info.driver_version,
+                  place == Place::kDevice ? " has no virtual memory management"
+                                          : " cannot map host memory into a range");
   }
 
-  // Under the lock, both.  kNotReady: try again.
+  // Under the lock, these and the next.
+  Status map_to(Addr address, Bytes size, Chunk chunk) {
+    return ledger_.map(address, size, chunk, [&](const Ledger::ChunkEntry& entry) {
+      return call(symbols_.cuMemMap, {size}, address, size, 0, entry.token, 0);
+    });
+  }
+  Status unmap_from(Addr address, Bytes size) {
+    return ledger_.unmap(address, size, [&](std::int64_t) {
+      return call(symbols_.cuMemUnmap, {size}, address, size);
+    });
+  }
+  // kNotReady: try again.
   Status try_set_access(Addr address, Bytes size) {
-    const CudaScope scope(device_);
-    return device_.check(symbols_.cuMemSetAccess(address, size, access_.data(), access_.size()),
-                         "cuMemSetAccess", size);
+    return ledger_.set_access(address, size, [&](std::int64_t) {
+      return call(symbols_.cuMemSetAccess, {size}, address, size, access_.data(), access_.size());
+    });
   }
 
   // On an H200 (driver 580) CUDA refuses a second device, with CUDA_ERROR_INVALID_VALUE, on pages
@@ -177,13 +174,9 @@ class CudaMemory : public Driver {
   // trouble. Mapped once more to the same chunk they are accepted.
   Status map_again(Addr address, Bytes size) {
     const Chunk chunk = ledger_.chunk_at(address);
-    PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_chunk("share_with", chunk));
-    const CudaScope scope(device_);
-    PENSTOCK_TRY(device_.check(symbols_.cuMemUnmap(address, size), "cuMemUnmap", size));
-    ledger_.drop_mappings(address, size, [](const auto&) {});
-    PENSTOCK_TRY(
-        device_.check(symbols_.cuMemMap(address, size, 0, entry.token, 0), "cuMemMap", size));
-    ledger_.add_mapping(address, size, chunk);
+    PENSTOCK_TRY(ledger_.check_chunk("share_with", chunk).status());
+    PENSTOCK_TRY(unmap_from(address, size));
+    PENSTOCK_TRY(map_to(address, size, chunk));
     return try_set_access(address, size);
   }
 

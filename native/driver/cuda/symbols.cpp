@@ -3,8 +3,6 @@
 
 #include <dlfcn.h>
 
-#include "driver/text.hpp"
-
 namespace penstock::driver::cuda {
 namespace {
 
@@ -31,13 +29,14 @@ std::string version_text(int version) { return text(version / 1000, ".", version
 
 Status check_version(const Symbols& symbols) {
   int version = 0;
-  if (symbols.cuDriverGetVersion == nullptr || symbols.cuDriverGetVersion(&version) != kSuccess) {
-    return {Code::kNoDevice, text(kLibrary, " does not tell its version; is it NVIDIA's driver?")};
+  if (symbols.cuDriverGetVersion.function == nullptr ||
+      symbols.cuDriverGetVersion(&version) != kSuccess) {
+    return Status(Code::kNoDevice, kLibrary, " does not tell its version; is it NVIDIA's driver?");
   }
   if (version >= kMinimumVersion) return {};
-  return {Code::kUnsupported, text("the NVIDIA driver supports CUDA ", version_text(version), "; ",
-                                   version_text(kMinimumVersion),
-                                   " (driver 535) or later is needed: update the driver")};
+  return Status(Code::kUnsupported, "the NVIDIA driver supports CUDA ", version_text(version), "; ",
+                version_text(kMinimumVersion),
+                " (driver 535) or later is needed: update the driver");
 }
 
 }  // namespace
@@ -46,22 +45,21 @@ Result<Symbols> load_symbols() {
   // Never closed: its threads may outlive every driver object, and the framework uses it as well.
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Status(Code::kNoDevice, text("no NVIDIA driver: ", dlerror(),
-                                        "; install the driver, or choose the emulated GPU"));
+    return Status(Code::kNoDevice, "no NVIDIA driver: ", dlerror(),
+                  "; install the driver, or choose the emulated GPU");
   }
   library = behind_proxy(library);
   Symbols symbols;
   const char* missing = nullptr;
 #define PENSTOCK_CUDA(name, suffix, version, parameters)                                   \
-  symbols.name =                                                                           \
+  symbols.name.function =                                                                  \
       reinterpret_cast<Error(*) parameters>(find(library, #name, version, #name #suffix)); \
-  if (symbols.name == nullptr) missing = #name;
+  if (symbols.name.function == nullptr) missing = #name;
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
   PENSTOCK_TRY(check_version(symbols));
   if (missing == nullptr) return symbols;
-  return Status(Code::kUnsupported,
-                text(kLibrary, " has no ", missing, "; update the NVIDIA driver"));
+  return Status(Code::kUnsupported, kLibrary, " has no ", missing, "; update the NVIDIA driver");
 }
 
 }  // namespace penstock::driver::cuda

@@ -11,8 +11,19 @@ namespace penstock::driver::cuda {
 // CUDA 12.2 brought the forms of cuMemAdvise and cuMemPrefetchAsync that name a location.
 inline constexpr int kMinimumVersion = 12020;
 
+// An entry point, with its name for messages.
+template <class Function>
+struct Symbol;
+template <class... Parameters>
+struct Symbol<Error(Parameters...)> {
+  const char* name;
+  Error (*function)(Parameters...) = nullptr;
+
+  Error operator()(Parameters... arguments) const { return function(arguments...); }
+};
+
 struct Symbols {
-#define PENSTOCK_CUDA(name, suffix, version, parameters) Error(*name) parameters = nullptr;
+#define PENSTOCK_CUDA(name, suffix, version, parameters) Symbol<Error parameters> name{#name};
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
 };

@@ -15,7 +15,6 @@
 
 #include "base/status.hpp"
 #include "base/units.hpp"
-#include "driver/text.hpp"
 
 namespace penstock::driver {
 
@@ -24,10 +23,8 @@ class HostBacking {
   static Result<std::unique_ptr<HostBacking>> open(const char* name) {
     const int fd = memfd_create(name, MFD_CLOEXEC);
     if (fd < 0) {
-      return Status(
-          Code::kUnsupported,
-          text("memfd_create failed: ", std::strerror(errno),
-               "; the emulated GPU needs it (Linux 3.17 or later, not blocked by seccomp)"));
+      return Status(Code::kUnsupported, "memfd_create failed: ", std::strerror(errno),
+                    "; the emulated GPU needs it (Linux 3.17 or later, not blocked by seccomp)");
     }
     return std::unique_ptr<HostBacking>(new HostBacking(fd));
   }
@@ -42,8 +39,8 @@ class HostBacking {
   Result<Bytes> take(Bytes size) {
     const Bytes offset = length_;
     if (ftruncate(fd_, static_cast<off_t>(offset + size)) != 0) {
-      return Status(Code::kDriver, text("cannot grow the emulated memory to ",
-                                        size_text(offset + size), ": ", std::strerror(errno)));
+      return Status(Code::kDriver, "cannot grow the emulated memory to ", size_text(offset + size),
+                    ": ", std::strerror(errno));
     }
     length_ += size;
     used_ += size;

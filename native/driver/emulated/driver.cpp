@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -21,8 +20,6 @@
 
 namespace penstock::driver {
 namespace {
-
-constexpr Bytes kMostGranules = Bytes{1} << 25;
 
 void* pointer(Addr address) { return reinterpret_cast<void*>(address); }
 
@@ -53,60 +50,41 @@ class EmulatedGpu final : public HostDriver {
   Result<MemoryInfo> memory_info() override {
     PENSTOCK_TRY(count());
     const std::lock_guard lock(memory_mutex_);
-    return MemoryInfo{.free = managed_room() - managed_.counters().resident,
-                      .total = options_.capacity};
+    return MemoryInfo{managed_room() - managed_.counters().resident, options_.capacity};
   }
 
   Result<Addr> reserve(Bytes size) override {
-    PENSTOCK_TRY(count(Code::kOutOfMemory));
-    const std::lock_guard lock(memory_mutex_);
-    return memory_->reserve(size);
+    return failable(Code::kOutOfMemory, [&] { return memory_->reserve(size); });
   }
 
   Status unreserve(Addr address, Bytes size) override {
-    const std::lock_guard lock(memory_mutex_);
-    return memory_->unreserve(address, size);
+    return locked([&] { return memory_->unreserve(address, size); });
   }
 
   Result<Chunk> create_chunk(Bytes size, Place place) override {
     const bool device = place == Place::kDevice;
     PENSTOCK_TRY(count(device ? Code::kOutOfMemory : Code::kHostOutOfMemory));
     const std::lock_guard lock(memory_mutex_);
-    PENSTOCK_TRY(memory_->ledger().check_size("create_chunk", size));
-    PENSTOCK_TRY(device ? make_device_room(size) : check_host_room("create_chunk", size));
-    return memory_->create_chunk(size, place);
+    return memory_->create_chunk(size, place, [&] {
+      return device ? make_device_room(size) : check_host_room("create_chunk", size);
+    });
   }
 
   Status release_chunk(Chunk chunk) override {
-    const std::lock_guard lock(memory_mutex_);
-    return memory_->release_chunk(chunk);
+    return locked([&] { return memory_->release_chunk(chunk); });
   }
 
   Status map(Addr address, Bytes size, Chunk chunk) override {
-    PENSTOCK_TRY(count());
-    const std::lock_guard lock(memory_mutex_);
-    if (options_.most_mappings > 0) {
-      PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, memory_->ledger().check_chunk("map", chunk));
-      if (entry.mappings >= options_.most_mappings) {
-        return {Code::kDriver, "map: the chunk is mapped at as many addresses as can be"};
-      }
-    }
-    return memory_->map(address, size, chunk);
+    return failable(Code::kDriver,
+                    [&] { return memory_->map(address, size, chunk, options_.most_mappings); });
   }
 
   Status unmap(Addr address, Bytes size) override {
-    const std::lock_guard lock(memory_mutex_);
-    return memory_->unmap(address, size);
+    return locked([&] { return memory_->unmap(address, size); });
   }
 
   Status set_access(Addr address, Bytes size) override {
-    PENSTOCK_TRY(count());
-    const std::lock_guard lock(memory_mutex_);
-    return memory_->set_access(address, size);
-  }
-
-  Status share_with(int) override {
-    return {Code::kUnsupported, "the emulated GPU is the only one"};
+    return failable(Code::kDriver, [&] { return memory_->set_access(address, size); });
   }
 
   Result<void*> host_alloc(Bytes size) override {
@@ -117,33 +95,24 @@ class EmulatedGpu final : public HostDriver {
   }
 
   Status host_free(void* allocation) override {
-    const std::lock_guard lock(memory_mutex_);
-    return page_locked_.free(allocation);
+    return locked([&] { return page_locked_.free(allocation); });
   }
 
   Result<Addr> managed_alloc(Bytes size) override {
-    PENSTOCK_TRY(count(Code::kOutOfMemory));
-    const std::lock_guard lock(memory_mutex_);
-    return managed_.allocate(size);
+    return failable(Code::kOutOfMemory, [&] { return managed_.allocate(size); });
   }
 
   Status managed_free(Addr address) override {
-    const std::lock_guard lock(memory_mutex_);
-    return managed_.free(address);
+    return locked([&] { return managed_.free(address); });
   }
 
   Status managed_advise(Addr address, Bytes size, Advice advice) override {
-    PENSTOCK_TRY(count());
-    const std::lock_guard lock(memory_mutex_);
-    return managed_.advise(address, size, advice);
+    return failable(Code::kDriver, [&] { return managed_.advise(address, size, advice); });
   }
 
   Status managed_prefetch(Addr address, Bytes size, Place to, Stream stream) override {
     PENSTOCK_TRY(count());
-    {
-      const std::lock_guard lock(memory_mutex_);
-      PENSTOCK_TRY(managed_.check("managed_prefetch", address, size));
-    }
+    PENSTOCK_TRY(locked([&] { return managed_.check("managed_prefetch", address, size); }));
     return streams_.enqueue(stream, [this, address, size, to] {
       const std::lock_guard lock(memory_mutex_);
       managed_.prefetch(address, size, to, managed_room());
@@ -245,13 +214,11 @@ class EmulatedGpu final : public HostDriver {
   std::int64_t calls() const override { return calls_; }
 
   ManagedCounters managed_counters() const override {
-    const std::lock_guard lock(memory_mutex_);
-    return managed_.counters();
+    return locked([&] { return managed_.counters(); });
   }
 
   Bytes managed_resident(Addr address, Bytes size) const override {
-    const std::lock_guard lock(memory_mutex_);
-    return managed_.resident(address, size);
+    return locked([&] { return managed_.resident(address, size); });
   }
 
  private:
@@ -263,13 +230,24 @@ class EmulatedGpu final : public HostDriver {
     return {code, text("injected failure at call ", call)};
   }
 
+  template <class Call>
+  auto locked(Call&& call) const -> decltype(call()) {
+    const std::lock_guard lock(memory_mutex_);
+    return call();
+  }
+  template <class Call>
+  auto failable(Code code, Call&& call) -> decltype(call()) {
+    PENSTOCK_TRY(count(code));
+    return locked(call);
+  }
+
   Status check_host_room(const char* call, Bytes size) const {
     if (options_.host_capacity == 0) return {};
     const Bytes used = memory_->used(Place::kHost) + page_locked_.used();
     if (size <= options_.host_capacity - used) return {};
-    return {Code::kHostOutOfMemory,
-            text(call, ": ", size_text(size), " asked, ", size_text(options_.host_capacity - used),
-                 " left of ", size_text(options_.host_capacity), " of page-locked memory")};
+    return Status(Code::kHostOutOfMemory, call, ": ", size_text(size), " asked, ",
+                  size_text(options_.host_capacity - used), " left of ",
+                  size_text(options_.host_capacity), " of page-locked memory");
   }
 
   // Chunks push managed memory out, as they do on a GPU, but not one another.
@@ -277,9 +255,9 @@ class EmulatedGpu final : public HostDriver {
     const Bytes used = memory_->used(Place::kDevice);
     const Bytes room = options_.capacity - used;
     if (size > room) {
-      return {Code::kOutOfMemory,
-              text("create_chunk: ", size_text(size), " asked, ", size_text(room), " free of ",
-                   size_text(options_.capacity), " on the emulated GPU")};
+      return Status(Code::kOutOfMemory, "create_chunk: ", size_text(size), " asked, ",
+                    size_text(room), " free of ", size_text(options_.capacity),
+                    " on the emulated GPU");
     }
     managed_.evict_down_to(room - size);
     return {};
@@ -317,20 +295,8 @@ EmulatedGpu::EmulatedGpu(const HostDriverOptions& options, std::unique_ptr<HostM
 
 Result<std::unique_ptr<HostDriver>> open_host_driver(const HostDriverOptions& options) {
   const auto page = static_cast<Bytes>(sysconf(_SC_PAGESIZE));
-  if (!std::has_single_bit(options.granularity) || options.granularity < page) {
-    return Status(Code::kInvalidArgument,
-                  text("emulated GPU: granularity ", options.granularity,
-                       " is not a power of two of at least ", size_text(page)));
-  }
-  if (options.capacity == 0) {
-    return Status(Code::kInvalidArgument, "emulated GPU: capacity 0");
-  }
-  // An allocator has books of every granule.
-  if (options.capacity / options.granularity > kMostGranules) {
-    return Status(Code::kInvalidArgument, text("emulated GPU: ", size_text(options.capacity),
-                                               " of ", size_text(options.granularity), "; at most ",
-                                               size_text(kMostGranules * options.granularity)));
-  }
+  PENSTOCK_TRY(check_shape("emulated GPU", options.capacity, options.granularity, page));
+  if (options.capacity == 0) return invalid("emulated GPU: capacity 0");
   PENSTOCK_ASSIGN(auto memory, HostMemory::open(options.granularity));
   return std::unique_ptr<HostDriver>(std::make_unique<EmulatedGpu>(options, std::move(memory)));
 }

@@ -15,7 +15,6 @@
 #include "base/status.hpp"
 #include "driver/driver.hpp"
 #include "driver/emulated/capture.hpp"
-#include "driver/text.hpp"
 
 namespace penstock::driver {
 
@@ -76,7 +75,7 @@ class HostEvents {
     PENSTOCK_ASSIGN(const HostRecordingPtr recording, last(event));
     PENSTOCK_TRY(not_captured(recording));
     if (recording == nullptr || recording->done()) return {};
-    return {Code::kNotReady, text("event ", static_cast<std::uint64_t>(event), " is not complete")};
+    return Status(Code::kNotReady, "event ", static_cast<std::uint64_t>(event), " is not complete");
   }
   Status synchronize(Event event) const {
     PENSTOCK_ASSIGN(const HostRecordingPtr recording, last(event));
@@ -101,13 +100,13 @@ class HostEvents {
   };
 
   static Status no_such(Event event) {
-    return {Code::kInvalidArgument, text("no event ", static_cast<std::uint64_t>(event))};
+    return invalid("no event ", static_cast<std::uint64_t>(event));
   }
   // An event of a capture can neither be asked for nor waited for by the host.
   static Status not_captured(const HostRecordingPtr& recording) {
     if (recording == nullptr || recording->capture() == nullptr) return {};
     recording->capture()->invalidate();
-    return {Code::kInvalidArgument, "the event was last recorded in a capture"};
+    return invalid("the event was last recorded in a capture");
   }
   Result<State> find(Event event) const {
     const std::lock_guard lock(mutex_);
@@ -118,16 +117,10 @@ class HostEvents {
   Result<HostRecording::Time> time_of(Event event) const {
     PENSTOCK_ASSIGN(const State state, find(event));
     const auto id = static_cast<std::uint64_t>(event);
-    if (!state.timing) {
-      return Status(Code::kInvalidArgument, text("event ", id, " was created without timing"));
-    }
-    if (state.last == nullptr) {
-      return Status(Code::kInvalidArgument, text("event ", id, " was never recorded"));
-    }
+    if (!state.timing) return invalid("event ", id, " was created without timing");
+    if (state.last == nullptr) return invalid("event ", id, " was never recorded");
     PENSTOCK_TRY(not_captured(state.last));
-    if (!state.last->done()) {
-      return Status(Code::kNotReady, text("event ", id, " is not complete"));
-    }
+    if (!state.last->done()) return Status(Code::kNotReady, "event ", id, " is not complete");
     return state.last->when();
   }
 

@@ -17,8 +17,6 @@
 #include <functional>
 #include <iterator>
 #include <map>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "base/status.hpp"
@@ -41,12 +39,12 @@ class HostManaged {
   HostManaged& operator=(const HostManaged&) = delete;
 
   Result<Addr> allocate(Bytes size) {
-    if (size == 0) return Status(Code::kInvalidArgument, "managed_alloc: size 0");
+    if (size == 0) return invalid("managed_alloc: size 0");
     void* got = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (got == MAP_FAILED) {
-      return Status(Code::kOutOfMemory,
-                    text("managed_alloc of ", size_text(size), ": ", std::strerror(errno)));
+      return Status(Code::kOutOfMemory, "managed_alloc of ", size_text(size), ": ",
+                    std::strerror(errno));
     }
     const auto address = reinterpret_cast<Addr>(got);
     Allocation& allocation = allocations_[address];
@@ -58,8 +56,7 @@ class HostManaged {
   Status free(Addr address) {
     const auto found = allocations_.find(address);
     if (found == allocations_.end()) {
-      return {Code::kInvalidArgument,
-              text("managed_free: ", address_text(address), " is not the start of an allocation")};
+      return invalid("managed_free: ", address_text(address), " is not the start of an allocation");
     }
     for (Granule& granule : found->second.granules) {
       if (granule.on_device) drop_from_device(granule);
@@ -72,8 +69,7 @@ class HostManaged {
   // Inside one allocation.
   Status check(const char* call, Addr address, Bytes size) const {
     if (size != 0 && const_cast<HostManaged*>(this)->find(address, size) != nullptr) return {};
-    return {Code::kInvalidArgument,
-            text(call, ": ", span_text(address, size), " is not inside one managed allocation")};
+    return invalid(call, ": ", span_text(address, size), " is not inside one managed allocation");
   }
 
   Status advise(Addr address, Bytes size, Advice advice) {

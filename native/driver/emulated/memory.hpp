@@ -11,7 +11,6 @@
 #include <cstring>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "base/status.hpp"
 #include "base/units.hpp"
@@ -38,71 +37,57 @@ class HostMemory {
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
+  // Below the last one where that is free, as CUDA's ranges lie: neighbours by chance.
   Result<Addr> reserve(Bytes size) {
-    PENSTOCK_TRY(ledger_.check_size("reserve", size));
-    // mmap aligns to pages only: take a granularity more and give the two ends back.
-    const Bytes padded = size + granularity_;
-    void* got = MAP_FAILED;
-    if (padded > size) {
-      got = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    }
-    if (got == MAP_FAILED) {
-      return Status(Code::kOutOfMemory,
-                    text("reserve: no ", size_text(size), " of contiguous address space left"));
-    }
-    const Addr start = reinterpret_cast<Addr>(got);
-    const Addr address = align_up(start, granularity_);
-    if (address > start) munmap(got, address - start);
-    const Bytes tail = start + padded - (address + size);
-    if (tail > 0) munmap(pointer(address + size), tail);
-    ledger_.add_range(address, size);
-    return address;
+    return ledger_.reserve(size, [&]() -> Result<Addr> {
+      const Addr below = latest_ > size ? latest_ - size : 0;
+      if (below != 0 && take_addresses(below, size)) return latest_ = below;
+      PENSTOCK_ASSIGN(latest_, reserve_anywhere(size));
+      return latest_;
+    });
   }
 
   Status unreserve(Addr address, Bytes size) {
-    PENSTOCK_TRY(ledger_.check_range(address, size));
-    munmap(pointer(address), size);
-    ledger_.drop_range(address);
-    return {};
+    return ledger_.unreserve(address, size, [&] { munmap(pointer(address), size); });
   }
 
-  // The caller has checked size and capacity.
-  Result<Chunk> create_chunk(Bytes size, Place place) {
-    PENSTOCK_ASSIGN(const Bytes offset, backing(place).take(size));
-    return ledger_.add_chunk(offset, size, place);
+  // `make_room()` sees to the capacity.
+  template <class MakeRoom>
+  Result<Chunk> create_chunk(Bytes size, Place place, MakeRoom&& make_room) {
+    return ledger_.create_chunk(size, place, [&]() -> Result<Bytes> {
+      PENSTOCK_TRY(make_room());
+      return backing(place).take(size);
+    });
   }
 
   Status release_chunk(Chunk chunk) {
-    if (auto entry = ledger_.check_chunk("release_chunk", chunk); !entry.ok())
-      return entry.status();
-    ledger_.release(chunk, [this](const auto& unused) { give_back(unused); });
-    return {};
+    return ledger_.release_chunk(chunk, [](const Ledger::ChunkEntry&) {});
   }
 
-  Status map(Addr address, Bytes size, Chunk chunk) {
-    PENSTOCK_ASSIGN(const Ledger::ChunkEntry entry, ledger_.check_map(address, size, chunk));
-    const void* got = mmap(pointer(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
-                           backing(entry.place).fd(), static_cast<off_t>(entry.token));
-    if (got == MAP_FAILED) return system_failure("map", address, size, errno);
-    ledger_.add_mapping(address, size, chunk);
-    return {};
+  // most: of mappings that the chunk may have then; 0 = no limit
+  Status map(Addr address, Bytes size, Chunk chunk, std::int32_t most) {
+    return ledger_.map(address, size, chunk, [&](const Ledger::ChunkEntry& entry) -> Status {
+      if (most > 0 && entry.mappings >= most) {
+        return {Code::kDriver, "map: the chunk is mapped at as many addresses as can be"};
+      }
+      const void* got = mmap(pointer(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                             backing(entry.place).fd(), static_cast<off_t>(entry.token));
+      return got == MAP_FAILED ? system_failure("map", address, size, errno) : Status{};
+    });
   }
 
   Status unmap(Addr address, Bytes size) {
-    PENSTOCK_TRY(ledger_.check_mapped("unmap", address, size));
-    const void* got = mmap(pointer(address), size, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    if (got == MAP_FAILED) return system_failure("unmap", address, size, errno);
-    ledger_.drop_mappings(address, size, [this](const auto& unused) { give_back(unused); });
-    return {};
+    return ledger_.unmap(address, size, [&](std::int64_t) {
+      const void* got = take(pointer(address), size, MAP_FIXED);
+      return got == MAP_FAILED ? system_failure("unmap", address, size, errno) : Status{};
+    });
   }
 
   Status set_access(Addr address, Bytes size) {
-    PENSTOCK_TRY(ledger_.check_mapped("set_access", address, size));
-    if (mprotect(pointer(address), size, PROT_READ | PROT_WRITE) != 0) {
+    return ledger_.set_access(address, size, [&](std::int64_t) {
+      if (mprotect(pointer(address), size, PROT_READ | PROT_WRITE) == 0) return Status{};
       return system_failure("set_access", address, size, errno);
-    }
-    return {};
+    });
   }
 
   // By chunks that are held or still mapped.
@@ -113,12 +98,36 @@ class HostMemory {
 
  private:
   static void* pointer(Addr address) { return reinterpret_cast<void*>(address); }
+  static void* take(void* at, Bytes size, int flags) {
+    return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+  }
+  // False where something is there.
+  static bool take_addresses(Addr address, Bytes size) {
+    void* const got = take(pointer(address), size, MAP_FIXED_NOREPLACE);
+    if (got != MAP_FAILED && got != pointer(address)) munmap(got, size);  // a kernel before 4.17
+    return got == pointer(address);
+  }
+  Result<Addr> reserve_anywhere(Bytes size) const {
+    // mmap aligns to pages only: take a granularity more and give the two ends back.
+    const Bytes padded = size + granularity_;
+    void* const got = padded > size ? take(nullptr, padded, 0) : MAP_FAILED;
+    if (got == MAP_FAILED) {
+      return Status(Code::kOutOfMemory, "reserve: no ", size_text(size),
+                    " of contiguous address space left");
+    }
+    const Addr start = reinterpret_cast<Addr>(got);
+    const Addr address = align_up(start, granularity_);
+    if (address > start) munmap(got, address - start);
+    const Bytes tail = start + padded - (address + size);
+    if (tail > 0) munmap(pointer(address + size), tail);
+    return address;
+  }
   // Of mmap and mprotect, which say ENOMEM where the process has too many mappings; say the remedy.
   static Status system_failure(const char* call, Addr address, Bytes size, int error) {
     const char* remedy =
         error == ENOMEM ? "; too many mappings? raise vm.max_map_count, or use larger chunks" : "";
-    return {Code::kDriver,
-            text(call, " of ", span_text(address, size), ": ", std::strerror(error), remedy)};
+    return Status(Code::kDriver, call, " of ", span_text(address, size), ": ", std::strerror(error),
+                  remedy);
   }
 
   HostMemory(Bytes granularity, std::unique_ptr<HostBacking> device,
@@ -126,17 +135,17 @@ class HostMemory {
       : granularity_(granularity),
         device_(std::move(device)),
         host_(std::move(host)),
-        ledger_(granularity) {}
+        ledger_(granularity, [this](const Ledger::ChunkEntry& unused) {
+          backing(unused.place).give_back(unused.token, unused.size);
+        }) {}
 
   HostBacking& backing(Place place) { return place == Place::kDevice ? *device_ : *host_; }
-  void give_back(const Ledger::ChunkEntry& chunk) {
-    backing(chunk.place).give_back(chunk.token, chunk.size);
-  }
 
   const Bytes granularity_;
   const std::unique_ptr<HostBacking> device_;
   const std::unique_ptr<HostBacking> host_;
   Ledger ledger_;
+  Addr latest_ = 0;  // range that was reserved, under the caller's lock
 };
 
 }  // namespace penstock::driver

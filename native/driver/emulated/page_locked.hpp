@@ -14,7 +14,6 @@
 
 #include "base/status.hpp"
 #include "base/units.hpp"
-#include "driver/text.hpp"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -36,7 +35,7 @@ class HostPageLocked {
 
   // the caller has checked capacity
   Result<void*> allocate(Bytes size) {
-    if (size == 0) return Status(Code::kInvalidArgument, "host_alloc: size 0");
+    if (size == 0) return invalid("host_alloc: size 0");
     const Bytes body = align_up(size, page_size());
     void* got = MAP_FAILED;
     errno = ENOMEM;
@@ -45,9 +44,8 @@ class HostPageLocked {
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
     if (got == MAP_FAILED) {
-      return Status(Code::kHostOutOfMemory,
-                    text("host_alloc of ", size_text(size), " beside the ", size_text(used_),
-                         " held: ", std::strerror(errno)));
+      return Status(Code::kHostOutOfMemory, "host_alloc of ", size_text(size), " beside the ",
+                    size_text(used_), " held: ", std::strerror(errno));
     }
     mprotect(static_cast<char*>(got) + body, page_size(), PROT_NONE);
     // The rest of the last page belongs to nobody either; the address sanitizer can say so.
@@ -59,8 +57,7 @@ class HostPageLocked {
   Status free(void* pointer) {
     const auto found = allocations_.find(pointer);
     if (found == allocations_.end()) {
-      return {Code::kInvalidArgument,
-              text("host_free: ", pointer, " is not the start of an allocation")};
+      return invalid("host_free: ", pointer, " is not the start of an allocation");
     }
     used_ -= found->second;
     give_back(pointer, found->second);

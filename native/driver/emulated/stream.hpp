@@ -15,7 +15,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -29,7 +28,6 @@
 #include "driver/driver.hpp"
 #include "driver/emulated/capture.hpp"
 #include "driver/emulated/event.hpp"
-#include "driver/text.hpp"
 
 namespace penstock::driver {
 
@@ -126,8 +124,8 @@ class HostStreams {
     try {
       streams_->by_handle.emplace(id, make(id));
     } catch (const std::system_error& error) {
-      return Status(Code::kDriver, text("create_stream: no thread beyond the ",
-                                        streams_->by_handle.size(), " there are: ", error.what()));
+      return Status(Code::kDriver, "create_stream: no thread beyond the ",
+                    streams_->by_handle.size(), " there are: ", error.what());
     }
     if (again) {
       destroyed_.pop_back();
@@ -137,12 +135,9 @@ class HostStreams {
     return Stream{id};
   }
   Status destroy(Stream stream) {
-    if (stream == kPerThreadStream)
-      return {Code::kInvalidArgument, "destroy_stream: a default one"};
+    if (stream == kPerThreadStream) return invalid("destroy_stream: a default one");
     PENSTOCK_ASSIGN(StreamPtr found, find(stream));
-    if (found->is_this_thread()) {
-      return {Code::kInvalidArgument, "destroy_stream: called by the stream's own work"};
-    }
+    if (found->is_this_thread()) return invalid("destroy_stream: called by the stream's own work");
     if (const HostCapturePtr capture = found->capture()) capture->invalidate();
     {
       const std::lock_guard lock(mutex_);
@@ -190,16 +185,14 @@ class HostStreams {
     if (is_default(stream)) return {Code::kUnsupported, "begin_capture: the default stream"};
     PENSTOCK_ASSIGN(const StreamPtr found, find(stream));
     if (found->capture() != nullptr) {
-      return {Code::kInvalidArgument, "begin_capture: the stream is capturing already"};
+      return invalid("begin_capture: the stream is capturing already");
     }
     found->set_capture(std::make_shared<HostCapture>());
     return {};
   }
   Result<HostGraph> end_capture(Stream stream) {
     PENSTOCK_ASSIGN(const HostCapturePtr ended, capture(stream));
-    if (ended == nullptr) {
-      return Status(Code::kInvalidArgument, "end_capture: the stream is not capturing");
-    }
+    if (ended == nullptr) return invalid("end_capture: the stream is not capturing");
     for (const StreamPtr& each : all()) {
       if (each->capture() == ended) each->set_capture(nullptr);
     }
@@ -223,9 +216,7 @@ class HostStreams {
   Status synchronize(Stream stream) {
     if (is_default(stream)) return {};
     PENSTOCK_ASSIGN(const StreamPtr found, find(stream));
-    if (found->is_this_thread()) {
-      return {Code::kInvalidArgument, "synchronize: called by the stream's own work"};
-    }
+    if (found->is_this_thread()) return invalid("synchronize: called by the stream's own work");
     if (const HostCapturePtr capture = found->capture()) return conflicts("synchronize", capture);
     found->synchronize();
     return {};
@@ -234,7 +225,7 @@ class HostStreams {
     const std::vector<StreamPtr> streams = all();
     for (const StreamPtr& stream : streams) {
       if (stream->is_this_thread()) {
-        return {Code::kInvalidArgument, "synchronize_device: called by a stream's own work"};
+        return invalid("synchronize_device: called by a stream's own work");
       }
       if (const HostCapturePtr capture = stream->capture()) {
         break_captures();
@@ -262,7 +253,7 @@ class HostStreams {
   static bool is_default(Stream stream) { return static_cast<std::uint64_t>(stream) < 2; }
   static Status conflicts(const char* call, const HostCapturePtr& capture) {
     capture->invalidate();
-    return {Code::kInvalidArgument, text(call, ": a stream is capturing")};
+    return invalid(call, ": a stream is capturing");
   }
   Result<StreamPtr> find(Stream stream) {
     const auto id = static_cast<std::uint64_t>(stream);
@@ -275,7 +266,7 @@ class HostStreams {
     const auto found = streams_->by_handle.find(id);
     if (found != streams_->by_handle.end()) return found->second;
     if (id >= kFirst && id < next_) ++dead_uses_;
-    return Status(Code::kInvalidArgument, text("no stream ", id));
+    return invalid("no stream ", id);
   }
   StreamPtr make(std::uint64_t salt) const {
     // An odd multiplier spreads neighbouring seeds, so that streams do not delay in step.

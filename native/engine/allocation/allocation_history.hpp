@@ -3,9 +3,12 @@
 // The caller locks.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "base/status.hpp"
 #include "base/units.hpp"
 
 namespace penstock::engine {
@@ -36,10 +39,37 @@ struct AllocationRecord {
 class AllocationHistory {
  public:
   // Keeps up to `capacity` events from here on, the last ones of those before among them.
-  void start(std::uint64_t capacity);
+  void start(std::uint64_t capacity) {
+    std::vector<AllocationRecord> kept = events();
+    if (kept.size() > capacity)
+      kept.erase(kept.begin(), kept.end() - static_cast<std::ptrdiff_t>(capacity));
+    capacity_ = capacity;
+    next_ = kept.size();
+    ring_ = std::move(kept);
+    ring_.shrink_to_fit();
+  }
   [[nodiscard]] bool on() const { return capacity_ > 0; }
-  void add(AllocationRecord record);  // sets the time; nothing if it is off
-  [[nodiscard]] std::vector<AllocationRecord> events() const;  // the oldest first
+  // sets the time; nothing if it is off
+  void add(AllocationRecord record) {
+    if (!on()) return;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    record.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    if (ring_.size() < capacity_) {
+      // What is told of late is not worth a failure.
+      if (!guarded([&] { return ring_.push_back(record), Status{}; }).ok()) return;
+    } else {
+      ring_[next_ % capacity_] = record;
+    }
+    ++next_;
+  }
+  // The oldest first.
+  [[nodiscard]] std::vector<AllocationRecord> events() const {
+    std::vector<AllocationRecord> events;
+    events.reserve(ring_.size());
+    const std::uint64_t oldest = next_ - ring_.size();
+    for (std::uint64_t i = oldest; i < next_; ++i) events.push_back(ring_[i % capacity_]);
+    return events;
+  }
 
  private:
   std::uint64_t capacity_ = 0;

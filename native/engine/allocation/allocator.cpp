@@ -7,15 +7,7 @@
 #include <bit>
 #include <utility>
 
-#include "driver/text.hpp"
-
 namespace penstock::engine {
-
-using driver::text;
-using policy::packing::Block;
-using policy::packing::BlockId;
-using policy::packing::kNone;
-using policy::packing::Request;
 
 namespace {
 
@@ -23,26 +15,21 @@ constexpr Bytes kMostBytes = Bytes{1} << 60;  // of a request
 
 Status check_options(const driver::DeviceInfo& info, const AllocatorOptions& options) {
   if (!info.virtual_memory) {
-    return {Code::kUnsupported, text(info.name,
-                                     " has no virtual memory management, which the "
-                                     "stitching allocator needs")};
+    return Status(Code::kUnsupported, info.name,
+                  " has no virtual memory management, which the stitching allocator needs");
   }
   const Bytes chunk = options.packing.smallest_chunk;
   if (!std::has_single_bit(chunk) || chunk % info.granularity != 0 ||
       !std::has_single_bit(options.packing.largest_chunk) ||
       options.packing.largest_chunk < chunk) {
-    return {Code::kInvalidArgument, text("chunks of ", driver::size_text(chunk),
-                                         " cannot be: a power of two, and a "
-                                         "multiple of ",
-                                         driver::size_text(info.granularity), ", is needed")};
+    return invalid("chunks of ", size_text(chunk), " cannot be: a power of two, and a multiple of ",
+                   size_text(info.granularity), ", is needed");
   }
   if (options.budget != 0 && options.budget < chunk) {
-    return {Code::kInvalidArgument, text("a budget of ", driver::size_text(options.budget),
-                                         " does not hold one chunk of ", driver::size_text(chunk))};
+    return invalid("a budget of ", size_text(options.budget), " does not hold one chunk of ",
+                   size_text(chunk));
   }
-  if (options.packing.reuse_limit < 1.0) {
-    return {Code::kInvalidArgument, "the reuse limit must be at least 1"};
-  }
+  if (options.packing.reuse_limit < 1.0) return invalid("the reuse limit must be at least 1");
   return {};
 }
 
@@ -74,58 +61,51 @@ Result<Addr> Allocator::allocate(Bytes size, driver::Stream stream) {
   blocks_.make_room();
   if (!pending_.empty()) PENSTOCK_TRY(collect(false));
   if (size > kMostBytes) return out_of_memory(size);  // rounding up could make it nothing
-  PENSTOCK_ASSIGN(const std::uint32_t index, pool_for(stream, size));
+  const std::uint32_t index = pool_for(stream, size);
   Pool& pool = pools_[index];
   PENSTOCK_ASSIGN(const std::uint16_t tag, clock_.tag(stream));
-  const Request request{.bytes = size, .tag = tag};
-  BlockId id = pool.memory->packer().place_now(request);
-  if (id == kNone) {
-    Result<BlockId> slow = place_slowly(pool, request);
-    if (!slow.ok()) return slow.status();
-    id = slow.value();
-  } else if (pool.memory->packer().block(id).range != kNone) {
+  const packing::Request request{.bytes = size, .tag = tag};
+  packing::BlockId id = pool.memory->packer().place_now(request);
+  if (id == packing::kNone) {
+    PENSTOCK_ASSIGN(id, place_slowly(pool, request));
+  } else if (pool.memory->packer().block(id).range != packing::kNone) {
     ++stats_.stitch_hits;
   }
   const Addr address = pool.memory->address_of(id);
   blocks_.insert(address, {index, id});
-  const auto bytes = static_cast<std::int64_t>(pool.memory->packer().block(id).bytes);
-  if (options_.observer != nullptr) {
-    const Status told = guarded(
-        [&] { return options_.observer->allocated(address, static_cast<Bytes>(bytes)), Status{}; });
-    if (!told.ok()) {
-      blocks_.erase(address);
-      pool.memory->packer().release(id, clock_.freed(tag, static_cast<Bytes>(bytes), capturing()));
-      return told;
-    }
-  }
-  stats_.requested_bytes.add(static_cast<std::int64_t>(size), size);
+  const Bytes bytes = pool.memory->packer().block(id).bytes;
+  Undo release([&] {
+    blocks_.erase(address);
+    pool.memory->packer().release(id, clock_.freed(tag, bytes, capturing()));
+  });
+  if (options_.observer != nullptr) options_.observer->allocated(address, bytes);
+  release.keep();
+  stats_.requested_bytes.add(size, size);
   stats_.allocated_bytes.add(bytes, size);
   stats_.active_bytes.add(bytes, size);
   stats_.allocations.add(1, size);
   stats_.active_blocks.add(1, size);
-  note(AllocationEvent::kAlloc, address, static_cast<Bytes>(bytes), size, stream, pool.id, context);
+  note(AllocationEvent::kAlloc, address, bytes, size, stream, pool.id, context);
   return address;
 }
 
-Status Allocator::check_live(Addr address, Place** place) {
-  *place = blocks_.find(address);
-  if (*place != nullptr && !(awaited_.size() > 0 && awaited_.contains(address))) return {};
-  return {Code::kInvalidArgument,
-          text("there is no block at ", address, *place == nullptr ? "" : ": it was freed before")};
+Result<Allocator::Place*> Allocator::live(Addr address) {
+  Place* const place = blocks_.find(address);
+  if (place != nullptr && !(awaited_.size() > 0 && awaited_.contains(address))) return place;
+  return invalid("there is no block at ", address, place == nullptr ? "" : ": it was freed before");
 }
 
 Status Allocator::free(Addr address) {
   const std::uint64_t context = context_of(AllocationEvent::kFreeRequested);
   const std::lock_guard lock(mutex_);
-  Place* place = nullptr;
-  PENSTOCK_TRY(check_live(address, &place));
+  PENSTOCK_ASSIGN(const Place* const place, live(address));
   const Pool& pool = pools_[place->pool];
-  const Block& block = pool.memory->packer().block(place->block);
+  const packing::Block& block = pool.memory->packer().block(place->block);
   const bool used = !users_.empty() && users_.contains(address);
   const bool pinned = !pins_.empty() && pins_.contains(address);
   if (used) room_for(deferred_, deferred_.size() + 1);
   if (used || pinned) awaited_.try_emplace(address, 0);
-  stats_.allocated_bytes.take(static_cast<std::int64_t>(block.bytes), block.requested);
+  stats_.allocated_bytes.take(block.bytes, block.requested);
   stats_.allocations.take(1, block.requested);
   note(AllocationEvent::kFreeRequested, address, block.bytes, block.requested,
        clock_.stream(block.tag), pool.id, context);
@@ -138,11 +118,11 @@ Status Allocator::free(Addr address) {
 void Allocator::complete(Addr address) {
   const Place place = *blocks_.find(address);
   Pool& pool = pools_[place.pool];
-  const Block block = pool.memory->packer().block(place.block);
+  const packing::Block block = pool.memory->packer().block(place.block);
   blocks_.erase(address);
   if (options_.observer != nullptr) options_.observer->freed(address);
-  stats_.requested_bytes.take(static_cast<std::int64_t>(block.requested), block.requested);
-  stats_.active_bytes.take(static_cast<std::int64_t>(block.bytes), block.requested);
+  stats_.requested_bytes.take(block.requested, block.requested);
+  stats_.active_bytes.take(block.bytes, block.requested);
   stats_.active_blocks.take(1, block.requested);
   const std::uint32_t epoch = clock_.freed(block.tag, block.bytes, capturing());
   pool.memory->packer().release(place.block, epoch);
@@ -152,8 +132,7 @@ void Allocator::complete(Addr address) {
 
 Status Allocator::record_stream(Addr address, driver::Stream stream) {
   const std::lock_guard lock(mutex_);
-  Place* place = nullptr;
-  PENSTOCK_TRY(check_live(address, &place));
+  PENSTOCK_ASSIGN(const Place* const place, live(address));
   PENSTOCK_ASSIGN(const std::uint16_t tag, clock_.tag(stream));
   if (tag == pools_[place->pool].memory->packer().block(place->block).tag) return {};
   auto& users = users_.try_emplace(address, 1, tag).first->second;  // never there without a user
@@ -163,8 +142,7 @@ Status Allocator::record_stream(Addr address, driver::Stream stream) {
 
 Status Allocator::pin(Addr address) {
   const std::lock_guard lock(mutex_);
-  Place* place = nullptr;
-  PENSTOCK_TRY(check_live(address, &place));
+  PENSTOCK_TRY(live(address).status());
   ++pins_[address];
   return {};
 }
@@ -263,9 +241,8 @@ Status Allocator::set_budget(Bytes budget) {
   const std::lock_guard lock(mutex_);
   const Bytes wanted = budget == 0 ? driver_.info().total : budget;
   if (wanted < options_.packing.smallest_chunk) {
-    return {Code::kInvalidArgument,
-            text("a budget of ", driver::size_text(wanted), " does not hold one chunk of ",
-                 driver::size_text(options_.packing.smallest_chunk))};
+    return invalid("a budget of ", size_text(wanted), " does not hold one chunk of ",
+                   size_text(options_.packing.smallest_chunk));
   }
   options_.budget = wanted;
   return {};
@@ -295,7 +272,7 @@ Allocator::Pool* Allocator::find_pool(PoolId id) {
   return nullptr;
 }
 
-Result<std::uint32_t> Allocator::pool_for(driver::Stream stream, Bytes size) {
+std::uint32_t Allocator::pool_for(driver::Stream stream, Bytes size) {
   for (const Capture& capture : captures_) {
     if (capture.matches && !capture.matches(stream)) continue;
     if (const Pool* pool = find_pool(capture.id)) {
@@ -307,9 +284,9 @@ Result<std::uint32_t> Allocator::pool_for(driver::Stream stream, Bytes size) {
 
 Status Allocator::begin_pool(PoolId id, StreamFilter matches) {
   const std::lock_guard lock(mutex_);
-  if (id == PoolId{}) return {Code::kInvalidArgument, "pool {0, 0} is everyone's"};
+  if (id == PoolId{}) return invalid("pool {0, 0} is everyone's");
   if (std::ranges::any_of(captures_, [&](const Capture& each) { return each.id == id; })) {
-    return {Code::kInvalidArgument, text("pool ", id.high, ", ", id.low, " is in use already")};
+    return invalid("pool ", id.high, ", ", id.low, " is in use already");
   }
   if (Pool* pool = find_pool(id)) {
     ++pool->users;
@@ -323,7 +300,7 @@ Status Allocator::begin_pool(PoolId id, StreamFilter matches) {
 Status Allocator::end_pool(PoolId id) {
   const std::lock_guard lock(mutex_);
   if (std::erase_if(captures_, [&](const Capture& each) { return each.id == id; }) == 0) {
-    return {Code::kInvalidArgument, text("pool ", id.high, ", ", id.low, " was not begun")};
+    return invalid("pool ", id.high, ", ", id.low, " was not begun");
   }
   if (!capturing()) defer_again();
   return {};
@@ -332,9 +309,7 @@ Status Allocator::end_pool(PoolId id) {
 Status Allocator::release_pool(PoolId id) {
   const std::lock_guard lock(mutex_);
   Pool* pool = find_pool(id);
-  if (pool == nullptr) {
-    return {Code::kInvalidArgument, text("there is no pool ", id.high, ", ", id.low)};
-  }
+  if (pool == nullptr) return invalid("there is no pool ", id.high, ", ", id.low);
   --pool->users;  // its memory goes when memory is short, or the cache is emptied
   return {};
 }

@@ -40,7 +40,7 @@ struct AllocatorOptions {
   Bytes line_bytes = 0;               // addresses of a pool; 0: twice the device's memory
   Bytes small_bytes = 0;              // smaller requests have chunks of their own
   BlockObserver* observer = nullptr;  // outlives the allocator
-  policy::packing::Options packing;
+  packing::Options packing;
 };
 
 struct PoolId {
@@ -94,11 +94,21 @@ class Allocator {
   Status release_pool(PoolId id);
 
   AllocatorStats stats();
-  void reset_peaks();
-  void reset_accumulated();
+  void reset_peaks() {
+    const std::lock_guard lock(mutex_);
+    stats_.each([](Stat& stat) { stat.reset_peak(); });
+  }
+  void reset_accumulated() {
+    const std::lock_guard lock(mutex_);
+    stats_.each([](Stat& stat) { stat.reset_accumulated(); });
+    stats_.retries = stats_.out_of_memory = 0;
+  }
   std::vector<PieceInfo> pieces();
   void record_history(std::uint64_t capacity, ContextCallback context);
-  std::vector<AllocationRecord> history();
+  std::vector<AllocationRecord> history() {
+    const std::lock_guard lock(mutex_);
+    return history_.events();
+  }
 
   [[nodiscard]] const AllocatorOptions& options() const { return options_; }
 
@@ -111,7 +121,7 @@ class Allocator {
   };
   struct Place {
     std::uint32_t pool = 0;
-    policy::packing::BlockId block = 0;
+    packing::BlockId block = 0;
   };
   struct Capture {
     PoolId id;
@@ -127,24 +137,24 @@ class Allocator {
       : driver_(driver), options_(options), clock_(driver) {}
 
   Result<std::uint32_t> make_pool(PoolId id);
-  Result<std::uint32_t> pool_for(driver::Stream stream, Bytes size);
+  std::uint32_t pool_for(driver::Stream stream, Bytes size);
   Pool* find_pool(PoolId id);
   [[nodiscard]] bool capturing() const { return !captures_.empty(); }
 
-  Result<policy::packing::BlockId> place_slowly(Pool& pool, policy::packing::Request request);
+  Result<packing::BlockId> place_slowly(Pool& pool, packing::Request request);
   // What there is towards memory when there is none, and one step of the ladder.
-  [[nodiscard]] policy::packing::Shortage shortage(const Pool& pool, std::uint16_t tag, bool apart);
-  Status recover(Pool& pool, policy::packing::Request& request, policy::packing::Recovery step);
+  [[nodiscard]] packing::Shortage shortage(const Pool& pool, std::uint16_t tag, bool apart);
+  Status recover(Pool& pool, packing::Request& request, packing::Recovery step);
   [[nodiscard]] bool takes_over(const Pool& pool) const {
     return pool.id == PoolId{} && !capturing();
   }
   Status take_over(Pool& pool, std::uint16_t tag, bool wait);
-  Result<policy::packing::BlockId> stitch(Pool& pool, policy::packing::Request& request,
-                                          std::vector<policy::packing::Piece> pieces);
-  Status grow(Pool& pool, const policy::packing::Decision& decision, std::uint16_t tag);
+  Result<packing::BlockId> stitch(Pool& pool, packing::Request& request,
+                                  std::vector<packing::Piece> pieces);
+  Status grow(Pool& pool, const packing::Decision& decision, std::uint16_t tag);
   Status drop_old_ranges(Pool& pool);
   Status trim();
-  void tell_trimmed(const Pool& pool, const MemoryPool::Trimmed& trimmed, std::int64_t chunks);
+  void tell_trimmed(const Pool& pool, const MemoryPool::Trimmed& trimmed);
   Status out_of_memory(Bytes size);
 
   Status defer(Addr address);
@@ -152,11 +162,10 @@ class Allocator {
   void defer_again();
   Status collect(bool wait);
   void complete(Addr address);
-  Status check_live(Addr address, Place** place);
+  Result<Place*> live(Addr address);  // its place, if it was not freed
   void note(AllocationEvent event, Addr address, Bytes bytes, Bytes requested,
             driver::Stream stream, PoolId pool, std::uint64_t context = 0);
   [[nodiscard]] std::uint64_t context_of(AllocationEvent event);
-  void count_reserved(std::int64_t bytes, std::int64_t chunks);
   void list_pieces(const Pool& pool, std::vector<PieceInfo>& out);
 
   driver::Driver& driver_;

@@ -6,12 +6,6 @@
 
 namespace penstock::engine {
 
-using policy::packing::Block;
-using policy::packing::Extent;
-using policy::packing::ExtentId;
-using policy::packing::ExtentState;
-using policy::packing::kNone;
-
 AllocatorStats Allocator::stats() {
   const std::lock_guard lock(mutex_);
   AllocatorStats stats = stats_;
@@ -19,8 +13,8 @@ AllocatorStats Allocator::stats() {
     if (pool.memory == nullptr) continue;
     stats.driver_calls += pool.memory->driver_calls();
     const auto& extents = pool.memory->packer().extents();
-    for (ExtentId id = extents.first(); id != kNone; id = extents[id].after) {
-      if (extents[id].state == ExtentState::kFree) ++stats.inactive_blocks;
+    for (packing::ExtentId id = extents.first(); id != packing::kNone; id = extents[id].after) {
+      if (extents[id].state == packing::ExtentState::kFree) ++stats.inactive_blocks;
     }
   }
   stats.budget = options_.budget;
@@ -29,17 +23,6 @@ AllocatorStats Allocator::stats() {
     stats.device_total = memory.value().total;
   }
   return stats;
-}
-
-void Allocator::reset_peaks() {
-  const std::lock_guard lock(mutex_);
-  stats_.each([](Stat& stat) { stat.reset_peak(); });
-}
-
-void Allocator::reset_accumulated() {
-  const std::lock_guard lock(mutex_);
-  stats_.each([](Stat& stat) { stat.reset_accumulated(); });
-  stats_.retries = stats_.out_of_memory = 0;
 }
 
 std::vector<PieceInfo> Allocator::pieces() {
@@ -64,9 +47,9 @@ void Allocator::list_pieces(const Pool& pool, std::vector<PieceInfo>& out) {
       out[first].segment_bytes = bytes;
     }
   };
-  for (ExtentId id = extents.first(); id != kNone; id = extents[id].after) {
-    const Extent& extent = extents[id];
-    if (extent.state == ExtentState::kVacant) {
+  for (packing::ExtentId id = extents.first(); id != packing::kNone; id = extents[id].after) {
+    const packing::Extent& extent = extents[id];
+    if (extent.state == packing::ExtentState::kVacant) {
       end_run();
       continue;
     }
@@ -74,17 +57,17 @@ void Allocator::list_pieces(const Pool& pool, std::vector<PieceInfo>& out) {
     piece.address = pool.memory->base() + extent.start;
     piece.bytes = extent.bytes;
     piece.pool = pool.id;
-    if (extent.tag != policy::packing::kAnyStream) {
+    if (extent.tag != packing::kAnyStream) {
       piece.stream = static_cast<std::uint64_t>(clock_.stream(extent.tag));
     }
-    if (extent.state == ExtentState::kUsed) {
-      const Block& block = packer.block(extent.owner);
+    if (extent.state == packing::ExtentState::kUsed) {
+      const packing::Block& block = packer.block(extent.owner);
       piece.block = pool.memory->address_of(extent.owner);
       piece.state =
           awaited_.contains(piece.block) ? PieceState::kAwaitingFree : PieceState::kAllocated;
-      if (block.range != kNone) {
+      if (block.range != packing::kNone) {
         piece.stitched = true;
-        for (const ExtentId part : packer.ranges()[block.range].used) {
+        for (const packing::ExtentId part : packer.ranges()[block.range].used) {
           if (part == id) break;
           piece.block_offset += extents[part].bytes;
         }
@@ -109,16 +92,14 @@ std::uint64_t Allocator::context_of(AllocationEvent event) {
 void Allocator::note(AllocationEvent event, Addr address, Bytes bytes, Bytes requested,
                      driver::Stream stream, PoolId pool, std::uint64_t context) {
   if (!history_.on()) return;
-  AllocationRecord record;
-  record.event = event;
-  record.address = address;
-  record.bytes = bytes;
-  record.requested = requested;
-  record.stream = static_cast<std::uint64_t>(stream);
-  record.pool_high = pool.high;
-  record.pool_low = pool.low;
-  record.context = context;
-  history_.add(record);
+  history_.add({.address = address,
+                .bytes = bytes,
+                .requested = requested,
+                .stream = static_cast<std::uint64_t>(stream),
+                .pool_high = pool.high,
+                .pool_low = pool.low,
+                .context = context,
+                .event = event});
 }
 
 void Allocator::record_history(std::uint64_t capacity, ContextCallback context) {
@@ -126,11 +107,6 @@ void Allocator::record_history(std::uint64_t capacity, ContextCallback context) 
   context_ = std::move(context);
   history_.start(capacity);
   history_on_.store(capacity > 0, std::memory_order_relaxed);
-}
-
-std::vector<AllocationRecord> Allocator::history() {
-  const std::lock_guard lock(mutex_);
-  return history_.events();
 }
 
 }  // namespace penstock::engine

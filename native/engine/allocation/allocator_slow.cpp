@@ -4,41 +4,31 @@
 #include <limits>
 #include <utility>
 
-#include "driver/text.hpp"
 #include "engine/allocation/allocator.hpp"
 
 namespace penstock::engine {
 
-using driver::size_text;
-using driver::text;
-using policy::packing::BlockId;
-using policy::packing::Decision;
-using policy::packing::kNone;
-using policy::packing::Piece;
-using policy::packing::RangeId;
-using policy::packing::Recovery;
-using policy::packing::Request;
-
-Result<BlockId> Allocator::place_slowly(Pool& pool, Request request) {
-  policy::packing::Packer& packer = pool.memory->packer();
+Result<packing::BlockId> Allocator::place_slowly(Pool& pool, packing::Request request) {
+  packing::Packer& packer = pool.memory->packer();
   const Bytes size = request.bytes;
   const bool apart = packer.keeps_apart(request);
   if (!apart) PENSTOCK_TRY(take_over(pool, request.tag, false));
   bool device_full = false;
-  for (Recovery step = Recovery::kStart;;) {
+  for (packing::Recovery step = packing::Recovery::kStart;;) {
     request.growable = device_full || reserved_ >= options_.budget
                            ? 0
                            : (options_.budget - reserved_) / options_.packing.smallest_chunk;
-    Decision decision = packer.place(request);
+    packing::Decision decision = packer.place(request);
     switch (decision.kind) {
-      case Decision::Kind::kPlaced:
+      case packing::Decision::Kind::kPlaced:
         return decision.block;
-      case Decision::Kind::kStitch: {
-        PENSTOCK_ASSIGN(const BlockId block, stitch(pool, request, std::move(decision.pieces)));
-        if (block != kNone) return block;
+      case packing::Decision::Kind::kStitch: {
+        PENSTOCK_ASSIGN(const packing::BlockId block,
+                        stitch(pool, request, std::move(decision.pieces)));
+        if (block != packing::kNone) return block;
         break;
       }
-      case Decision::Kind::kGrow: {
+      case packing::Decision::Kind::kGrow: {
         Status status = grow(pool, decision, request.tag);
         if (status.code() == Code::kOutOfMemory) {
           device_full = true;  // others use it too
@@ -47,10 +37,10 @@ Result<BlockId> Allocator::place_slowly(Pool& pool, Request request) {
         }
         break;
       }
-      case Decision::Kind::kFull: {
+      case packing::Decision::Kind::kFull: {
         const Bytes before = reserved_;
-        step = policy::packing::next_step(step, shortage(pool, request.tag, apart));
-        if (step == Recovery::kGiveUp) return out_of_memory(size);
+        step = packing::next_step(step, shortage(pool, request.tag, apart));
+        if (step == packing::Recovery::kGiveUp) return out_of_memory(size);
         PENSTOCK_TRY(recover(pool, request, step));
         if (reserved_ < before) device_full = false;
         break;
@@ -63,7 +53,7 @@ Result<BlockId> Allocator::place_slowly(Pool& pool, Request request) {
 // streams apart: in a capture the order of streams is the graph's.
 Status Allocator::take_over(Pool& pool, std::uint16_t tag, bool wait) {
   if (!takes_over(pool)) return {};
-  policy::packing::Packer& packer = pool.memory->packer();
+  packing::Packer& packer = pool.memory->packer();
   for (std::uint16_t other = 1; other <= clock_.last_tag(); ++other) {
     if (other == tag || packer.extents().free_bytes(other) == 0) continue;
     Result<std::uint32_t> epoch = wait ? clock_.wait(tag, other) : clock_.completed(other);
@@ -79,30 +69,32 @@ Status Allocator::take_over(Pool& pool, std::uint16_t tag, bool wait) {
   return {};
 }
 
-Result<BlockId> Allocator::stitch(Pool& pool, Request& request, std::vector<Piece> pieces) {
-  Result<RangeId> range = pool.memory->stitch(std::move(pieces));
+Result<packing::BlockId> Allocator::stitch(Pool& pool, packing::Request& request,
+                                           std::vector<packing::Piece> pieces) {
+  Result<packing::RangeId> range = pool.memory->stitch(std::move(pieces));
   if (!range.ok()) {
     // Addresses or page tables ran out, not chunks: the same again without stitching.
     request.may_stitch = false;
-    return static_cast<BlockId>(kNone);
+    return static_cast<packing::BlockId>(packing::kNone);
   }
   const Bytes bytes = pool.memory->packer().ranges()[range.value()].mapped;
   ++stats_.stitches;
   stats_.stitched_ranges.add(1);
-  stats_.stitched_range_bytes.add(static_cast<std::int64_t>(bytes));
+  stats_.stitched_range_bytes.add(bytes);
   note(AllocationEvent::kStitch, pool.memory->range_address(range.value()), bytes, 0,
        clock_.stream(request.tag), pool.id);
-  const BlockId block = pool.memory->packer().place_in(request, range.value());
+  const packing::BlockId block = pool.memory->packer().place_in(request, range.value());
   if (pool.memory->packer().too_many_ranges() && !capturing()) PENSTOCK_TRY(drop_old_ranges(pool));
   return block;
 }
 
-Status Allocator::grow(Pool& pool, const Decision& decision, std::uint16_t tag) {
+Status Allocator::grow(Pool& pool, const packing::Decision& decision, std::uint16_t tag) {
   PENSTOCK_TRY(pool.memory->grow(decision, tag));
   const Bytes slot = options_.packing.smallest_chunk;
   const Bytes bytes = decision.slots() * slot;
-  count_reserved(static_cast<std::int64_t>(bytes),
-                 static_cast<std::int64_t>(decision.chunks.size()));
+  reserved_ += bytes;
+  stats_.reserved_bytes.add(bytes, StatBySize::kLarge);
+  stats_.chunks.add(decision.chunks.size());
   note(AllocationEvent::kSegmentMap, pool.memory->base() + decision.first_slot * slot, bytes, 0,
        clock_.stream(tag), pool.id);
   return {};
@@ -114,19 +106,19 @@ Status Allocator::drop_old_ranges(Pool& pool) {
   if (!idle) return {};
   const std::size_t target = pool.memory->packer().ranges().size() * 7 / 8;
   while (pool.memory->packer().ranges().size() > target) {
-    const RangeId range = pool.memory->packer().oldest_range();
-    if (range == kNone) break;
+    const packing::RangeId range = pool.memory->packer().oldest_range();
+    if (range == packing::kNone) break;
     const Bytes bytes = pool.memory->packer().ranges()[range].mapped;
     note(AllocationEvent::kUnstitch, pool.memory->range_address(range), bytes, 0, {}, pool.id);
     PENSTOCK_TRY(pool.memory->drop_range(range));
     stats_.stitched_ranges.take(1);
-    stats_.stitched_range_bytes.take(static_cast<std::int64_t>(bytes));
+    stats_.stitched_range_bytes.take(bytes);
   }
   return {};
 }
 
-policy::packing::Shortage Allocator::shortage(const Pool& pool, std::uint16_t tag, bool apart) {
-  policy::packing::Shortage there{.apart = apart, .shared = takes_over(pool)};
+packing::Shortage Allocator::shortage(const Pool& pool, std::uint16_t tag, bool apart) {
+  packing::Shortage there{.apart = apart, .shared = takes_over(pool)};
   for (std::uint16_t other = 1; other <= clock_.last_tag() && !there.freed; ++other) {
     there.freed = other != tag && pool.memory->packer().extents().free_bytes(other) > 0;
   }
@@ -134,19 +126,19 @@ policy::packing::Shortage Allocator::shortage(const Pool& pool, std::uint16_t ta
   return there;
 }
 
-Status Allocator::recover(Pool& pool, Request& request, Recovery step) {
+Status Allocator::recover(Pool& pool, packing::Request& request, packing::Recovery step) {
   switch (step) {
-    case Recovery::kLetIn:
+    case packing::Recovery::kLetIn:
       return take_over(pool, request.tag, false);
-    case Recovery::kJoin:
+    case packing::Recovery::kJoin:
       request.desperate = true;
       return {};
-    case Recovery::kAwait:
+    case packing::Recovery::kAwait:
       PENSTOCK_TRY(collect(true));
       [[fallthrough]];
-    case Recovery::kBehind:
+    case packing::Recovery::kBehind:
       return take_over(pool, request.tag, true);
-    case Recovery::kGiveBack:
+    case packing::Recovery::kGiveBack:
       ++stats_.retries;
       request.released = true;
       return capturing() ? Status{} : trim();
@@ -169,9 +161,10 @@ Status Allocator::trim() {
       pool.memory->packer().hand_over(tag, 1, std::numeric_limits<std::uint32_t>::max());
     }
     MemoryPool::Trimmed trimmed;
-    const std::int64_t chunks = pool.memory->chunks();
+    const std::uint64_t chunks = pool.memory->chunks();
     const Status status = guarded([&] { return pool.memory->trim(trimmed); });
-    tell_trimmed(pool, trimmed, pool.memory->chunks() - chunks);
+    stats_.chunks.take(chunks - pool.memory->chunks());
+    tell_trimmed(pool, trimmed);
     PENSTOCK_TRY(status);
     if (!pool.common && pool.users == 0 && pool.memory->packer().live_blocks() == 0) {
       pool.memory.reset();
@@ -180,28 +173,16 @@ Status Allocator::trim() {
   return {};
 }
 
-void Allocator::tell_trimmed(const Pool& pool, const MemoryPool::Trimmed& trimmed,
-                             std::int64_t chunks) {
+void Allocator::tell_trimmed(const Pool& pool, const MemoryPool::Trimmed& trimmed) {
   for (const auto& [address, bytes] : trimmed.ranges) {
     stats_.stitched_ranges.take(1);
-    stats_.stitched_range_bytes.take(static_cast<std::int64_t>(bytes));
+    stats_.stitched_range_bytes.take(bytes);
     note(AllocationEvent::kUnstitch, address, bytes, 0, {}, pool.id);
   }
   for (const auto& [address, bytes] : trimmed.runs) {
-    count_reserved(-static_cast<std::int64_t>(bytes), std::exchange(chunks, 0));
+    reserved_ -= bytes;
+    stats_.reserved_bytes.take(bytes, StatBySize::kLarge);
     note(AllocationEvent::kSegmentUnmap, address, bytes, 0, {}, pool.id);
-  }
-}
-
-void Allocator::count_reserved(std::int64_t bytes, std::int64_t chunks) {
-  reserved_ = static_cast<Bytes>(static_cast<std::int64_t>(reserved_) + bytes);
-  constexpr Bytes kLarge = std::numeric_limits<Bytes>::max();
-  if (bytes >= 0) {
-    stats_.chunks.add(chunks);
-    stats_.reserved_bytes.add(bytes, kLarge);
-  } else {
-    stats_.chunks.take(-chunks);
-    stats_.reserved_bytes.take(-bytes, kLarge);
   }
 }
 
@@ -212,14 +193,14 @@ Status Allocator::out_of_memory(Bytes size) {
   const Bytes held = reserved_;
   const auto used = static_cast<Bytes>(stats_.active_bytes.of[0].current);
   note(AllocationEvent::kOutOfMemory, device_free, size, size, {}, {});
-  return {Code::kOutOfMemory,
-          text("Tried to allocate ", size_text(size), ". GPU ", driver_.info().ordinal,
-               " has a total capacity of ", size_text(driver_.info().total), ", of which ",
-               size_text(device_free), " is free. Penstock holds ", size_text(held),
-               " of its budget of ", size_text(options_.budget), "; ", size_text(used),
-               " of that is in use, ", size_text(held - std::min(used, held)),
-               " is free but does not hold the request. Use a smaller batch or gradient "
-               "checkpointing, or a larger gpu_memory")};
+  return Status(Code::kOutOfMemory, "Tried to allocate ", size_text(size), ". GPU ",
+                driver_.info().ordinal, " has a total capacity of ",
+                size_text(driver_.info().total), ", of which ", size_text(device_free),
+                " is free. Penstock holds ", size_text(held), " of its budget of ",
+                size_text(options_.budget), "; ", size_text(used), " of that is in use, ",
+                size_text(held - std::min(used, held)),
+                " is free but does not hold the request. Use a smaller batch or gradient "
+                "checkpointing, or a larger gpu_memory");
 }
 
 }  // namespace penstock::engine

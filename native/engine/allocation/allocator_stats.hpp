@@ -16,14 +16,14 @@ struct Stat {
   std::int64_t allocated = 0;  // all that was ever added, and
   std::int64_t freed = 0;      // taken away, since reset_accumulated()
 
-  void add(std::int64_t amount) {
-    current += amount;
-    allocated += amount;
+  void add(std::uint64_t amount) {
+    current += static_cast<std::int64_t>(amount);
+    allocated += static_cast<std::int64_t>(amount);
     peak = std::max(peak, current);
   }
-  void take(std::int64_t amount) {
-    current -= amount;
-    freed += amount;
+  void take(std::uint64_t amount) {
+    current -= static_cast<std::int64_t>(amount);
+    freed += static_cast<std::int64_t>(amount);
   }
   void reset_peak() { peak = current; }
   void reset_accumulated() { allocated = freed = 0; }
@@ -34,11 +34,12 @@ struct StatBySize {
   std::array<Stat, 3> of;
 
   static constexpr Bytes kSmall = kMiB;
-  void add(std::int64_t amount, Bytes request) {
+  static constexpr Bytes kLarge = ~Bytes{0};  // what counts under "larger", whatever asked for it
+  void add(std::uint64_t amount, Bytes request) {
     of[0].add(amount);
     of[request <= kSmall ? 1 : 2].add(amount);
   }
-  void take(std::int64_t amount, Bytes request) {
+  void take(std::uint64_t amount, Bytes request) {
     of[0].take(amount);
     of[request <= kSmall ? 1 : 2].take(amount);
   }

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -41,11 +40,6 @@ struct MoverOptions {
   std::int32_t streams = 1;  // to prefetch on, in turn; 0 = the default stream
   Bytes max_in_flight = 0;   // of prefetches that have not arrived; 0 = no bound.  A single span
                              // larger than this goes alone
-};
-
-struct Span {
-  Addr address = 0;
-  Bytes bytes = 0;
 };
 
 // A span that leaves, and the events that the host waits for first: its arrival and its last uses.
@@ -81,7 +75,7 @@ class ManagedMover {
   ManagedMover& operator=(const ManagedMover&) = delete;
 
   Status start() {
-    streams_.reserve(static_cast<std::size_t>(options_.streams));
+    streams_.reserve(nth(options_.streams));
     for (std::int32_t i = 0; i < options_.streams; ++i) {
       PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
       streams_.push_back(stream);
@@ -89,7 +83,7 @@ class ManagedMover {
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& error) {
-      return {Code::kInternal, std::string("no thread for moving managed memory: ") + error.what()};
+      return Status(Code::kInternal, "no thread for moving managed memory: ", error.what());
     }
     return {};
   }
@@ -127,7 +121,7 @@ class ManagedMover {
   // submitted and not issued
   [[nodiscard]] std::size_t queued() const {
     const std::lock_guard lock(mutex_);
-    return static_cast<std::size_t>(submitted_ - issued_);
+    return submitted_ - issued_;
   }
   [[nodiscard]] MoverCounters counters() const {
     const std::lock_guard lock(mutex_);

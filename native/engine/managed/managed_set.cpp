@@ -9,7 +9,7 @@
 namespace penstock::engine {
 namespace {
 
-std::string mib(Bytes bytes) { return std::to_string(divide_up(bytes, kMiB)) + " MiB"; }
+std::string mib(Bytes bytes) { return text(divide_up(bytes, kMiB), " MiB"); }
 
 Bytes sum(const std::vector<Bytes>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), Bytes{0});
@@ -17,21 +17,19 @@ Bytes sum(const std::vector<Bytes>& sizes) {
 
 Status check_options(const driver::DeviceInfo& device, const ManagedSetOptions& options) {
   if (!device.concurrent_managed) {
-    return {Code::kUnsupported, device.name +
-                                    " cannot move managed memory while it works "
-                                    "(concurrent managed access is 0)"};
+    return Status(Code::kUnsupported, device.name,
+                  " cannot move managed memory while it works (concurrent managed access is 0)");
   }
   constexpr std::int32_t kMostAhead = 1 << 16;
   constexpr std::int32_t kMostStreams = 64;
   if (options.look_ahead < 0 || options.look_ahead > kMostAhead || options.mover.streams < 0 ||
       options.mover.streams > kMostStreams) {
-    return {Code::kInvalidArgument, "a look-ahead of " + std::to_string(options.look_ahead) +
-                                        " groups on " + std::to_string(options.mover.streams) +
-                                        " streams"};
+    return invalid("a look-ahead of ", options.look_ahead, " groups on ", options.mover.streams,
+                   " streams");
   }
   if (options.mover.eviction == Eviction::kCollapse && !options.mover.read_mostly) {
-    return {Code::kInvalidArgument,
-            "evicting by collapse needs ReadMostly: without it there is no second copy to keep"};
+    return invalid(
+        "evicting by collapse needs ReadMostly: without it there is no second copy to keep");
   }
   return {};
 }
@@ -45,9 +43,9 @@ Result<std::unique_ptr<ManagedSet>> ManagedSet::create(driver::Driver& driver,
   std::unique_ptr<ManagedSet> set(new ManagedSet(driver, options));
   // Until an iteration has been seen, take the order of creation for the order of use.
   std::vector<UseId> order;
-  for (UseId id = 0; static_cast<std::size_t>(id) < groups.size(); ++id) {
-    const auto& [bytes, on_host] = groups[static_cast<std::size_t>(id)];
-    if (bytes == 0) return Status(Code::kInvalidArgument, "a managed group of 0 bytes");
+  for (UseId id = 0; nth(id) < groups.size(); ++id) {
+    const auto& [bytes, on_host] = groups[nth(id)];
+    if (bytes == 0) return invalid("a managed group of 0 bytes");
     const Bytes size = align_up(bytes, driver.info().granularity);
     (on_host ? set->host_only_ : set->total_) += size;
     set->sequence_.page_bytes.push_back(on_host ? 0 : size);
@@ -71,18 +69,18 @@ Result<std::unique_ptr<ManagedSet>> ManagedSet::create(driver::Driver& driver,
 
 Status ManagedSet::check_oversubscription(const char* what, Bytes bytes) const {
   if (options_.allow_oversubscription || bytes <= free_at_start_) return {};
-  return {Code::kOutOfMemory, std::string(what) + " of " + mib(bytes) +
-                                  " would oversubscribe the " + mib(free_at_start_) +
-                                  " that were free on the device, which hangs the GPU with some "
-                                  "drivers; oversubscription must be allowed explicitly"};
+  return Status(Code::kOutOfMemory, what, " of ", mib(bytes), " would oversubscribe the ",
+                mib(free_at_start_),
+                " that were free on the device, which hangs the GPU with some drivers; "
+                "oversubscription must be allowed explicitly");
 }
 
 Status ManagedSet::check_budget(Bytes budget) const {
   PENSTOCK_TRY(check_oversubscription("a budget", budget));
   if (options_.on_demand || budget >= needed()) return {};
-  return {Code::kOutOfMemory, "a budget of " + mib(budget) + " is below the smallest that works, " +
-                                  mib(needed()) +
-                                  " for the groups that are on the device together"};
+  return Status(Code::kOutOfMemory, "a budget of ", mib(budget),
+                " is below the smallest that works, ", mib(needed()),
+                " for the groups that are on the device together");
 }
 
 Status ManagedSet::allocate(const GroupSpec& spec) {
@@ -129,21 +127,17 @@ ManagedSet::~ManagedSet() {
 }
 
 Result<Span> ManagedSet::group(GroupId id) const {
-  if (id >= 0 && static_cast<std::size_t>(id) < groups_.size()) {
-    return groups_[static_cast<std::size_t>(id)].span;
-  }
-  return Status(Code::kInvalidArgument, "there is no managed group " + std::to_string(id) + " of " +
-                                            std::to_string(groups_.size()));
+  if (id >= 0 && nth(id) < groups_.size()) return groups_[nth(id)].span;
+  return invalid("there is no managed group ", id, " of ", groups_.size());
 }
 
 Status ManagedSet::check_use(GroupId id) const {
   PENSTOCK_TRY(group(id).status());
   if (options_.on_demand) {
-    return {Code::kInvalidArgument, "managed memory that the driver pages on demand has no uses"};
+    return invalid("managed memory that the driver pages on demand has no uses");
   }
-  if (!groups_[static_cast<std::size_t>(id)].on_host) return {};
-  return {Code::kInvalidArgument,
-          "group " + std::to_string(id) + " stays on the host and has no uses"};
+  if (!groups_[nth(id)].on_host) return {};
+  return invalid("group ", id, " stays on the host and has no uses");
 }
 
 Status ManagedSet::begin(GroupId id, driver::Stream stream) {
@@ -173,9 +167,8 @@ Status ManagedSet::enter(std::unique_lock<std::mutex>& lock, GroupId id, driver:
   if (group.resident == group.span.bytes) {
     ++counts_.hits;
   } else if (!load(id, 0, true)) {
-    return {Code::kOutOfMemory, "the groups in use together, and the " + mib(group.span.bytes) +
-                                    " of group " + std::to_string(id) + ", exceed the budget of " +
-                                    mib(options_.budget)};
+    return Status(Code::kOutOfMemory, "the groups in use together, and the ", mib(group.span.bytes),
+                  " of group ", id, ", exceed the budget of ", mib(options_.budget));
   }
   load_ahead();
   PENSTOCK_ASSIGN(const bool arrived, has_arrived(group));
@@ -209,9 +202,7 @@ Status ManagedSet::end(GroupId id, driver::Stream stream) {
     found = std::find_if(active_.rbegin(), active_.rend(),
                          [&](const auto& entry) { return entry.first == id; });
   }
-  if (found == active_.rend()) {
-    return {Code::kInvalidArgument, "group " + std::to_string(id) + " ends but has not begun"};
-  }
+  if (found == active_.rend()) return invalid("group ", id, " ends but has not begun");
   const driver::Stream begun_on = found->second;
   active_.erase(std::next(found).base());
   recorder_.end(id);
@@ -251,7 +242,7 @@ bool ManagedSet::choose_victims(Bytes bytes, std::int64_t until, bool keep,
     Bytes bytes;
   };
   std::vector<Candidate> candidates;
-  for (GroupId id = 0; static_cast<std::size_t>(id) < groups_.size(); ++id) {
+  for (GroupId id = 0; nth(id) < groups_.size(); ++id) {
     const Group& group = at(id);
     const Bytes floor = keep ? std::min(group.kept, group.resident) : 0;
     const std::int64_t distance = cursor_.distance(id);
@@ -316,10 +307,10 @@ void ManagedSet::load_ahead() {
   const std::vector<UseId>& order = cursor_.order();
   const auto steps = static_cast<std::int64_t>(order.size());
   // A steady pass has one job for each group ahead and one for the running use.
-  const auto most_queued = 2 * static_cast<std::size_t>(look_ahead_ + 1);
+  const auto most_queued = 2 * nth(look_ahead_ + 1);
   std::int32_t left = look_ahead_;
   for (std::int64_t ahead = 0; ahead < steps && left > 0; ++ahead) {
-    const GroupId id = order[static_cast<std::size_t>((cursor_.begun() + ahead) % steps)];
+    const GroupId id = order[nth((cursor_.begun() + ahead) % steps)];
     const Group& group = at(id);
     const bool whole = group.resident == group.span.bytes;
     if (group.active > 0 || (whole && group.kept == group.span.bytes)) continue;
@@ -341,7 +332,8 @@ Status ManagedSet::make_plan() {
 }
 
 void ManagedSet::take_iteration_figures() {
-  const Marks now{mover_.counters(), counts_.uses, counts_.hits, counts_.stalls};
+  ManagedSetStats now = counts_;
+  now.moved = mover_.counters();
   counts_.iteration_bytes_in = now.moved.bytes_in - at_boundary_.moved.bytes_in;
   counts_.iteration_bytes_out = now.moved.bytes_out - at_boundary_.moved.bytes_out;
   counts_.iteration_uses = now.uses - at_boundary_.uses;
@@ -381,8 +373,7 @@ Bytes ManagedSet::needed() const {
   Bytes needed = sum(sizes);
   for (const policy::Step& step : sequence_.steps) {
     Bytes together = 0;
-    for (const PageId id : step.pages)
-      together += sequence_.page_bytes[static_cast<std::size_t>(id)];
+    for (const PageId id : step.pages) together += sequence_.page_bytes[nth(id)];
     needed = std::max(needed, together);
   }
   return needed;
@@ -403,7 +394,7 @@ Status ManagedSet::resize(Bytes budget) {
     PENSTOCK_TRY(make_plan());
     ticket = make_room({}, {}, -1, true);
     if (ticket) return {};
-    return {Code::kOutOfMemory, "the groups in use exceed a budget of " + mib(budget)};
+    return Status(Code::kOutOfMemory, "the groups in use exceed a budget of ", mib(budget));
   });
   if (status.ok()) return mover_.wait_issued(*ticket);
   options_.budget = before;

@@ -105,12 +105,6 @@ class ManagedSet {
     bool has_arrived = true;          // known to have: no need to ask, or to let a stream wait
     std::vector<std::pair<driver::Stream, driver::Event>> last_uses;
   };
-  struct Marks {
-    MoverCounters moved;
-    std::uint64_t uses = 0;
-    std::uint64_t hits = 0;
-    std::uint64_t stalls = 0;
-  };
 
   ManagedSet(driver::Driver& driver, const ManagedSetOptions& options)
       : driver_(driver),
@@ -122,7 +116,7 @@ class ManagedSet {
   Status allocate(const GroupSpec& spec);
   Status advise(const Group& group);
   Status check_use(GroupId id) const;
-  Group& at(GroupId id) { return groups_[static_cast<std::size_t>(id)]; }
+  Group& at(GroupId id) { return groups_[nth(id)]; }
   Status enter(std::unique_lock<std::mutex>& lock, GroupId id, driver::Stream stream);
   Result<bool> has_arrived(Group& group);
   Status mark_last_use(Group& group, driver::Stream stream);
@@ -153,8 +147,8 @@ class ManagedSet {
   PlanCursor cursor_;  // for the order and the distances alone: its plan is empty
   std::vector<std::pair<GroupId, driver::Stream>> active_;
   ManagedSetStats counts_;
-  Marks at_boundary_;
-  ManagedMover mover_;  // last: its thread ends before anything it moves goes
+  ManagedSetStats at_boundary_;  // when the last iteration ended
+  ManagedMover mover_;           // last: its thread ends before anything it moves goes
 };
 
 }  // namespace penstock::engine

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <string>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -46,8 +45,8 @@ class StreamClock {
       } else if (lines_.size() < kMostTags) {
         line = &lines_.emplace_back();
       } else {
-        return Status(Code::kUnsupported, "more than " + std::to_string(kMostTags) +
-                                              " streams hold memory at one time");
+        return Status(Code::kUnsupported, "more than ", kMostTags,
+                      " streams hold memory at one time");
       }
     }
     line->stream = stream;

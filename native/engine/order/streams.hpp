@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <map>
 #include <unordered_map>
-#include <utility>
 
 #include "driver/driver.hpp"
 

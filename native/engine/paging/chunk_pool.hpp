@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "driver/driver.hpp"
@@ -31,9 +30,8 @@ class ChunkPool {
   // kOutOfMemory, with the numbers, beyond the budget.
   Result<driver::Chunk> take(Bytes bytes) {
     if (held_ + bytes > budget_) {
-      return Status(Code::kOutOfMemory, "a chunk of " + std::to_string(bytes) + " bytes beside " +
-                                            std::to_string(held_) + " exceeds the budget of " +
-                                            std::to_string(budget_));
+      return Status(Code::kOutOfMemory, "a chunk of ", bytes, " bytes beside ", held_,
+                    " exceeds the budget of ", budget_);
     }
     room_for(live_, live_.size() + 1);
     PENSTOCK_ASSIGN(const driver::Chunk chunk, driver_.create_chunk(bytes, driver::Place::kDevice));

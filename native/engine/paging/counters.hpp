@@ -21,6 +21,7 @@ struct Counters {
   std::uint64_t iterations = 0;
   std::uint64_t plans = 0;
   std::uint64_t mismatches = 0;
+  std::uint64_t failed_moves = 0;  // ahead of their time: of no matter, but that it was lost
 };
 
 }  // namespace penstock::engine

@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "base/undo.hpp"
 #include "driver/driver.hpp"
 #include "policy/types.hpp"
 
@@ -78,13 +79,11 @@ class HostSlabs {
   Result<Place> make(policy::PageId first, policy::PageId pages) {
     const Bytes bytes = static_cast<Bytes>(pages) * page_bytes_;
     const Place made = slabs_.emplace(first, Slab{nullptr, pages, 0}).first;
-    const Result<void*> host = driver_.host_alloc(bytes);
-    if (!host.ok()) {
-      slabs_.erase(made);
-      return host.status();
-    }
+    Undo erase([&] { slabs_.erase(made); });
+    PENSTOCK_ASSIGN(void* const host, driver_.host_alloc(bytes));
+    erase.keep();
     bytes_ += bytes;
-    made->second.host = static_cast<std::byte*>(host.value());
+    made->second.host = static_cast<std::byte*>(host);
     return made;
   }
 

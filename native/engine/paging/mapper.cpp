@@ -45,8 +45,7 @@ Mapper::~Mapper() {
 
 Status Mapper::submit(Move& move) {
   if (!here()) {
-    return {Code::kInvalidArgument,
-            "a forked child moves no pages of its parent's; start it before the pager"};
+    return invalid("a forked child moves no pages of its parent's; start it before the pager");
   }
   // Here, since the caller still reads the move when the mapper has it.
   std::sort(move.out.begin(), move.out.end(),
@@ -168,13 +167,15 @@ bool Mapper::finish(Move& move) {
   return true;
 }
 
-// Victims that were neighbours as well lose their addresses by one call.
+// Victims that were neighbours in a range as well lose their addresses by one call: ranges that lie
+// next to each other by chance are not one reservation.
 Status Mapper::unmap(Move& move) {
   for (std::size_t i = 0; i < move.out.size();) {
     std::size_t end = i + 1;
     if (move.out[i].mapped) {
       const auto follows = [&] {
         return end < move.out.size() && move.out[end].mapped &&
+               move.out[end].range == move.out[i].range &&
                move.out[end].address == move.out[end - 1].address + chunk_bytes_;
       };
       while (follows()) ++end;

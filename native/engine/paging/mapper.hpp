@@ -33,9 +33,10 @@ struct Move {
     PageId page = kNoPage;
     SlotId slot = kNoSlot;
     driver::Chunk chunk{};
-    Addr own = 0;         // the chunk's own address
-    Addr address = 0;     // the page's
-    bool mapped = false;  // is it mapped; after a move that failed as before
+    Addr own = 0;            // the chunk's own address
+    Addr address = 0;        // the page's
+    std::int32_t range = 0;  // its addresses were reserved by themselves
+    bool mapped = false;     // is it mapped; after a move that failed as before
     Copy copy = Copy::kNone;
     std::byte* host = nullptr;
     Bytes bytes = 0;

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <string>
 #include <utility>
+
+#include "base/undo.hpp"
 
 namespace penstock::engine {
 
@@ -28,7 +29,7 @@ void add_mark(std::vector<Mark>& marks, Mark mark) {
 
 PageTable::~PageTable() {
   for (Page& page : pages_) {
-    if (ranges_[static_cast<std::size_t>(page.range)].kind == RangeKind::kHeap) take_host(page);
+    if (ranges_[nth(page.range)].kind == RangeKind::kHeap) take_host(page);
   }
   for (void* slab : fingerprints_) (void)driver_.host_free(slab);
   for (const Range& range : ranges_) release(range);
@@ -66,24 +67,19 @@ Status PageTable::give_fingerprint(Page& page) {
 // A chunk of the host's, at an address of its own besides those that it gets as the page's.
 Status PageTable::give_chunk(Page& page) {
   PENSTOCK_ASSIGN(const Addr address, driver_.reserve(page.bytes));
-  Result<driver::Chunk> chunk = driver_.create_chunk(page.bytes, driver::Place::kHost);
-  Status status = chunk.status();
-  if (status.ok()) {
-    status = driver_.map_with_access(address, page.bytes, chunk.value());
-    if (!status.ok()) (void)driver_.release_chunk(chunk.value());
-  }
-  if (!status.ok()) {
-    (void)driver_.unreserve(address, page.bytes);
-    return status;
-  }
-  page.host_chunk = chunk.value();
+  Undo unreserve([&] { (void)driver_.unreserve(address, page.bytes); });
+  PENSTOCK_ASSIGN(page.host_chunk, driver_.create_chunk(page.bytes, driver::Place::kHost));
+  Undo release([&] { (void)driver_.release_chunk(page.host_chunk); });
+  PENSTOCK_TRY(driver_.map_with_access(address, page.bytes, page.host_chunk));
+  release.keep();
+  unreserve.keep();
   page.host = reinterpret_cast<std::byte*>(address);
   host_bytes_ += page.bytes;
   return {};
 }
 
 Status PageTable::give_piece(Page& page) {
-  const Range& range = ranges_[static_cast<std::size_t>(page.range)];
+  const Range& range = ranges_[nth(page.range)];
   const auto pages = static_cast<PageId>(divide_up(range.bytes, pool_.chunk_bytes()));
   const auto id = static_cast<PageId>(&page - pages_.data());
   PENSTOCK_ASSIGN(const HostSlabs::Piece piece,
@@ -153,20 +149,18 @@ Status PageTable::acquire(Range& range) {
   const bool pinned = range.kind == RangeKind::kPinned;
   range.reserved = align_up(range.bytes, pinned ? driver_.info().granularity : pool_.chunk_bytes());
   PENSTOCK_ASSIGN(range.address, driver_.reserve(range.reserved));
-  if (range.kind == RangeKind::kHeap) return {};
-  auto host = driver_.host_alloc(range.bytes);
-  Status status = host.status();
-  if (status.ok()) {
-    range.host = static_cast<std::byte*>(host.value());
-    if (pinned) status = guarded([&] { return back_pinned(range); });
-    if (!status.ok()) (void)driver_.host_free(range.host);
+  Undo undo([&] { release(range); });
+  if (range.kind != RangeKind::kHeap) {
+    PENSTOCK_ASSIGN(void* host, driver_.host_alloc(range.bytes));
+    range.host = static_cast<std::byte*>(host);
   }
-  if (!status.ok()) (void)driver_.unreserve(range.address, range.reserved);
-  return status;
+  if (pinned) PENSTOCK_TRY(back_pinned(range));
+  undo.keep();
+  return {};
 }
 
 Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
-  if (bytes == 0) return Status(Code::kInvalidArgument, "a range of 0 bytes");
+  if (bytes == 0) return invalid("a range of 0 bytes");
   Range range;
   range.bytes = bytes;
   range.kind = kind;
@@ -176,22 +170,16 @@ Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
   const Addr end = range.address + std::max(range.reserved, bytes);
   // Then all the room: a page whose range is not in the list would be one that nobody can give
   // back.
-  Status status = guarded([&] {
-    room_for(ranges_, ranges_.size() + 1);
-    if (kind == RangeKind::kPaged || kind == RangeKind::kHeap) {
-      room_for(pages_, pages_.size() + divide_up(bytes, pool_.chunk_bytes()));
-    }
-    by_address_.insert(range.address, end, index);
-    return Status{};
-  });
-  if (!status.ok()) {
-    release(range);
-    return status;
-  }
+  Undo undo([&] { release(range); });
+  room_for(ranges_, ranges_.size() + 1);
+  const bool paged = kind == RangeKind::kPaged || kind == RangeKind::kHeap;
+  if (paged) room_for(pages_, pages_.size() + divide_up(bytes, pool_.chunk_bytes()));
+  by_address_.insert(range.address, end, index);
+  undo.keep();
   if (kind != RangeKind::kHeap) host_bytes_ += bytes;
   if (kind == RangeKind::kPinned) pinned_bytes_ += range.reserved;
-  if (kind == RangeKind::kPaged || kind == RangeKind::kHeap) {
-    if (kind == RangeKind::kPaged) paged_bytes_ += bytes;
+  if (kind == RangeKind::kPaged) paged_bytes_ += bytes;
+  if (paged) {
     range.first_page = pages();
     const Bytes chunk = pool_.chunk_bytes();
     for (Bytes offset = 0; offset < bytes; offset += chunk) {
@@ -211,7 +199,7 @@ Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
 void PageTable::undo_create() {
   const Range range = ranges_.back();
   ranges_.pop_back();
-  if (range.first_page != kNoPage) pages_.resize(static_cast<std::size_t>(range.first_page));
+  if (range.first_page != kNoPage) pages_.resize(nth(range.first_page));
   by_address_.erase(range.address);
   if (range.kind != RangeKind::kHeap) host_bytes_ -= range.bytes;
   if (range.kind == RangeKind::kPinned) pinned_bytes_ -= range.reserved;
@@ -222,7 +210,7 @@ void PageTable::undo_create() {
 const Range* PageTable::find(Addr address, Bytes bytes) const {
   const std::int32_t* index = by_address_.find(address);
   if (index == nullptr) return nullptr;
-  const Range& range = ranges_[static_cast<std::size_t>(*index)];
+  const Range& range = ranges_[nth(*index)];
   return bytes <= range.bytes && address - range.address <= range.bytes - bytes ? &range : nullptr;
 }
 

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <vector>
 
 #include "base/interval_map.hpp"
@@ -120,12 +119,10 @@ class PageTable {
   // Of heaps: what was found changed when it left, and so was copied.
   [[nodiscard]] Bytes changed_bytes() const;
 
-  [[nodiscard]] Page& page(PageId id) { return pages_[static_cast<std::size_t>(id)]; }
-  [[nodiscard]] const Page& page(PageId id) const { return pages_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] Page& page(PageId id) { return pages_[nth(id)]; }
+  [[nodiscard]] const Page& page(PageId id) const { return pages_[nth(id)]; }
   [[nodiscard]] PageId pages() const { return static_cast<PageId>(pages_.size()); }
-  [[nodiscard]] const Range& range(std::int32_t index) const {
-    return ranges_[static_cast<std::size_t>(index)];
-  }
+  [[nodiscard]] const Range& range(std::int32_t index) const { return ranges_[nth(index)]; }
   // The range that holds [address, address + bytes), or null.
   [[nodiscard]] const Range* find(Addr address, Bytes bytes) const;
   // The pages of that piece of a paged range: [first, last].

@@ -68,9 +68,7 @@ class PagedMemory final : public driver::ForwardingDriver {
     return status;
   }
   Status set_access(Addr, Bytes) override { return {}; }
-  Status share_with(int) override {
-    return {Code::kUnsupported, "paged memory is not shared with other devices"};
-  }
+  Status share_with(int) override { return lacks("other devices to share with"); }
 
  private:
   bool kept(Addr address) {

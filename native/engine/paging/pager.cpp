@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 #include <utility>
 
-#include "driver/text.hpp"
 #include "engine/paging/shared_budget.hpp"
 
 namespace penstock::engine {
-using driver::size_text;
 
 Pager::Pager(driver::Driver& driver, const PagerOptions& options)
     : driver_(driver),
@@ -37,8 +34,8 @@ Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const Pager
   }
   if (const Bytes chunk = std::max(options.chunk_bytes, settled.chunk_bytes);
       settled.budget < chunk) {
-    return Status(Code::kOutOfMemory, "a budget of " + size_text(settled.budget) +
-                                          " does not hold one chunk of " + size_text(chunk));
+    return Status(Code::kOutOfMemory, "a budget of ", size_text(settled.budget),
+                  " does not hold one chunk of ", size_text(chunk));
   }
   std::unique_ptr<Pager> pager(new Pager(driver, settled));
   PENSTOCK_TRY(pager->residents_.start());
@@ -67,8 +64,7 @@ void Pager::check_residency() {
   for (PageId id = 0; id < table_.pages(); ++id) {
     const Page& page = table_.page(id);
     if (page.active > 0 && waiting_ == 0 && (page.slot == kNoSlot || page.move != nullptr)) {
-      fail_unless(
-          {Code::kInternal, "residency: a page in use is not there, " + std::to_string(id)});
+      fail_unless({Code::kInternal, "residency: a page in use is not there, ", id});
     }
   }
 #endif
@@ -108,9 +104,8 @@ Result<std::int32_t> Pager::create_range(Bytes bytes, RangeKind kind) {
   const std::lock_guard lock(mutex_);
   if (kind == RangeKind::kPinned &&
       pool_.held() + align_up(bytes, driver_.info().granularity) > pool_.budget()) {
-    return Status(Code::kOutOfMemory, "a pinned range of " + size_text(bytes) + " beside " +
-                                          size_text(pool_.held()) + " exceeds the budget of " +
-                                          size_text(pool_.budget()));
+    return Status(Code::kOutOfMemory, "a pinned range of ", size_text(bytes), " beside ",
+                  size_text(pool_.held()), " exceeds the budget of ", size_text(pool_.budget()));
   }
   PENSTOCK_ASSIGN(const std::int32_t index, new_range(bytes, kind));
   // Page numbers and the room for slots have changed: what was planned no longer holds.
@@ -132,8 +127,7 @@ Result<UseId> Pager::define_use(const std::vector<Piece>& pieces) {
   for (const Piece& piece : pieces) {
     const Range* range = table_.find(piece.address, piece.bytes);
     if (range == nullptr) {
-      return Status(Code::kInvalidArgument, "a use names " + std::to_string(piece.bytes) +
-                                                " bytes that lie in no range of this pager");
+      return invalid("a use names ", piece.bytes, " bytes that lie in no range of this pager");
     }
     if (range->kind != RangeKind::kPaged) continue;
     const auto [first, last] = table_.pages_of(*range, piece.address, piece.bytes);
@@ -151,8 +145,8 @@ Result<UseId> Pager::define_use(const std::vector<Piece>& pieces) {
 }
 
 Status Pager::check_use(UseId use) const {
-  if (use >= 0 && static_cast<std::size_t>(use) < uses_.size()) return {};
-  return Status(Code::kInvalidArgument, "use " + std::to_string(use) + " was never defined");
+  if (use >= 0 && nth(use) < uses_.size()) return {};
+  return invalid("use ", use, " was never defined");
 }
 
 bool Pager::is_free(SlotId id) {
@@ -185,11 +179,10 @@ Result<SlotId> Pager::choose_slot(PageId page) {
   }
   if (best == kNoSlot) best = one_more_slot();
   if (best != kNoSlot) return best;
-  return Status(Code::kOutOfMemory, "the uses that run together need more than the budget of " +
-                                        size_text(pool_.budget()) + " (" +
-                                        size_text(table_.pinned_bytes()) + " of it pinned, " +
-                                        std::to_string(residents_.slots()) + " chunks of " +
-                                        size_text(pool_.chunk_bytes()) + ")");
+  return Status(Code::kOutOfMemory, "the uses that run together need more than the budget of ",
+                size_text(pool_.budget()), " (", size_text(table_.pinned_bytes()),
+                " of it pinned, ", residents_.slots(), " chunks of ",
+                size_text(pool_.chunk_bytes()), ")");
 }
 
 // A slot that is moved into or out of is waited for, after which another may be the better one.
@@ -236,17 +229,16 @@ Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream 
   arrivals_.clear();
   for (const PageId id : pages) {
     const Page& page = table_.page(id);
-    if (page.move != nullptr) {
+    if (page.move != nullptr) PENSTOCK_TRY(wait_begins());
+    const bool demanded = page.move != nullptr && !page.move->prefetch;
+    // What failed ahead of its time is tried again, also where that has come to light meanwhile.
+    Status status = residents_.arrive(id);
+    if (!status.ok() && !demanded) {
       PENSTOCK_TRY(wait_begins());
-      const bool prefetch = page.move->prefetch;
-      Status status = residents_.arrive(id);
-      if (!status.ok() && prefetch) {
-        PENSTOCK_TRY(bring(id, Among::kPlanned));
-        status = residents_.arrive(id);
-      }
-      PENSTOCK_TRY(status);
+      PENSTOCK_TRY(bring(id, Among::kPlanned));
+      status = residents_.arrive(id);
     }
-    PENSTOCK_TRY(residents_.arrive(id));
+    PENSTOCK_TRY(status);
     add_mark(arrivals_, page.ready);
   }
   // Those copies that are not known to be over.
@@ -318,16 +310,14 @@ Status Pager::end(UseId id, driver::Stream stream) {
   PENSTOCK_TRY(check_use(id));
   const auto found = std::find_if(active_.rbegin(), active_.rend(),
                                   [&](const auto& entry) { return entry.first == id; });
-  if (found == active_.rend()) {
-    return Status(Code::kInvalidArgument, "use " + std::to_string(id) + " ends but has not begun");
-  }
+  if (found == active_.rend()) return invalid("use ", id, " ends but has not begun");
   Mark mark;
   Status marked = mark_now(stream, mark);
   // Without a mark nobody could tell when the kernels end: then wait for them here.
   if (!marked.ok()) (void)driver_.synchronize(stream);
   active_.erase(std::next(found).base());
   recorder_.end(id);
-  const Use& use = uses_[static_cast<std::size_t>(id)];
+  const Use& use = uses_[nth(id)];
   for (const PageId page : use.pages) --table_.page(page).active;
   for (const PageId page : use.pages) residents_.mark_used(page, mark, false);
   for (const PageId page : use.written) residents_.mark_used(page, mark, true);

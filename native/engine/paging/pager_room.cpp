@@ -2,16 +2,12 @@
 // The pager's room: how many slots the budget allows, giving some back, and bringing pieces in or
 // out on request.
 #include <algorithm>
-#include <limits>
-#include <string>
 
-#include "driver/text.hpp"
+#include "base/undo.hpp"
 #include "engine/paging/pager.hpp"
 #include "engine/paging/shared_budget.hpp"
 
 namespace penstock::engine {
-
-using driver::size_text;
 
 namespace {
 constexpr SlotId kYields = 64;  // most times that all slots can be taken for others
@@ -26,9 +22,7 @@ SlotId Pager::slots_for(Bytes budget) const {
 SlotId Pager::largest_use() const {
   std::size_t largest = 0;
   for (const Use& use : uses_) largest = std::max(largest, use.pages.size());
-  if (cursor_.planned()) {
-    largest = std::max(largest, static_cast<std::size_t>(policy::smallest_pool(sequence_)));
-  }
+  if (cursor_.planned()) largest = std::max(largest, nth(policy::smallest_pool(sequence_)));
   return static_cast<SlotId>(largest);
 }
 
@@ -45,14 +39,13 @@ Result<std::vector<SlotId>> Pager::choose_slots_to_give(SlotId wanted) {
     const PageId page = residents_.slot(id).page;
     if (page == kNoPage || table_.page(page).active == 0) order.push_back(id);
   }
-  const auto count = static_cast<std::size_t>(std::max(0, residents_.slots() - wanted));
+  const auto count = nth(std::max(0, residents_.slots() - wanted));
   if (count > order.size()) {
     const auto bytes = static_cast<Bytes>(residents_.slots()) - order.size();
-    return Status(
-        Code::kOutOfMemory,
-        driver::text(size_text(bytes * pool_.chunk_bytes()), " are in use now, and ",
-                     size_text(table_.pinned_bytes()), " pinned; there would be room for ",
-                     size_text(static_cast<Bytes>(wanted) * pool_.chunk_bytes())));
+    return Status(Code::kOutOfMemory, size_text(bytes * pool_.chunk_bytes()),
+                  " are in use now, and ", size_text(table_.pinned_bytes()),
+                  " pinned; there would be room for ",
+                  size_text(static_cast<Bytes>(wanted) * pool_.chunk_bytes()));
   }
   std::stable_sort(order.begin(), order.end(), [this](SlotId a, SlotId b) {
     return policy::residency::less_lost(held(a), held(b));
@@ -65,14 +58,11 @@ Result<std::vector<SlotId>> Pager::choose_slots_to_give(SlotId wanted) {
 Status Pager::give_slots(std::vector<SlotId> slots) {
   for (const SlotId id : slots) PENSTOCK_TRY(residents_.evict(id));
   for (const SlotId id : slots) PENSTOCK_TRY(residents_.settle_slot(id));
-  const SlotId before = residents_.slots();
+  Undo give_back(
+      [this, before = residents_.slots()] { residents_.add_slots(before - residents_.slots()); });
   std::sort(slots.rbegin(), slots.rend());  // the last slot takes the number of one that goes
-  for (const SlotId id : slots) {
-    if (Status status = residents_.remove_slot(id); !status.ok()) {
-      residents_.add_slots(before - residents_.slots());
-      return status;
-    }
-  }
+  for (const SlotId id : slots) PENSTOCK_TRY(residents_.remove_slot(id));
+  give_back.keep();
   return {};
 }
 
@@ -89,24 +79,19 @@ Status Pager::fit_slots() {
 Status Pager::copy_pinned(const Range& range, Addr address, Bytes bytes, bool in) {
   std::byte* host = range.host + (address - range.address);
   PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
-  Status status;
-  for (auto& [other, line] : timelines_) {
-    if (status.ok()) status = line->synchronize(line->latest());
-  }
-  if (status.ok()) {
-    status = in ? driver_.copy_in(address, host, bytes, stream)
-                : driver_.copy_out(host, address, bytes, stream);
-  }
-  if (status.ok()) status = driver_.synchronize(stream);
-  (void)driver_.destroy_stream(stream);
-  if (status.ok()) (in ? counters_.bytes_in : counters_.bytes_out) += bytes;
-  return status;
+  const Undo destroy([&] { (void)driver_.destroy_stream(stream); });
+  for (auto& [other, line] : timelines_) PENSTOCK_TRY(line->synchronize(line->latest()));
+  PENSTOCK_TRY(in ? driver_.copy_in(address, host, bytes, stream)
+                  : driver_.copy_out(host, address, bytes, stream));
+  PENSTOCK_TRY(driver_.synchronize(stream));
+  (in ? counters_.bytes_in : counters_.bytes_out) += bytes;
+  return {};
 }
 
 Status Pager::fetch(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
-  if (range == nullptr) return Status(Code::kInvalidArgument, "fetch outside every range");
+  if (range == nullptr) return invalid("fetch outside every range");
   if (range->kind == RangeKind::kOnHost) return {};
   if (range->kind == RangeKind::kPinned) return copy_pinned(*range, address, bytes, true);
   const auto [first, last] = table_.pages_of(*range, address, bytes);
@@ -121,7 +106,7 @@ Status Pager::fetch(Addr address, Bytes bytes) {
 Status Pager::flush(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
-  if (range == nullptr) return Status(Code::kInvalidArgument, "flush outside every range");
+  if (range == nullptr) return invalid("flush outside every range");
   if (range->kind == RangeKind::kOnHost) return {};
   if (range->kind == RangeKind::kPinned) return copy_pinned(*range, address, bytes, false);
   const auto [first, last] = table_.pages_of(*range, address, bytes);
@@ -136,7 +121,7 @@ Status Pager::flush(Addr address, Bytes bytes) {
 Status Pager::forget(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);
-  if (range == nullptr) return Status(Code::kInvalidArgument, "forget outside every range");
+  if (range == nullptr) return invalid("forget outside every range");
   if (range->kind != RangeKind::kPaged) return {};
   const auto [first, last] = table_.pages_of(*range, address, bytes);
   for (PageId id = first; id <= last; ++id) {
@@ -154,10 +139,10 @@ Status Pager::resize(Bytes budget) {
   wait_for_others(lock);
   const SlotId wanted = slots_for(budget);
   if (wanted < std::min<SlotId>(largest_use(), table_.pages())) {
-    return Status(Code::kOutOfMemory,
-                  "a budget of " + size_text(budget) + " is below the smallest that works, " +
-                      size_text(table_.pinned_bytes() +
-                                static_cast<Bytes>(largest_use()) * pool_.chunk_bytes()));
+    return Status(
+        Code::kOutOfMemory, "a budget of ", size_text(budget),
+        " is below the smallest that works, ",
+        size_text(table_.pinned_bytes() + static_cast<Bytes>(largest_use()) * pool_.chunk_bytes()));
   }
   const Bytes before = pool_.budget();
   if (shared() != nullptr && budget > before) PENSTOCK_TRY(shared()->claim(budget - before));

@@ -38,14 +38,13 @@ class PlanCursor {
     made.home_.assign(sequence.page_bytes.size(), kNoSlot);
     for (std::size_t step = 0; step < sequence.steps.size(); ++step) {
       for (const PageId page : sequence.steps[step].pages) {
-        auto& uses = made.uses_of_page_[static_cast<std::size_t>(page)];
+        auto& uses = made.uses_of_page_[nth(page)];
         uses.push_back(static_cast<policy::StepId>(step));
       }
     }
-    for (const policy::Kept& kept : made.plan_.kept)
-      made.home_[static_cast<std::size_t>(kept.page)] = kept.slot;
+    for (const policy::Kept& kept : made.plan_.kept) made.home_[nth(kept.page)] = kept.slot;
     for (const policy::Load& load : made.plan_.loads) {
-      SlotId& home = made.home_[static_cast<std::size_t>(load.page)];
+      SlotId& home = made.home_[nth(load.page)];
       if (home == kNoSlot) home = load.slot;
     }
     *this = std::move(made);
@@ -87,7 +86,7 @@ class PlanCursor {
     if (loads == 0) return std::nullopt;
     const std::int64_t index = next_load_ + skip;
     const std::int64_t round = index / loads;
-    const policy::Load& load = plan_.loads[static_cast<std::size_t>(index % loads)];
+    const policy::Load& load = plan_.loads[nth(index % loads)];
     const std::int64_t n = steps();
     Next next{load.page, load.slot, round * n + load.first, 0};
     next.last = next.first + (load.last - load.first + n) % n;
@@ -99,7 +98,7 @@ class PlanCursor {
   // Steps until `page` is needed again, kForEver when the plan does not know it.
   [[nodiscard]] std::int64_t distance(PageId page) const {
     if (!planned()) return kForEver;
-    const auto& uses = uses_of_page_[static_cast<std::size_t>(page)];
+    const auto& uses = uses_of_page_[nth(page)];
     if (uses.empty()) return kForEver;
     const std::int64_t n = steps();
     const auto here = static_cast<policy::StepId>(begun_ % n);
@@ -107,12 +106,10 @@ class PlanCursor {
     return next != uses.end() ? *next - here : uses.front() + n - here;
   }
   // The slot that the plan has for a page, kNoSlot when it has none.
-  [[nodiscard]] SlotId home(PageId page) const { return home_[static_cast<std::size_t>(page)]; }
+  [[nodiscard]] SlotId home(PageId page) const { return home_[nth(page)]; }
 
  private:
-  [[nodiscard]] UseId at(std::int64_t step) const {
-    return order_[static_cast<std::size_t>(step % steps())];
-  }
+  [[nodiscard]] UseId at(std::int64_t step) const { return order_[nth(step % steps())]; }
   [[nodiscard]] std::int64_t steps() const { return static_cast<std::int64_t>(order_.size()); }
 
   policy::Plan plan_;

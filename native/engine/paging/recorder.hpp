@@ -44,7 +44,7 @@ class Recorder {
   [[nodiscard]] policy::Sequence sequence(const std::vector<Use>& uses, const PageTable& table,
                                           const policy::learning::Regulars& regulars) const {
     std::vector<Bytes> page_bytes;
-    page_bytes.reserve(static_cast<std::size_t>(table.pages()));
+    page_bytes.reserve(nth(table.pages()));
     for (PageId id = 0; id < table.pages(); ++id) page_bytes.push_back(table.page(id).bytes);
     return sequence(uses, std::move(page_bytes), regulars);
   }
@@ -64,8 +64,8 @@ class Recorder {
       active.push_back(event - 1);
       policy::Step step;
       for (const UseId use : active) {
-        const auto& pages = uses[static_cast<std::size_t>(use)].pages;
-        const auto& written = uses[static_cast<std::size_t>(use)].written;
+        const auto& pages = uses[nth(use)].pages;
+        const auto& written = uses[nth(use)].written;
         step.pages.insert(step.pages.end(), pages.begin(), pages.end());
         step.written.insert(step.written.end(), written.begin(), written.end());
       }

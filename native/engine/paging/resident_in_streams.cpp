@@ -2,8 +2,8 @@
 // Pages that come and go in the order of streams alone.  An evicted page keeps its mapping until it
 // comes back elsewhere: remapping under running kernels costs 150-300 us a page and makes the
 // launching thread wait for the victim's last use.
-#include <algorithm>
 
+#include "base/undo.hpp"
 #include "engine/paging/resident_set.hpp"
 
 namespace penstock::engine {
@@ -124,15 +124,11 @@ Status ResidentSet::place_in_stream(PageId first, std::span<const SlotId> into) 
   Timeline& line = *in_[next_in_];
   next_in_ = (next_in_ + 1) % in_.size();
   for (const Mark& mark : before) PENSTOCK_TRY(mark.make_wait(line.stream()));
-  Result<Tick> recorded(Tick{0});
-  if (Status status = copy_in(first, into.size(), line.stream()); status.ok()) {
-    recorded = line.record();
-  } else {
-    recorded = status;
-  }
   // Without a mark nobody would wait for what is on its way already.
-  if (!recorded.ok()) (void)driver_.synchronize(line.stream());
-  PENSTOCK_ASSIGN(const Tick tick, std::move(recorded));
+  Undo wait([&] { (void)driver_.synchronize(line.stream()); });
+  PENSTOCK_TRY(copy_in(first, into.size(), line.stream()));
+  PENSTOCK_ASSIGN(const Tick tick, line.record());
+  wait.keep();
   for (std::size_t i = 0; i < into.size(); ++i) {
     const PageId id = first + static_cast<PageId>(i);
     Page& page = table_.page(id);

@@ -2,7 +2,6 @@
 // Pages that a mapper moves.  place() and evict() say at once where pages will be (Page::slot) and
 // hand a move over; only when it is over, and was collected, do mappings and marks follow, or,
 // where it failed, are pages said to be where they are.
-#include <algorithm>
 
 #include "engine/paging/resident_set.hpp"
 
@@ -18,6 +17,7 @@ Status ResidentSet::leaves(SlotId id, Move& move) {
   out.chunk = *from.chunk;
   out.own = from.own;
   out.address = page.address;
+  out.range = page.range;
   out.mapped = page.mapped != kNoSlot;
   out.bytes = page.bytes;
   if (page.backed && page.live == 0 && !page.reached) {
@@ -119,6 +119,7 @@ Status ResidentSet::apply(Move& move) {
     }
   }
   const Status status = std::move(move.status);
+  counters_.failed_moves += !status.ok();
   std::erase_if(moves_, [&](const auto& each) { return each.get() == &move; });
   return status;
 }

@@ -2,8 +2,9 @@
 #include "engine/paging/resident_set.hpp"
 
 #include <algorithm>
-#include <string>
 #include <utility>
+
+#include "base/undo.hpp"
 
 namespace penstock::engine {
 
@@ -72,13 +73,11 @@ Status ResidentSet::give_chunk(Slot& slot) {
 Status ResidentSet::give_own_address(Slot& slot) {
   const Bytes bytes = pool_.chunk_bytes();
   PENSTOCK_ASSIGN(const Addr own, driver_.reserve(bytes));
-  Status status = driver_.map_with_access(own, bytes, *slot.chunk);
-  if (status.ok()) {
-    slot.own = own;
-  } else {
-    (void)driver_.unreserve(own, bytes);
-  }
-  return status;
+  Undo unreserve([&] { (void)driver_.unreserve(own, bytes); });
+  PENSTOCK_TRY(driver_.map_with_access(own, bytes, *slot.chunk));
+  unreserve.keep();
+  slot.own = own;
+  return {};
 }
 
 Status ResidentSet::take_chunk(Slot& slot) {
@@ -213,7 +212,7 @@ Status ResidentSet::remove_slot(SlotId id) {
 Status ResidentSet::check() {
   collect();
   const auto wrong = [](const char* what, std::int32_t number) {
-    return Status(Code::kInternal, std::string("residency: ") + what + std::to_string(number));
+    return Status(Code::kInternal, "residency: ", what, number);
   };
   for (PageId id = 0; id < table_.pages(); ++id) {
     const Page& page = table_.page(id);

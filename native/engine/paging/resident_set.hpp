@@ -67,9 +67,9 @@ class ResidentSet {
   Status map_on_host(PageId id);
 
   [[nodiscard]] SlotId slots() const { return static_cast<SlotId>(slots_.size()); }
-  [[nodiscard]] Slot& slot(SlotId id) { return slots_[static_cast<std::size_t>(id)]; }
-  [[nodiscard]] const Slot& slot(SlotId id) const { return slots_[static_cast<std::size_t>(id)]; }
-  void add_slots(SlotId count) { slots_.resize(slots_.size() + static_cast<std::size_t>(count)); }
+  [[nodiscard]] Slot& slot(SlotId id) { return slots_[nth(id)]; }
+  [[nodiscard]] const Slot& slot(SlotId id) const { return slots_[nth(id)]; }
+  void add_slots(SlotId count) { slots_.resize(slots_.size() + nth(count)); }
   // Of an empty slot: give the chunk back; the last slot takes this one's number.
   Status remove_slot(SlotId id);
 

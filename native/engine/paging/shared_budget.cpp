@@ -4,59 +4,26 @@
 #include <algorithm>
 #include <utility>
 
-#include "driver/text.hpp"
 #include "engine/paging/pager.hpp"
 
 namespace penstock::engine {
 
-using driver::size_text;
-
-void SharedBudget::set_limit(Bytes limit) {
-  const std::lock_guard lock(numbers_);
-  limit_ = limit;
-}
-
-SharedBudget::Use SharedBudget::use() {
-  const std::lock_guard lock(numbers_);
-  return {limit_, of_pagers_, of_others_, others_peak_};
-}
-
-void SharedBudget::new_peak() {
-  const std::lock_guard lock(numbers_);
-  others_peak_ = of_others_;
-}
-
-Bytes SharedBudget::lacking(Bytes bytes) const {
-  const Bytes wanted = of_pagers_ + of_others_ + bytes;
-  return wanted > limit_ ? wanted - limit_ : 0;
-}
-
 Status SharedBudget::take_free(Bytes bytes, Bytes& from) {
   const std::lock_guard lock(numbers_);
   if (lacking(bytes) > 0) {
-    return {
-        Code::kOutOfMemory,
-        driver::text(size_text(bytes), " more than the ", size_text(of_pagers_), " of pages and ",
-                     size_text(of_others_),
-                     " of other memory that are in use exceed the budget of ", size_text(limit_))};
+    return Status(Code::kOutOfMemory, size_text(bytes), " more than the ", size_text(of_pagers_),
+                  " of pages and ", size_text(of_others_),
+                  " of other memory that are in use exceed the budget of ", size_text(limit_));
   }
   from += bytes;
   others_peak_ = std::max(others_peak_, of_others_);
   return {};
 }
 
-Status SharedBudget::claim(Bytes bytes) { return take_free(bytes, of_pagers_); }
-
-void SharedBudget::give_back(Bytes bytes) {
-  const std::lock_guard lock(numbers_);
-  of_pagers_ -= bytes;
-}
-
 Status SharedBudget::put_back(Bytes bytes) {
   const std::lock_guard lock(numbers_);
   if (bytes > of_others_) {
-    return {Code::kInvalidArgument, driver::text(size_text(bytes), " given back of ",
-                                                 size_text(of_others_), " that were taken")};
+    return invalid(size_text(bytes), " given back of ", size_text(of_others_), " that were taken");
   }
   of_others_ -= bytes;
   return {};
@@ -106,12 +73,7 @@ Status SharedBudget::make_room(Bytes bytes, const Pager* but) {
   }
   const std::lock_guard numbers(numbers_);
   if (lacking(bytes) == 0) return {};
-  return {Code::kOutOfMemory, driver::text("no page can leave for ", size_text(bytes))};
-}
-
-void SharedBudget::set_reclaim(std::function<void()> reclaim) {
-  const std::lock_guard lock(numbers_);
-  reclaim_ = std::move(reclaim);
+  return Status(Code::kOutOfMemory, "no page can leave for ", size_text(bytes));
 }
 
 void SharedBudget::reclaim() {
@@ -123,7 +85,7 @@ void SharedBudget::reclaim() {
   if (reclaim) reclaim();
 }
 
-Status BudgetedDriver::count_in(SharedBudget* budget) {
+Status CountedMemory::count_in(SharedBudget* budget) {
   const std::lock_guard lock(mutex_);
   if (budget == budget_) return {};
   if (budget != nullptr) PENSTOCK_TRY(budget->take(made_));
@@ -132,31 +94,13 @@ Status BudgetedDriver::count_in(SharedBudget* budget) {
   return {};
 }
 
-Result<driver::Chunk> BudgetedDriver::create_chunk(Bytes size, driver::Place place) {
-  if (place != driver::Place::kDevice) return device_.create_chunk(size, place);
+void CountedMemory::gone(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  sizes_.make_room();
-  if (budget_ != nullptr) PENSTOCK_TRY(budget_->take(size));
-  Result<driver::Chunk> chunk = device_.create_chunk(size, place);
-  if (chunk.ok()) {
-    sizes_.insert(static_cast<std::uint64_t>(chunk.value()), size);
-    made_ += size;
-  } else if (budget_ != nullptr) {
-    (void)budget_->put_back(size);
-  }
-  return chunk;
-}
-
-Status BudgetedDriver::release_chunk(driver::Chunk chunk) {
-  const std::lock_guard lock(mutex_);
-  const Status status = device_.release_chunk(chunk);
-  const auto id = static_cast<std::uint64_t>(chunk);
-  if (const Bytes* size = sizes_.find(id)) {
-    made_ -= *size;
-    if (budget_ != nullptr) (void)budget_->put_back(*size);
-    sizes_.erase(id);
-  }
-  return status;
+  const Bytes* const size = sizes_.find(number);
+  if (size == nullptr) return;
+  made_ -= *size;
+  if (budget_ != nullptr) (void)budget_->put_back(*size);
+  sizes_.erase(number);
 }
 
 }  // namespace penstock::engine

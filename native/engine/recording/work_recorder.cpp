@@ -14,8 +14,6 @@
 #include <system_error>
 #include <utility>
 
-#include "driver/text.hpp"
-
 namespace penstock::engine {
 namespace {
 
@@ -66,9 +64,7 @@ Status WorkRecorder::start(const WorkRecorderOptions& options) {
     path_ += options.suffix;
     file_ = create_file(path_);
   }
-  if (file_ < 0) {
-    return {Code::kInvalidArgument, driver::text(path_, " cannot be written: ", strerror(errno))};
-  }
+  if (file_ < 0) return invalid(path_, " cannot be written: ", strerror(errno));
   process_ = getpid();
   WorkTraceHeader header;
   header.device = options.device;
@@ -87,7 +83,7 @@ Status WorkRecorder::start(const WorkRecorderOptions& options) {
   try {
     writer_ = std::thread([this, header] { write_all(header); });
   } catch (const std::system_error& error) {
-    status = {Code::kInternal, driver::text("no thread to record with: ", error.what())};
+    status = {Code::kInternal, text("no thread to record with: ", error.what())};
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return status;
@@ -119,14 +115,6 @@ void WorkRecorder::add(WorkOp op, std::uint64_t block, Bytes value) {
   look_at_size();
 }
 
-void WorkRecorder::allocated(std::uint64_t block, Bytes bytes) {
-  add(WorkOp::kAllocate, block, bytes);
-}
-void WorkRecorder::freed(std::uint64_t block) { add(WorkOp::kFree, block, 0); }
-void WorkRecorder::pinned(std::uint64_t block, bool yes) {
-  add(yes ? WorkOp::kPin : WorkOp::kUnpin, block, 0);
-}
-
 void WorkRecorder::work(const RecordedWork& work, std::span<const RecordedTouch> touches) {
   const std::lock_guard lock(mutex_);
   if (dropping_) return;
@@ -156,8 +144,8 @@ Status WorkRecorder::write(const void* data, std::size_t bytes) {
     const ssize_t done = ::write(file_, at, bytes);
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) {
-      return {Code::kInternal, driver::text("the recording ends here: ", path_, ": ",
-                                            done == 0 ? "nothing is taken" : strerror(errno))};
+      return Status(Code::kInternal, "the recording ends here: ", path_, ": ",
+                    done == 0 ? "nothing is taken" : strerror(errno));
     }
     at += done;
     bytes -= static_cast<std::size_t>(done);
@@ -177,8 +165,8 @@ void WorkRecorder::write_all(const WorkTraceHeader& header) {
       ending = ending_;
       std::swap(writing, buffer_);
       if (overrun_) {
-        status = {Code::kInternal, driver::text("the recording ends here: ", path_,
-                                                " is too slow for what the program does")};
+        status = {Code::kInternal, text("the recording ends here: ", path_,
+                                        " is too slow for what the program does")};
       }
     }
     if (Status wrote = write(writing.data(), writing.size() * sizeof(WorkRecord)); !wrote.ok()) {

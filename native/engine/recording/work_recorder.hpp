@@ -60,9 +60,9 @@ class WorkRecorder {
   WorkRecorder(const WorkRecorder&) = delete;
   WorkRecorder& operator=(const WorkRecorder&) = delete;
 
-  void allocated(std::uint64_t block, Bytes bytes);
-  void freed(std::uint64_t block);
-  void pinned(std::uint64_t block, bool yes);
+  void allocated(std::uint64_t block, Bytes bytes) { add(WorkOp::kAllocate, block, bytes); }
+  void freed(std::uint64_t block) { add(WorkOp::kFree, block, 0); }
+  void pinned(std::uint64_t block, bool yes) { add(yes ? WorkOp::kPin : WorkOp::kUnpin, block, 0); }
   void work(const RecordedWork& work, std::span<const RecordedTouch> touches);
 
   // All there is goes to the file; later events are dropped.  In a process that was forked from the

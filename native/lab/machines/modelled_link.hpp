@@ -19,9 +19,12 @@ class ModelledLink {
   // latency: of each copy, beside its bytes.
   ModelledLink(double bytes_per_ns, Ns latency) : bytes_per_ns_(bytes_per_ns), latency_(latency) {}
 
+  [[nodiscard]] Ns length_of(Bytes bytes) const {
+    return latency_ + static_cast<Ns>(static_cast<double>(bytes) / bytes_per_ns_);
+  }
   // The end of a copy that may begin at `ready`.
   Ns copy(Ns ready, Bytes bytes) {
-    const Ns length = latency_ + static_cast<Ns>(static_cast<double>(bytes) / bytes_per_ns_);
+    const Ns length = length_of(bytes);
     Ns begin = ready;
     auto next = busy_.lower_bound(ready);
     if (next != busy_.begin()) begin = std::max(begin, std::prev(next)->second);

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -61,9 +60,8 @@ class Model : public engine::ReplaySubject {
   Status allocate(Bytes bytes, std::uint32_t stream, std::uint64_t& handle) final {
     const BlockId id = place(round_request(bytes), stream);
     if (id == kNoBlock) {
-      return {Code::kOutOfMemory, std::to_string(bytes) +
-                                      " bytes do not fit: " + std::to_string(reserved_) + " of " +
-                                      std::to_string(capacity_) + " are reserved"};
+      return Status(Code::kOutOfMemory, bytes, " bytes do not fit: ", reserved_, " of ", capacity_,
+                    " are reserved");
     }
     blocks_[id].state = BlockState::kUsed;
     handle = id;

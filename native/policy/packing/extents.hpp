@@ -44,6 +44,8 @@ struct Extent {
 struct Piece {
   std::uint64_t start = 0;
   Bytes bytes = 0;
+
+  [[nodiscard]] std::uint64_t end() const { return start + bytes; }
   bool operator==(const Piece&) const = default;
 };
 
@@ -74,11 +76,11 @@ class Extents {
   // end of one.
   [[nodiscard]] std::uint64_t boundary_after(std::uint64_t start) const {
     const Piece chunk = chunk_at(start);
-    return chunk.start == start ? start : chunk.start + chunk.bytes;
+    return chunk.start == start ? start : chunk.end();
   }
   [[nodiscard]] std::uint64_t boundary_before(std::uint64_t end) const {
     const Piece chunk = chunk_at(end - 1);
-    return chunk.start + chunk.bytes == end ? end : chunk.start;
+    return chunk.end() == end ? end : chunk.start;
   }
   [[nodiscard]] Bytes free_bytes(StreamTag tag) const {
     return tag < free_of_.size() ? free_of_[tag] : 0;
@@ -114,13 +116,13 @@ class Extents {
     if (piece.start == slot << shift_) {  // forwards
       for (ExtentId id = cover_[slot];; id = extents_[id].after) {
         if (!usable(extents_[id], tag)) return id;
-        if (extents_[id].end() >= piece.start + piece.bytes) return kNone;
+        if (extents_[id].end() >= piece.end()) return kNone;
       }
     }
     // It ends a chunk: backwards from its last byte, which takes one step where the piece is free.
-    const std::uint64_t next = (piece.start + piece.bytes) >> shift_;
+    const std::uint64_t next = piece.end() >> shift_;
     ExtentId id = next < cover_.size() ? cover_[next] : last_;
-    if (extents_[id].start >= piece.start + piece.bytes) id = extents_[id].before;
+    if (extents_[id].start >= piece.end()) id = extents_[id].before;
     for (;; id = extents_[id].before) {
       if (!usable(extents_[id], tag)) return id;
       if (extents_[id].start <= piece.start) return kNone;
@@ -132,7 +134,7 @@ class Extents {
     make_room();
     ExtentId id = at(piece.start);
     leave(id);
-    while (extents_[id].end() < piece.start + piece.bytes) {  // neighbours of another tag
+    while (extents_[id].end() < piece.end()) {  // neighbours of another tag
       const ExtentId next = extents_[id].after;
       leave(next);
       const StreamTag joint =

@@ -38,7 +38,7 @@ Packer::Packer(const Options& options, std::uint64_t slots)
       ranges_(extents_) {}
 
 BlockId Packer::place_now(const Request& request) {
-  const Bytes bytes = std::max(align_up(request.bytes, kUnit), kUnit);
+  const Bytes bytes = rounded(request);
   const ExtentId extent = extents_.best(bytes, request.tag);
   // The line first: what is decided there does not depend on the ranges made so far, so that a loop
   // finds in its next iteration what it made in this one.
@@ -56,7 +56,7 @@ Decision Packer::place(const Request& request) {
     decision.kind = Kind::kPlaced;
     return decision;
   }
-  const Bytes bytes = std::max(align_up(request.bytes, kUnit), kUnit);
+  const Bytes bytes = rounded(request);
   if (const ExtentId extent = extents_.first_fit(bytes, request.tag); extent != kNone) {
     decision.kind = Kind::kPlaced;
     decision.block = put(request, bytes, extent);
@@ -158,12 +158,6 @@ void Packer::grown(const Decision& decision, StreamTag tag) {
   last_growth_ = allocations_;
 }
 
-RangeId Packer::stitched(std::vector<Piece> pieces) { return ranges_.add(std::move(pieces)); }
-
-BlockId Packer::place_in(const Request& request, RangeId range) {
-  return put_in_range(request, std::max(align_up(request.bytes, kUnit), kUnit), range);
-}
-
 void Packer::release(BlockId id, std::uint32_t epoch) {
   Block& block = blocks_[id];
   held_of_[block.tag].used -= block.bytes;
@@ -234,10 +228,6 @@ bool Packer::keeps_apart(const Request& request) const {
   const Bytes all = slots_ << shift_;
   if (request.tag == largest) return free - extents_.free_bytes(largest) < all / kLeft;
   return grown - held_of_[largest].grown + request.bytes < all / kApart;
-}
-
-bool Packer::too_many_ranges() const {
-  return ranges_.size() > options_.max_ranges || ranges_.mapped() > options_.range_limit;
 }
 
 std::vector<RangeId> Packer::idle_ranges(const Run& run) const {

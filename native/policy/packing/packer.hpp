@@ -6,7 +6,9 @@
 // this size first; a new stitched range; new chunks at the end of the line.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "policy/packing/extents.hpp"
@@ -60,8 +62,10 @@ class Packer {
   Decision place(const Request& request);
 
   void grown(const Decision& decision, StreamTag tag);
-  RangeId stitched(std::vector<Piece> pieces);
-  BlockId place_in(const Request& request, RangeId range);  // one just stitched for it
+  RangeId stitched(std::vector<Piece> pieces) { return ranges_.add(std::move(pieces)); }
+  BlockId place_in(const Request& request, RangeId range) {  // one just stitched for it
+    return put_in_range(request, rounded(request), range);
+  }
   void release(BlockId block, std::uint32_t epoch);
   // Whether memory should rather be added for the request than taken from other streams: all
   // streams but the largest have so little together that keeping it apart wastes next to nothing.
@@ -73,7 +77,9 @@ class Packer {
   }
 
   // Stitched ranges beyond the limits, the least recently used first; the caller drops them.
-  [[nodiscard]] bool too_many_ranges() const;
+  [[nodiscard]] bool too_many_ranges() const {
+    return ranges_.size() > options_.max_ranges || ranges_.mapped() > options_.range_limit;
+  }
   [[nodiscard]] RangeId oldest_range() const { return ranges_.oldest(); }
   void drop_range(RangeId range) { ranges_.drop(range); }
 
@@ -100,6 +106,9 @@ class Packer {
   [[nodiscard]] std::uint64_t live_blocks() const { return live_blocks_; }
 
  private:
+  static Bytes rounded(const Request& request) {
+    return std::max(align_up(request.bytes, kUnit), kUnit);
+  }
   BlockId put(const Request& request, Bytes bytes, ExtentId extent);
   BlockId put_in_range(const Request& request, Bytes bytes, RangeId range);
   // The next block, with all the memory that making it takes; and then it is made.

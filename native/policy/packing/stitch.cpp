@@ -40,7 +40,7 @@ Supply survey(const Extents& extents, StreamTag tag) {
     return a.bytes != b.bytes ? a.bytes > b.bytes : a.start < b.start;
   });
   for (const Piece& run : runs) {
-    for (std::uint64_t at = run.start; at < run.start + run.bytes;) {
+    for (std::uint64_t at = run.start; at < run.end();) {
       const Piece chunk = extents.chunk_at(at);
       supply.chunks[chunk.bytes].push_back(chunk);
       at += chunk.bytes;
@@ -116,7 +116,7 @@ std::vector<Piece> runs_of(const Supply& supply, const Choice& choice) {
   std::ranges::sort(chosen, {}, &Piece::start);
   std::vector<Piece> runs;
   for (const Piece& chunk : chosen) {
-    if (!runs.empty() && runs.back().start + runs.back().bytes == chunk.start) {
+    if (!runs.empty() && runs.back().end() == chunk.start) {
       runs.back().bytes += chunk.bytes;
     } else {
       runs.push_back(chunk);
@@ -140,7 +140,7 @@ Stitch choose_stitch(const Extents& extents, Bytes bytes, StreamTag tag) {
     // piece, where that is the end of the same chunk.
     const Piece chunk = extents.chunk_at(choice.beginning.start);
     const std::uint64_t end = choice.end.start;
-    const bool same = choice.end.bytes > 0 && end > chunk.start && end < chunk.start + chunk.bytes;
+    const bool same = choice.end.bytes > 0 && end > chunk.start && end < chunk.end();
     stitch.pieces.push_back({chunk.start, same ? end - chunk.start : chunk.bytes});
   }
   return stitch;

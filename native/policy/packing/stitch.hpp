@@ -3,7 +3,6 @@
 // the free beginning of another, so that a block's last chunk can be shared with the next block.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "policy/packing/extents.hpp"

@@ -72,10 +72,10 @@ class StitchedRanges {
   [[nodiscard]] std::vector<Piece> chunks_of(const std::vector<Piece>& pieces) const {
     std::vector<Piece> chunks;
     for (const Piece& piece : pieces) {
-      for (std::uint64_t at = piece.start; at < piece.start + piece.bytes;) {
+      for (std::uint64_t at = piece.start; at < piece.end();) {
         const Piece chunk = extents_.chunk_at(at);
         chunks.push_back(chunk);
-        at = chunk.start + chunk.bytes;
+        at = chunk.end();
       }
     }
     return chunks;
@@ -161,7 +161,7 @@ class StitchedRanges {
     for (RangeId id = 0; id < ranges_.size(); ++id) {
       if (ranges_[id].state == State::kDropped) continue;
       for (const Piece& piece : ranges_[id].pieces) {
-        if (piece.start < end && piece.start + piece.bytes > start) {
+        if (piece.start < end && piece.end() > start) {
           found.push_back(id);
           break;
         }

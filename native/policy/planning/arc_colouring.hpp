@@ -96,9 +96,9 @@ class ArcColouring {
 
   [[nodiscard]] StepId best_cut(const std::vector<LoadIndex>& which) const {
     const StepId steps = index_.steps();
-    std::vector<std::int32_t> change(static_cast<std::size_t>(steps) + 1, 0);
+    std::vector<std::int32_t> change(nth(steps) + 1, 0);
     const auto add = [&](StepId step, std::int32_t delta) {
-      change[static_cast<std::size_t>(std::min(step, steps))] += delta;
+      change[nth(std::min(step, steps))] += delta;
     };
     for (const LoadIndex i : which) {  // is carried into the steps first + 1 .. last
       const Load& load = loads_[i];
@@ -110,7 +110,7 @@ class ArcColouring {
     std::int32_t least = INT32_MAX;
     std::int32_t crossing = 0;
     for (StepId step = 0; step < steps; ++step) {
-      crossing += change[static_cast<std::size_t>(step)];
+      crossing += change[nth(step)];
       if (crossing < least) {
         least = crossing;
         best = step;

@@ -19,7 +19,7 @@ class Checker {
         plan_(plan),
         steps_(static_cast<StepId>(sequence.steps.size())),
         slots_(options.slots),
-        kept_slot_(static_cast<std::size_t>(std::max(0, options.slots)), false),
+        kept_slot_(nth(std::max(0, options.slots)), false),
         kept_page_(sequence.page_bytes.size(), false) {}
 
   Status run() {
@@ -31,26 +31,25 @@ class Checker {
   }
 
  private:
-  static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
-  static Status wrong(std::string what) { return {Code::kInternal, "plan: " + std::move(what)}; }
+  template <class... Pieces>
+  static Status wrong(const Pieces&... what) {
+    return Status(Code::kInternal, "plan: ", what...);
+  }
   static std::string name(const Load& load) {
-    return "the load of page " + std::to_string(load.page) + " for steps " +
-           std::to_string(load.first) + " to " + std::to_string(load.last) + " in slot " +
-           std::to_string(load.slot);
+    return text("the load of page ", load.page, " for steps ", load.first, " to ", load.last,
+                " in slot ", load.slot);
   }
 
   Status check_kept() {
     for (const Kept& kept : plan_.kept) {
-      if (kept.page < 0 || at(kept.page) >= kept_page_.size() || kept.slot < 0 ||
+      if (kept.page < 0 || nth(kept.page) >= kept_page_.size() || kept.slot < 0 ||
           kept.slot >= slots_) {
-        return wrong("kept page " + std::to_string(kept.page) + " or its slot " +
-                     std::to_string(kept.slot) + " is out of range");
+        return wrong("kept page ", kept.page, " or its slot ", kept.slot, " is out of range");
       }
-      if (kept_page_[at(kept.page)] || kept_slot_[at(kept.slot)]) {
-        return wrong("kept page " + std::to_string(kept.page) + " or its slot " +
-                     std::to_string(kept.slot) + " is there twice");
+      if (kept_page_[nth(kept.page)] || kept_slot_[nth(kept.slot)]) {
+        return wrong("kept page ", kept.page, " or its slot ", kept.slot, " is there twice");
       }
-      kept_page_[at(kept.page)] = kept_slot_[at(kept.slot)] = true;
+      kept_page_[nth(kept.page)] = kept_slot_[nth(kept.slot)] = true;
     }
     return {};
   }
@@ -58,18 +57,18 @@ class Checker {
   Status check_loads() const {
     for (std::size_t i = 0; i < plan_.loads.size(); ++i) {
       const Load& load = plan_.loads[i];
-      if (load.page < 0 || at(load.page) >= kept_page_.size() || load.slot < 0 ||
+      if (load.page < 0 || nth(load.page) >= kept_page_.size() || load.slot < 0 ||
           load.slot >= slots_ || load.first < 0 || load.first >= steps_ || load.last < 0 ||
           load.last >= steps_) {
-        return wrong(name(load) + " is out of range");
+        return wrong(name(load), " is out of range");
       }
-      if (kept_page_[at(load.page)] || kept_slot_[at(load.slot)]) {
-        return wrong(name(load) + " meets a kept page");
+      if (kept_page_[nth(load.page)] || kept_slot_[nth(load.slot)]) {
+        return wrong(name(load), " meets a kept page");
       }
       if (i == 0) continue;
       const Load& before = plan_.loads[i - 1];
       if (std::pair(before.first, before.page) >= std::pair(load.first, load.page)) {
-        return wrong(name(load) + " is out of order");
+        return wrong(name(load), " is out of order");
       }
     }
     return {};
@@ -77,26 +76,27 @@ class Checker {
 
   // One iteration, starting with what the one before left behind.
   Status check_slots() const {
-    std::vector<const Load*> holds(at(slots_), nullptr);
+    std::vector<const Load*> holds(nth(slots_), nullptr);
     const auto put = [&](const Load& load, bool free) {
-      if (!free) return wrong(name(load) + " meets " + name(*holds[at(load.slot)]));
-      holds[at(load.slot)] = &load;
+      if (!free) return wrong(name(load), " meets ", name(*holds[nth(load.slot)]));
+      holds[nth(load.slot)] = &load;
       return Status{};
     };
     for (const Load& load : plan_.loads) {
       if (load.last >= load.first) continue;
-      PENSTOCK_TRY(put(load, holds[at(load.slot)] == nullptr));
+      PENSTOCK_TRY(put(load, holds[nth(load.slot)] == nullptr));
     }
-    std::vector<bool> carried(at(slots_));
+    std::vector<bool> carried(nth(slots_));
     for (std::size_t slot = 0; slot < carried.size(); ++slot)
       carried[slot] = holds[slot] != nullptr;
     for (const Load& load : plan_.loads) {
-      const Load* const other = holds[at(load.slot)];
+      const Load* const other = holds[nth(load.slot)];
       // A span carried over from the iteration before ends in this one; another that wraps does
       // not.
-      const bool ends = other != nullptr && (carried[at(load.slot)] || other->last >= other->first);
+      const bool ends =
+          other != nullptr && (carried[nth(load.slot)] || other->last >= other->first);
       PENSTOCK_TRY(put(load, other == nullptr || (ends && other->last < load.first)));
-      carried[at(load.slot)] = false;
+      carried[nth(load.slot)] = false;
     }
     return {};
   }
@@ -106,16 +106,15 @@ class Checker {
     std::vector<std::int32_t> covered(index.uses(), 0);
     for (const Load& load : plan_.loads) {
       UseIndex::Id use = index.find(load.page, load.first);
-      if (use == index.end(load.page)) return wrong(name(load) + " starts where it is not used");
+      if (use == index.end(load.page)) return wrong(name(load), " starts where it is not used");
       for (;; use = index.next(use)) {
-        if (covered[use]++ != 0) return wrong(name(load) + " covers a use twice");
+        if (covered[use]++ != 0) return wrong(name(load), " covers a use twice");
         if (index.step(use) == load.last) break;
       }
     }
     for (UseIndex::Id use = 0; use < index.uses(); ++use) {
-      if (covered[use] == 0 && !kept_page_[at(index.page(use))]) {
-        return wrong("page " + std::to_string(index.page(use)) + " is missing at step " +
-                     std::to_string(index.step(use)));
+      if (covered[use] == 0 && !kept_page_[nth(index.page(use))]) {
+        return wrong("page ", index.page(use), " is missing at step ", index.step(use));
       }
     }
     return {};
@@ -123,16 +122,15 @@ class Checker {
 
   Status check_totals() const {
     Bytes bytes = 0;
-    std::vector<bool> used(at(slots_), false);
+    std::vector<bool> used(nth(slots_), false);
     for (const Load& load : plan_.loads) {
-      bytes += sequence_.page_bytes[at(load.page)];
-      used[at(load.slot)] = true;
+      bytes += sequence_.page_bytes[nth(load.page)];
+      used[nth(load.slot)] = true;
     }
     const auto stream_slots = std::count(used.begin(), used.end(), true);
     if (bytes != plan_.bytes_in || stream_slots != plan_.stream_slots) {
-      return wrong("it says " + std::to_string(plan_.bytes_in) + " bytes through " +
-                   std::to_string(plan_.stream_slots) + " slots; the loads are " +
-                   std::to_string(bytes) + " through " + std::to_string(stream_slots));
+      return wrong("it says ", plan_.bytes_in, " bytes through ", plan_.stream_slots,
+                   " slots; the loads are ", bytes, " through ", stream_slots);
     }
     return {};
   }

@@ -17,12 +17,12 @@ class Lru {
       std::size_t use = uses_.size();
       std::int32_t missing = 0;
       for (const PageId page : step.pages) {
-        std::size_t& latest = latest_[static_cast<std::size_t>(page)];
+        std::size_t& latest = latest_[nth(page)];
         const bool hit = latest != kAbsent;
         replay.hits.push_back(hit);
         if (!hit) {
           ++missing;
-          replay.bytes_in += sequence_.page_bytes[static_cast<std::size_t>(page)];
+          replay.bytes_in += sequence_.page_bytes[nth(page)];
         }
         latest = use++;
       }
@@ -44,7 +44,7 @@ class Lru {
     while (latest_of(oldest_) != oldest_) ++oldest_;
     latest_of(oldest_++) = kAbsent;
   }
-  std::size_t& latest_of(std::size_t use) { return latest_[static_cast<std::size_t>(uses_[use])]; }
+  std::size_t& latest_of(std::size_t use) { return latest_[nth(uses_[use])]; }
 
   const Sequence& sequence_;
   std::int32_t free_;

@@ -24,14 +24,14 @@ class Occupancy {
 
   // `length` steps from `first` on; the maximum over an empty range is kNothing.
   void add(StepId first, StepId length, std::int32_t delta) {
-    const auto from = static_cast<std::size_t>(first);
-    const std::size_t to = from + static_cast<std::size_t>(length);
+    const auto from = nth(first);
+    const std::size_t to = from + nth(length);
     add_range(root(), from, std::min(to, steps_), delta);
     if (to > steps_) add_range(root(), 0, to - steps_, delta);
   }
   [[nodiscard]] std::int32_t max(StepId first, StepId length) const {
-    const auto from = static_cast<std::size_t>(first);
-    const std::size_t to = from + static_cast<std::size_t>(length);
+    const auto from = nth(first);
+    const std::size_t to = from + nth(length);
     const std::int32_t head = max_range(root(), from, std::min(to, steps_));
     return to > steps_ ? std::max(head, max_range(root(), 0, to - steps_)) : head;
   }

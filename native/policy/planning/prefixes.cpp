@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <string>
 
 #include "policy/planning/sequence.hpp"
 
@@ -34,7 +33,7 @@ Bytes transit(const Sequence& sequence, const std::vector<Bytes>& parts, std::in
   for (std::size_t step = 0; step < steps; ++step) {
     Bytes taken = 0;
     const auto count = [&](PageId group) {
-      const auto index = static_cast<std::size_t>(group);
+      const auto index = nth(group);
       if (counted_at[index] == step || parts[index] == 0) return false;
       counted_at[index] = step;
       taken += parts[index];
@@ -58,7 +57,7 @@ class Search {
       : sequence_(sequence), options_(options), sizes_(sequence.page_bytes) {
     std::vector<bool> used(sizes_.size(), false);
     for (const Step& step : sequence.steps) {
-      for (const PageId group : step.pages) used[static_cast<std::size_t>(group)] = true;
+      for (const PageId group : step.pages) used[nth(group)] = true;
     }
     everything_ = sum(sizes_) <= options.budget;
     for (std::size_t group = 0; group < sizes_.size() && !everything_; ++group) {
@@ -105,16 +104,13 @@ class Search {
 Status check_options(const Sequence& sequence, const PrefixOptions& options) {
   PENSTOCK_TRY(validate(sequence));
   if (options.granularity == 0 || options.look_ahead < 0) {
-    return {Code::kInvalidArgument,
-            "prefixes need a granularity of at least 1 and a look-ahead of "
-            "at least 0, not " +
-                std::to_string(options.look_ahead)};
+    return invalid("prefixes need a granularity of at least 1 and a look-ahead of at least 0, not ",
+                   options.look_ahead);
   }
   for (const Bytes size : sequence.page_bytes) {
     if (size % options.granularity != 0) {
-      return {Code::kInvalidArgument, "a group of " + std::to_string(size) +
-                                          " bytes is no multiple of the granularity of " +
-                                          std::to_string(options.granularity)};
+      return invalid("a group of ", size, " bytes is no multiple of the granularity of ",
+                     options.granularity);
     }
   }
   return {};
@@ -129,10 +125,9 @@ Result<Prefixes> keep_prefixes(const Sequence& sequence, const PrefixOptions& op
   for (std::int32_t ahead = options.look_ahead; ahead >= 0; --ahead) {
     if (auto found = search.with(ahead)) return std::move(*found);
   }
-  return Status(Code::kOutOfMemory, "groups that are used together need " +
-                                        std::to_string(transit(sequence, sequence.page_bytes, 0)) +
-                                        " bytes and the budget is " +
-                                        std::to_string(options.budget));
+  return Status(Code::kOutOfMemory, "groups that are used together need ",
+                transit(sequence, sequence.page_bytes, 0), " bytes and the budget is ",
+                options.budget);
 }
 
 }  // namespace penstock::policy

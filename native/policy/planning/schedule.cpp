@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,7 +33,7 @@ std::vector<double> nominal_times(const Sequence& sequence) {
   for (const Step& step : sequence.steps) {
     double bytes = 0;
     for (const PageId page : step.pages) {
-      bytes += static_cast<double>(sequence.page_bytes[static_cast<std::size_t>(page)]);
+      bytes += static_cast<double>(sequence.page_bytes[nth(page)]);
     }
     times.push_back(kCompute * bytes / kBytesPerMs);
   }
@@ -54,8 +53,8 @@ class Drafts {
     return finish(join_gaps(index_, KeptGaps(index_.uses(), 1)));
   }
 
-  // Pages that are used, left and used again in an iteration: without them of_gaps() and of_pages()
-  // are the same.
+  // Pages that are used, left and used again in an iteration: without them select_gaps() and
+  // select_pages() come to the same.
   [[nodiscard]] bool has_loops() const {
     for (PageId page = 0; page < index_.pages(); ++page) {
       int gaps = 0;
@@ -66,16 +65,20 @@ class Drafts {
     return false;
   }
 
-  // By select_pages() and select_gaps(), with `look_ahead` slots left for copies in flight, fewer
-  // where the pool is small.
-  [[nodiscard]] Plan of_pages(std::int32_t look_ahead) const {
-    return draft(look_ahead,
-                 [&](std::int32_t capacity) { return select_pages(sequence_, index_, capacity); });
-  }
-
-  [[nodiscard]] Plan of_gaps(std::int32_t look_ahead) const {
-    return draft(look_ahead,
-                 [&](std::int32_t capacity) { return select_gaps(sequence_, index_, capacity); });
+  // By one way of selecting gaps, with `look_ahead` slots left for copies in flight, fewer where
+  // the pool is small.
+  using Select = KeptGaps (*)(const Sequence&, const UseIndex&, std::int32_t capacity);
+  [[nodiscard]] Plan draft(std::int32_t look_ahead, Select select) const {
+    const std::int32_t capacity = std::max(smallest_, slots_ - look_ahead);
+    Spans spans = join_gaps(index_, select(sequence_, index_, capacity));
+    // A slot earns its keep when two loads or more share it: with more slots than that, some page
+    // would come back to a slot that no other has used.
+    const std::int64_t idle = 2 * std::int64_t{stream_slots(spans)} - std::ssize(spans.loads);
+    if (idle > 0 && capacity < slots_) {
+      const auto more = std::min<std::int64_t>(slots_, capacity + idle);
+      spans = join_gaps(index_, select(sequence_, index_, static_cast<std::int32_t>(more)));
+    }
+    return with_fixed_slots(std::move(spans));
   }
 
   // By select_lru_gaps(): never more loads than LRU, but where spans have to be split.
@@ -84,21 +87,6 @@ class Drafts {
   }
 
  private:
-  template <class Select>
-  [[nodiscard]] Plan draft(std::int32_t look_ahead, const Select& select) const {
-    const std::int32_t capacity = std::max(smallest_, slots_ - look_ahead);
-    Spans spans = join_gaps(index_, select(capacity));
-    // A slot earns its keep when two loads or more share it: with more slots than that, some page
-    // would come back to a slot that no other has used.
-    const std::int64_t idle = 2 * std::int64_t{stream_slots(spans)} - std::ssize(spans.loads);
-    if (idle > 0 && capacity < slots_) {
-      spans = join_gaps(
-          index_,
-          select(static_cast<std::int32_t>(std::min<std::int64_t>(slots_, capacity + idle))));
-    }
-    return with_fixed_slots(std::move(spans));
-  }
-
   [[nodiscard]] Plan with_fixed_slots(Spans spans) const {
     assign_slots(index_, stream_slots(spans), spans.loads);
     stay_put(index_.steps(), spans.loads);
@@ -114,15 +102,15 @@ class Drafts {
     Plan plan;
     const auto kept = static_cast<SlotId>(spans.kept.size());
     for (SlotId slot = 0; slot < kept; ++slot) {
-      plan.kept.push_back({spans.kept[static_cast<std::size_t>(slot)], slot});
+      plan.kept.push_back({spans.kept[nth(slot)], slot});
     }
     plan.loads = std::move(spans.loads);
     for (Load& load : plan.loads) load.slot += kept;
     keep_lone_pages(plan);
-    std::vector<bool> used(static_cast<std::size_t>(slots_), false);
+    std::vector<bool> used(nth(slots_), false);
     for (const Load& load : plan.loads) {
-      plan.bytes_in += sequence_.page_bytes[static_cast<std::size_t>(load.page)];
-      used[static_cast<std::size_t>(load.slot)] = true;
+      plan.bytes_in += sequence_.page_bytes[nth(load.page)];
+      used[nth(load.slot)] = true;
     }
     plan.stream_slots = static_cast<std::int32_t>(std::count(used.begin(), used.end(), true));
     return plan;
@@ -132,21 +120,20 @@ class Drafts {
   void keep_lone_pages(Plan& plan) const {
     constexpr PageId kNone = -1;
     constexpr PageId kSeveral = -2;
-    std::vector<PageId> in_slot(static_cast<std::size_t>(slots_), kNone);
+    std::vector<PageId> in_slot(nth(slots_), kNone);
     std::vector<SlotId> of_page(sequence_.page_bytes.size(), kNone);
     const auto note = [](std::int32_t& entry, std::int32_t value) {
       entry = entry == kNone || entry == value ? value : kSeveral;
     };
     for (const Load& load : plan.loads) {
-      note(in_slot[static_cast<std::size_t>(load.slot)], load.page);
-      note(of_page[static_cast<std::size_t>(load.page)], load.slot);
+      note(in_slot[nth(load.slot)], load.page);
+      note(of_page[nth(load.page)], load.slot);
     }
     const auto alone = [&](PageId page, SlotId slot) {
-      return in_slot[static_cast<std::size_t>(slot)] == page &&
-             of_page[static_cast<std::size_t>(page)] == slot;
+      return in_slot[nth(slot)] == page && of_page[nth(page)] == slot;
     };
     for (SlotId slot = 0; slot < slots_; ++slot) {
-      const PageId page = in_slot[static_cast<std::size_t>(slot)];
+      const PageId page = in_slot[nth(slot)];
       if (page >= 0 && alone(page, slot)) plan.kept.push_back({page, slot});
     }
     std::erase_if(plan.loads, [&](const Load& load) { return alone(load.page, load.slot); });
@@ -192,13 +179,12 @@ class Choice {
 Status check_options(const Sequence& sequence, const ScheduleOptions& options) {
   PENSTOCK_TRY(validate(sequence));
   if (options.slots < 0 || options.look_ahead < 0) {
-    return {Code::kInvalidArgument, "a plan needs slots and a look-ahead of 0 or more, not " +
-                                        std::to_string(options.slots) + " and " +
-                                        std::to_string(options.look_ahead)};
+    return invalid("a plan needs slots and a look-ahead of 0 or more, not ", options.slots, " and ",
+                   options.look_ahead);
   }
   if (const std::int32_t needed = smallest_pool(sequence); options.slots < needed) {
-    return {Code::kOutOfMemory, "the largest step needs " + std::to_string(needed) +
-                                    " slots and the pool has " + std::to_string(options.slots)};
+    return Status(Code::kOutOfMemory, "the largest step needs ", needed, " slots and the pool has ",
+                  options.slots);
   }
   return {};
 }
@@ -217,8 +203,8 @@ Result<Plan> schedule(const Sequence& sequence, const ScheduleOptions& options) 
   if (drafts.everything_fits()) return drafts.keep_everything();
   Choice choice(sequence, replay_lru(sequence, options.slots).bytes_in);
   for (std::int32_t ahead = options.look_ahead; !choice.allowed(); ahead /= 2) {
-    choice.offer(drafts.of_pages(ahead));
-    if (drafts.has_loops()) choice.offer(drafts.of_gaps(ahead));
+    choice.offer(drafts.draft(ahead, select_pages));
+    if (drafts.has_loops()) choice.offer(drafts.draft(ahead, select_gaps));
     if (ahead == 0) break;
   }
   if (!choice.allowed()) choice.offer(drafts.like_lru());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "policy/planning/selection.hpp"
 
-#include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -40,7 +39,7 @@ class Selection {
     for (std::int32_t& t : taken) t += static_cast<std::int32_t>(pages.size());
     for (const PageId page : pages) {
       for (Gap use = index_.begin(page); use < index_.end(page); ++use) {
-        --taken[static_cast<std::size_t>(index_.step(use))];
+        --taken[nth(index_.step(use))];
         kept_[use] = 1;
       }
     }
@@ -64,15 +63,13 @@ class Selection {
 
   // The gaps that have a step inside, shortest first.
   [[nodiscard]] std::vector<Gap> by_length() const {
-    std::vector<std::size_t> start(static_cast<std::size_t>(index_.steps()) + 1, 0);
-    for (Gap gap = 0; gap < index_.uses(); ++gap) {
-      ++start[static_cast<std::size_t>(index_.gap_length(gap)) + 1];
-    }
+    std::vector<std::size_t> start(nth(index_.steps()) + 1, 0);
+    for (Gap gap = 0; gap < index_.uses(); ++gap) ++start[nth(index_.gap_length(gap)) + 1];
     const std::size_t free = start[1];
     for (std::size_t i = 1; i < start.size(); ++i) start[i] += start[i - 1];
     std::vector<Gap> sorted(index_.uses() - free);
     for (Gap gap = 0; gap < index_.uses(); ++gap) {
-      const auto length = static_cast<std::size_t>(index_.gap_length(gap));
+      const auto length = nth(index_.gap_length(gap));
       if (length > 0) sorted[start[length]++ - free] = gap;
     }
     return sorted;
@@ -88,9 +85,9 @@ class Selection {
   }
 
   [[nodiscard]] std::int32_t count(const std::vector<std::int32_t>& before, Gap gap) const {
-    const auto from = static_cast<std::size_t>(inside(gap));
-    const std::size_t to = from + static_cast<std::size_t>(index_.gap_length(gap));
-    const auto steps = static_cast<std::size_t>(index_.steps());
+    const auto from = nth(inside(gap));
+    const std::size_t to = from + nth(index_.gap_length(gap));
+    const auto steps = nth(index_.steps());
     return to <= steps ? before[to] - before[from]
                        : before[steps] - before[from] + before[to - steps];
   }
@@ -122,21 +119,9 @@ class Groups {
   std::vector<StreamGroup> groups_;
 };
 
-// The slots that remain taken at each step when no member of a group is resident.
-std::vector<std::int32_t> without(std::vector<std::int32_t> taken,
-                                  const std::vector<StreamGroup>& groups) {
-  for (const StreamGroup& group : groups) {
-    for (const StepId step : group.cover) {
-      taken[static_cast<std::size_t>(step)] -= static_cast<std::int32_t>(group.members.size());
-    }
-  }
-  return taken;
-}
-
 }  // namespace
 
 KeptGaps select_pages(const Sequence& sequence, const UseIndex& index, std::int32_t capacity) {
-  const std::vector<double> by_size(index.step_sizes().begin(), index.step_sizes().end());
   Selection selection(index, capacity);
   Groups<std::vector<StepId>> groups;
   std::vector<PageId> kept;
@@ -151,20 +136,16 @@ KeptGaps select_pages(const Sequence& sequence, const UseIndex& index, std::int3
     kept.push_back(page);
     groups.add(cover, index.begin(page), loads, [&] { return cover; });
   }
-  const Streams streams(sequence, index, groups.list(), without(index.step_sizes(), groups.list()),
-                        capacity);
+  const Streams streams(sequence, index, groups.list(), index.step_sizes(), capacity);
   std::vector<bool> streamed(sequence.page_bytes.size(), false);
-  for (const Gap use : streams.choose(by_size)) {
-    streamed[static_cast<std::size_t>(index.page(use))] = true;
-  }
-  std::erase_if(kept, [&](PageId page) { return streamed[static_cast<std::size_t>(page)]; });
+  for (const Gap use : streams.choose()) streamed[nth(index.page(use))] = true;
+  std::erase_if(kept, [&](PageId page) { return streamed[nth(page)]; });
   selection.keep_pages(kept);
   selection.keep_what_fits(selection.by_length());
   return std::move(selection).result();
 }
 
 KeptGaps select_gaps(const Sequence& sequence, const UseIndex& index, std::int32_t capacity) {
-  const std::vector<double> by_size(index.step_sizes().begin(), index.step_sizes().end());
   Selection selection(index, capacity);
   const std::vector<Gap> gaps = selection.by_length();
   auto first_long = gaps.end();
@@ -176,23 +157,20 @@ KeptGaps select_gaps(const Sequence& sequence, const UseIndex& index, std::int32
   selection.keep_what_fits({gaps.begin(), first_long});
 
   Groups<std::pair<StepId, StepId>> groups;
-  std::vector<Gap> shared_out;
   for (auto at = first_long; at != gaps.end(); ++at) {
     const StepId first = index.step(index.next(*at));
     const StepId length = index.steps() - index.gap_length(*at);
-    shared_out.push_back(*at);
     groups.add({first, length}, *at, 1, [&] {
       std::vector<StepId> cover;
       for (StepId i = 0; i < length; ++i) cover.push_back((first + i) % index.steps());
       return cover;
     });
   }
-  const Streams streams(sequence, index, groups.list(), without(selection.taken(), groups.list()),
-                        capacity);
+  const Streams streams(sequence, index, groups.list(), selection.taken(), capacity);
   std::vector<bool> streamed(index.uses(), false);
-  for (const Gap gap : streams.choose(by_size)) streamed[gap] = true;
-  for (const Gap gap : shared_out) {
-    if (!streamed[gap]) selection.keep(gap);
+  for (const Gap gap : streams.choose()) streamed[gap] = true;
+  for (auto at = first_long; at != gaps.end(); ++at) {
+    if (!streamed[*at]) selection.keep(*at);
   }
   selection.keep_what_fits(gaps);
   return std::move(selection).result();
@@ -209,7 +187,7 @@ KeptGaps select_lru_gaps(const Sequence& sequence, const UseIndex& index, std::i
   auto hit = hits.begin();
   for (const Step& step : sequence.steps) {
     for (const PageId page : step.pages) {
-      const Gap here = use[static_cast<std::size_t>(page)]++;
+      const Gap here = use[nth(page)]++;
       const Gap before = here == index.begin(page) ? index.end(page) - 1 : here - 1;
       if (*hit++) selection.keep(before);
     }

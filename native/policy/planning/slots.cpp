@@ -12,8 +12,6 @@ namespace {
 
 using Index = std::size_t;
 
-std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
-
 class Rounds {
  public:
   Rounds(const UseIndex& index, std::int32_t slots, std::vector<Load>& loads)
@@ -51,7 +49,7 @@ class Rounds {
   }
 
   static Index rounds(Index loads, std::int32_t slots) {
-    return (loads + at(slots) - 1) / at(slots);
+    return (loads + nth(slots) - 1) / nth(slots);
   }
 
   // Sets apart the spans during which the ring comes round to the same slot, wherever the rounds
@@ -59,14 +57,14 @@ class Rounds {
   bool set_apart(std::int32_t slots) {
     const std::vector<Index> ring = where(false);
     if (ring.empty()) return false;
-    std::vector<Index> started(at(index_.steps()) + 1, 0);  // loads of the ring before each step
-    for (const Index i : ring) ++started[at(loads_[i].first) + 1];
+    std::vector<Index> started(nth(index_.steps()) + 1, 0);  // loads of the ring before each step
+    for (const Index i : ring) ++started[nth(loads_[i].first) + 1];
     for (Index step = 1; step < started.size(); ++step) started[step] += started[step - 1];
     const Index distance = ring.size() / rounds(ring.size(), slots);
     bool any = false;
     for (Index n = 0; n < ring.size(); ++n) {
       const Load& load = loads_[ring[n]];
-      Index next = started[at(load.last) + 1];  // the first load that starts after it has ended
+      Index next = started[nth(load.last) + 1];  // the first load that starts after it has ended
       if (load.last < load.first) next += ring.size();
       if (next - n > distance && distance < ring.size()) any = apart_[ring[n]] = true;
     }

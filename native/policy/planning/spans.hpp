@@ -17,7 +17,7 @@ struct Spans {
 
 inline Spans join_gaps(const UseIndex& index, const KeptGaps& kept) {
   Spans spans;
-  std::vector<std::vector<Load>> by_first(static_cast<std::size_t>(index.steps()));
+  std::vector<std::vector<Load>> by_first(nth(index.steps()));
   std::size_t loads = 0;
   for (PageId page = 0; page < index.pages(); ++page) {
     const UseIndex::Id begin = index.begin(page);
@@ -29,8 +29,7 @@ inline Spans join_gaps(const UseIndex& index, const KeptGaps& kept) {
       UseIndex::Id last = use;
       while (kept[last] != 0) last = index.next(last);
       const StepId first = index.step(use);
-      by_first[static_cast<std::size_t>(first)].push_back(
-          {page, first, index.step(last), kAnySlot});
+      by_first[nth(first)].push_back({page, first, index.step(last), kAnySlot});
       ++loads;
     }
     if (loads == before) spans.kept.push_back(page);

@@ -15,7 +15,7 @@ class Places {
       : steps_(steps), loads_(loads), gone_(loads.size(), false) {
     SlotId most = 0;
     for (const Load& load : loads) most = std::max(most, load.slot);
-    in_slot_.resize(static_cast<std::size_t>(most) + 1);
+    in_slot_.resize(nth(most) + 1);
     for (Index i = 0; i < loads.size(); ++i) of(loads[i].slot).push_back(i);  // by first step
   }
 
@@ -31,11 +31,7 @@ class Places {
     if (ahead(a.last, b.last) < ahead(a.last, c.first)) return join(before, load);
     // They trade places, if what follows in either slot allows it.
     if (a.slot == b.slot || b.slot == c.slot) return false;
-    const Index behind_c = after(other);
-    if (behind_c != before && ahead(a.last, b.last) >= ahead(a.last, loads_[behind_c].first)) {
-      return false;
-    }
-    if (behind_c == before && ahead(a.last, b.last) >= ahead(a.last, a.first)) return false;
+    if (ahead(a.last, b.last) >= ahead(a.last, loads_[after(other)].first)) return false;
     const Index behind_b = after(load);
     if (behind_b != load && ahead(b.first, c.last) >= ahead(b.first, loads_[behind_b].first)) {
       return false;
@@ -60,7 +56,7 @@ class Places {
     return (to - from - 1 + steps_) % steps_ + 1;
   }
 
-  std::vector<Index>& of(SlotId slot) { return in_slot_[static_cast<std::size_t>(slot)]; }
+  std::vector<Index>& of(SlotId slot) { return in_slot_[nth(slot)]; }
 
   [[nodiscard]] Index after(Index load) {
     const auto& list = of(loads_[load].slot);
@@ -96,10 +92,8 @@ class Places {
 void stay_put(StepId steps, std::vector<Load>& loads) {
   PageId pages = 0;
   for (const Load& load : loads) pages = std::max(pages, load.page + 1);
-  std::vector<std::vector<Index>> of_page(static_cast<std::size_t>(pages));
-  for (Index i = 0; i < loads.size(); ++i) {
-    of_page[static_cast<std::size_t>(loads[i].page)].push_back(i);
-  }
+  std::vector<std::vector<Index>> of_page(nth(pages));
+  for (Index i = 0; i < loads.size(); ++i) of_page[nth(loads[i].page)].push_back(i);
   Places places(steps, loads);
   for (std::vector<Index>& list : of_page) {
     for (Index i = 0; i < list.size() && list.size() > 1;) {

@@ -4,7 +4,7 @@
 //
 // With K pages kept all around, a step has room for capacity - K others; so the number to give up
 // is least when no step streams many pages.  The largest number that any step has to bear is found
-// by bisection, and below it the pages are shared out in proportion to the steps' weights: a large
+// by bisection, and below it the pages are shared out in proportion to the steps' sizes: a large
 // step (an embedding) keeps most of its pages and does not inflate the room that all steps pay for.
 #pragma once
 
@@ -29,28 +29,32 @@ struct StreamGroup {
 
 class Streams {
  public:
-  // `others` is how many slots each step needs for pages that are in no group.
+  // `taken` is how many slots each step needs when all members of groups are resident.
   Streams(const Sequence& sequence, const UseIndex& index, std::vector<StreamGroup> groups,
-          std::vector<std::int32_t> others, std::int32_t capacity)
+          std::vector<std::int32_t> taken, std::int32_t capacity)
       : sequence_(sequence),
         index_(index),
         groups_(std::move(groups)),
-        others_(std::move(others)),
+        others_(std::move(taken)),
         capacity_(capacity) {
     std::stable_sort(groups_.begin(), groups_.end(),
                      [](const StreamGroup& a, const StreamGroup& b) { return rank(a) < rank(b); });
-    for (const StreamGroup& group : groups_) members_ += std::ssize(group.members);
+    for (const StreamGroup& group : groups_) {
+      const auto members = static_cast<std::int32_t>(group.members.size());
+      members_ += members;
+      for (const StepId step : group.cover) others_[nth(step)] -= members;
+    }
   }
 
   // The members to give up; those that take the fewest loads first.  Of a group they are
   // neighbouring pages, so that copies can be merged.  Fewer than needed only when the capacity is
   // less than what a step needs with all of them given up.
-  [[nodiscard]] std::vector<UseIndex::Id> choose(const std::vector<double>& step_weight) const {
+  [[nodiscard]] std::vector<UseIndex::Id> choose() const {
     if (members_ == 0) return {};
     std::vector<double> weight;
     for (const StreamGroup& group : groups_) {
       double sum = 0;
-      for (const StepId step : group.cover) sum += step_weight[static_cast<std::size_t>(step)];
+      for (const StepId step : group.cover) sum += index_.step_sizes()[nth(step)];
       weight.push_back(sum / static_cast<double>(group.cover.size()));
     }
     const std::int32_t level = least_level();
@@ -58,7 +62,7 @@ class Streams {
     if (fill(level, &weight, taken) < wanted(level)) fill(level, nullptr, taken);
     std::vector<UseIndex::Id> chosen;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      if (taken[g] > 0) choose_run(groups_[g], static_cast<std::size_t>(taken[g]), chosen);
+      if (taken[g] > 0) choose_run(groups_[g], nth(taken[g]), chosen);
     }
     return chosen;
   }
@@ -133,16 +137,14 @@ class Streams {
     const auto more =
         static_cast<std::int32_t>(std::min<std::int64_t>(count, room(group, level, load)));
     taken[group] += more;
-    for (const StepId step : groups_[group].cover) load[static_cast<std::size_t>(step)] += more;
+    for (const StepId step : groups_[group].cover) load[nth(step)] += more;
     return more;
   }
 
   [[nodiscard]] std::int32_t room(std::size_t group, std::int32_t level,
                                   const std::vector<std::int32_t>& load) const {
     std::int32_t most = INT32_MIN;
-    for (const StepId step : groups_[group].cover) {
-      most = std::max(most, load[static_cast<std::size_t>(step)]);
-    }
+    for (const StepId step : groups_[group].cover) most = std::max(most, load[nth(step)]);
     return std::max(0, level - most);
   }
 
@@ -152,7 +154,7 @@ class Streams {
     const std::vector<UseIndex::Id>& members = group.members;
     const auto page = [&](std::size_t i) { return index_.page(members[i]); };
     const auto bytes = [&](std::size_t i) {
-      return static_cast<std::int64_t>(sequence_.page_bytes[static_cast<std::size_t>(page(i))]);
+      return static_cast<std::int64_t>(sequence_.page_bytes[nth(page(i))]);
     };
     const auto broken = [&](std::size_t i) { return page(i) != page(i - 1) + 1 ? 1 : 0; };
     std::pair<std::int64_t, std::int64_t> cost{0, 0};
@@ -175,8 +177,8 @@ class Streams {
 
   const Sequence& sequence_;
   const UseIndex& index_;
-  std::vector<StreamGroup> groups_;  // by loads, then size of cover, then first step
-  std::vector<std::int32_t> others_;
+  std::vector<StreamGroup> groups_;   // by loads, then size of cover, then first step
+  std::vector<std::int32_t> others_;  // slots that each step needs for pages of no group
   std::int32_t capacity_;
   std::int64_t members_ = 0;
 };

@@ -23,11 +23,11 @@ class PlanClock {
         dirty_(sequence.page_bytes.size(), false) {
     SlotId slots = 0;
     for (const Load& load : plan.loads) slots = std::max(slots, load.slot + 1);
-    slot_free_.resize(static_cast<std::size_t>(slots), 0);
-    occupant_.resize(static_cast<std::size_t>(slots), kNoPage);
+    slot_free_.resize(nth(slots), 0);
+    occupant_.resize(nth(slots), kNoPage);
     by_last_.resize(sequence.steps.size());
     for (std::size_t i = 0; i < plan.loads.size(); ++i) {
-      by_last_[static_cast<std::size_t>(plan.loads[i].last)].push_back(i);
+      by_last_[nth(plan.loads[i].last)].push_back(i);
     }
     issued_.resize(plan.loads.size(), false);
   }
@@ -41,9 +41,7 @@ class PlanClock {
         ready = std::max(ready, issue(next));
       }
       now_ = ready + compute_ms_[step];
-      for (const PageId page : sequence_.steps[step].written) {
-        dirty_[static_cast<std::size_t>(page)] = true;
-      }
+      for (const PageId page : sequence_.steps[step].written) dirty_[nth(page)] = true;
       for (const std::size_t load : by_last_[step]) release(load);
     }
   }
@@ -55,15 +53,14 @@ class PlanClock {
   static constexpr PageId kNoPage = -1;
 
   [[nodiscard]] double bytes(PageId page) const {
-    return static_cast<double>(sequence_.page_bytes[static_cast<std::size_t>(page)]);
+    return static_cast<double>(sequence_.page_bytes[nth(page)]);
   }
 
   double issue(std::size_t i) {
     const Load& load = plan_.loads[i];
-    const auto slot = static_cast<std::size_t>(load.slot);
+    const auto slot = nth(load.slot);
     write_back(slot);
-    const double start =
-        std::max({link_free_, slot_free_[slot], page_free_[static_cast<std::size_t>(load.page)]});
+    const double start = std::max({link_free_, slot_free_[slot], page_free_[nth(load.page)]});
     occupant_[slot] = load.page;
     link_free_ = start + bytes(load.page) / bytes_per_ms_;
     issued_[i] = true;
@@ -73,19 +70,19 @@ class PlanClock {
   // What leaves the slot goes out first if it has been written.
   void write_back(std::size_t slot) {
     const PageId page = occupant_[slot];
-    if (page == kNoPage || !dirty_[static_cast<std::size_t>(page)]) return;
-    dirty_[static_cast<std::size_t>(page)] = false;
+    if (page == kNoPage || !dirty_[nth(page)]) return;
+    dirty_[nth(page)] = false;
     out_free_ = std::max(out_free_, slot_free_[slot]) + bytes(page) / bytes_per_ms_;
     bytes_out_ += bytes(page);
-    slot_free_[slot] = page_free_[static_cast<std::size_t>(page)] = out_free_;
+    slot_free_[slot] = page_free_[nth(page)] = out_free_;
   }
 
   // The span that load i began is over.
   void release(std::size_t i) {
     if (!issued_[i]) return;  // wraps, and was not loaded before the first iteration
     const Load& load = plan_.loads[i];
-    slot_free_[static_cast<std::size_t>(load.slot)] = now_;
-    page_free_[static_cast<std::size_t>(load.page)] = now_;
+    slot_free_[nth(load.slot)] = now_;
+    page_free_[nth(load.page)] = now_;
   }
 
   const Sequence& sequence_;

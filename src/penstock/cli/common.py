@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +26,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.config import OPTIONS, Settings, resolve
-from penstock.errors import EnvironmentProblem, FailedError
+from penstock.errors import EnvironmentProblem, FailedError, UsageError
 from penstock.files import check_place, read_json, write_whole
 
 from .invocation import Invocation
 
 STDOUT = "-"
+# A list of numbers takes one line of a result.
+_NUMBERS = re.compile(r"\[\n\s+((?:[-+.\deE]+|null)(?:,\n\s+(?:[-+.\deE]+|null))*)\n\s+\]")
 
 
 if TYPE_CHECKING:
@@ -54,10 +57,12 @@ class Output:
     Attributes:
         json_file: None for people alone, "-" for JSON on stdout, else the file to write.
         force: Whether files may be written over that hold something else.
+        flag: What named the file.
     """
 
     json_file: str | None
     force: bool = False
+    flag: str = "--json"
 
     def check(self) -> None:
         """Refuse a file that cannot be written, or is none of ours.
@@ -66,7 +71,7 @@ class Output:
             FailedError: In either case.
         """
         if self.json_file not in (None, STDOUT):
-            check_own("--json", str(self.json_file), is_result, "result", force=self.force)
+            check_own(self.flag, str(self.json_file), is_result, "result", force=self.force)
 
     def emit(self, document: Mapping[str, Any] | Sequence[Any], show: Callable[[], None]) -> None:
         """Give the result away.
@@ -79,11 +84,12 @@ class Output:
             FailedError: If the file cannot be written.
         """
         text = json.dumps(_finite(document), indent=2, allow_nan=False) + "\n"
+        text = _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
         if self.json_file == STDOUT:
             click.echo(text, nl=False)
             return
         if self.json_file is not None:  # before anything is printed: stdout may be full
-            write_whole("--json", self.json_file, text)
+            write_whole(self.flag, self.json_file, text)
         show()
 
 
@@ -119,7 +125,7 @@ def verb(
             flags["verbose"] = verbose or None
             values["settings"] = _settings(flags)
             if json_output:
-                values["output"] = Output(values.pop("json_file"), values.pop("force"))
+                values["output"] = _output(**{key: values.pop(key) for key in _OUTPUT})
                 if check_file:
                     values["output"].check()
             return function(**values)
@@ -141,6 +147,42 @@ def verb(
         return decorated
 
     return decorate
+
+
+def count(flag: str, about: str, default: int | None = None, **more: Any) -> Callable[..., Any]:
+    """A flag that takes a whole number; the verb knows which make sense."""
+    shown = default is not None
+    return click.option(
+        flag, type=int, metavar="N", default=default, show_default=shown, help=about, **more
+    )
+
+
+def hide(command: click.Command, *names: str) -> None:
+    """Leave flags out of a verb's help, which names them in its last lines."""
+    for parameter in command.params:
+        if parameter.name in names and isinstance(parameter, click.Option):
+            parameter.hidden = True
+
+
+def apart(
+    files: tuple[Path, ...], output: Output, is_input: Callable[[Path], bool]
+) -> tuple[tuple[Path, ...], Output]:
+    """The files to read, and where the result goes.
+
+    A file right behind ``--json`` may have been meant to be read: then it is not written over.
+
+    Args:
+        files: Those that were given.
+        output: As it was given.
+        is_input: Whether the verb reads such a file.
+    """
+    named = output.json_file
+    if named in (None, STDOUT) or output.flag != "--json":
+        return files, output
+    path = Path(str(named))
+    if files and not (path.is_file() and is_input(path)):
+        return files, output
+    return (path, *files), Output(STDOUT)
 
 
 def need_extra(module: str, extra: str) -> None:
@@ -207,7 +249,26 @@ def force_option(function: Any) -> Any:
     )
 
 
+_OUTPUT = ("json_file", "output_file", "force")
+
+
+def _output(json_file: str | None, output_file: str | None, force: bool) -> Output:
+    """Where the result goes, by ``--json [FILE]`` or ``-o FILE``.
+
+    Raises:
+        UsageError: If the two name different files.
+    """
+    if output_file is None:
+        return Output(json_file, force)
+    if json_file not in (None, STDOUT, output_file):
+        raise UsageError(f"--json {json_file} and -o {output_file}", remedy="one of them")
+    return Output(output_file, force, "-o")
+
+
 def _json_option(function: Any) -> Any:
+    function = click.option(
+        *("-o", "--output", "output_file"), metavar="FILE", help="Write the result as JSON to FILE."
+    )(function)
     return click.option(
         "--json",
         "json_file",

@@ -32,7 +32,7 @@ from penstock.report.verbs import results_of
 from penstock.text import printable
 from penstock.units import parse_size
 
-from .common import Output, check_own, verb
+from .common import Output, check_own, need_extra, verb
 from .finetune import command as finetune
 
 TITLE = "The same fine-tune, compared"
@@ -68,6 +68,7 @@ def command(
         names = ["native", "expandable", "stitch"]
     _check(flags, names, sizes)
     if report is not None:
+        need_extra("bokeh", "report")
         check_own("--report", report, is_page, "page of penstock", force=output.force)
     stream = sys.stderr
     rows = run_all(flags, settings_of(names, sizes), stream=stream)

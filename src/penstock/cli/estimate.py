@@ -20,8 +20,9 @@ from click.core import ParameterSource
 from penstock.bound import copy_ms, must_cross
 from penstock.config import Settings
 from penstock.errors import OutOfMemory, UsageError
-from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_config, is_known
+from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_config
 from penstock.models.folder import Folder, read_folder
+from penstock.models.shapes import find_shape
 from penstock.report.table import Column, print_table
 from penstock.units import MIB, format_bytes, format_number, parse_size
 
@@ -195,13 +196,13 @@ def command(
       penstock estimate gpt3_6.7b --dtype float16 --gpu-memory 8GiB --link 55
       penstock estimate path/to/checkpoint --gpu-memory 8GiB
     """  # noqa: D301
-    if model is None and output.json_file not in (None, STDOUT):
+    if model is None and output.flag == "--json" and output.json_file not in (None, STDOUT):
         # "--json MODEL": the word after --json was meant as the model.
         model, output = output.json_file, Output(STDOUT)
     output.check()
     if model is None:
         raise UsageError("no model was given", remedy="penstock estimate gpt2_xl")
-    if not is_known(model) and Path(model).is_dir():
+    if find_shape(model) is None and Path(model).is_dir():
         _refuse_shapes(model)
         work = of_folder(read_folder(Path(model)), link)
     else:

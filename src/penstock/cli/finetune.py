@@ -17,21 +17,13 @@ from penstock.finetune.request import Request, checked
 from penstock.finetune.show import print_result
 from penstock.report.progress import Progress
 
-from .common import Output, need_extra, verb
+from .common import Output, count, hide, need_extra, verb
 
 MORE = (
     "Also: --memory auto|paged|resident, --lengths fixed|varied, --data-field NAME, "
     "--eval-every N, --eval-data FILE, --lr X, --lora-rank N, --dtype mixed|float32|bfloat16, "
-    "--seed N (docs/finetune.md)."
+    "--seed N, --force (docs/finetune.md)."
 )
-
-
-def _count(flag: str, about: str, default: int | None = None, **more: Any) -> Callable[..., Any]:
-    """A flag that takes a whole number; `checked` knows which make sense."""
-    shown = default is not None
-    return click.option(
-        flag, type=int, metavar="N", default=default, show_default=shown, help=about, **more
-    )
 
 
 def _word(
@@ -46,27 +38,27 @@ def _word(
 @click.command(epilog=MORE)
 @_word("--model", "NAME", "A folder, opt-1.3b, gpt2_xl, ...", "tiny")
 @_word("--strategy", "S", "N, or of LoRA, Recompute, Offload.", "N")
-@_count("--batch", "Sequences a step on each GPU.", 8)
-@_count("--seq-len", "Most tokens a sequence.  [default: 512]")
-@_count("--steps", "Steps in all.", 10)
-@_count("--gpus", "Processes, one a GPU.", 1)
-@_count("--zero", "Shard by DeepSpeed's ZeRO, stage 0 to 3.")
+@count("--batch", "Sequences a step on each GPU.", 8)
+@count("--seq-len", "Most tokens a sequence.  [default: 512]")
+@count("--steps", "Steps in all.", 10)
+@count("--gpus", "Processes, one a GPU.", 1)
+@count("--zero", "Shard by DeepSpeed's ZeRO, stage 0 to 3.")
 @click.option("--fsdp", is_flag=True, help="Shard by PyTorch's FSDP2.")
 @_word("--allocator", "NAME", "stitch, native or expandable.", "stitch")
 @_word("--data", "FILE", "Text or JSON lines, or synthetic.", "synthetic")
 @_word("--checkpoint", "FOLDER", "Save there; --resume goes on from it.")
-@_count("--save-every", "Steps between checkpoints.  [default: at the end]")
+@count("--save-every", "Steps between checkpoints.  [default: at the end]")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, if any.")
 @click.option("--find-batch", is_flag=True, help="Find the largest batch, train with it.")
-@click.option("--lr", type=float, metavar="X", hidden=True)
-@_count("--seed", "", 0, hidden=True)
-@_count("--eval-every", "", hidden=True)
-@_word("--memory", "HOW", "", "auto", hidden=True)
-@_word("--lengths", "HOW", "", "fixed", hidden=True)
-@_word("--data-field", "NAME", "", "text", hidden=True)
-@_word("--eval-data", "FILE", "", hidden=True)
-@_count("--lora-rank", "", 64, hidden=True)
-@_word("--dtype", "D", "", "mixed", hidden=True)
+@click.option("--lr", type=float, metavar="X", hidden=True, help="AdamW's learning rate.")
+@count("--seed", "Of weights and batches.", 0, hidden=True)
+@count("--eval-every", "Steps between evaluations.", hidden=True)
+@_word("--memory", "HOW", "auto, paged or resident.", "auto", hidden=True)
+@_word("--lengths", "HOW", "Of made-up texts: fixed or varied.", "fixed", hidden=True)
+@_word("--data-field", "NAME", "Of JSON lines: what holds the text.", "text", hidden=True)
+@_word("--eval-data", "FILE", "What to evaluate on.", hidden=True)
+@count("--lora-rank", "Of the adapters.", 64, hidden=True)
+@_word("--dtype", "D", "mixed, float32 or bfloat16.", "mixed", hidden=True)
 @verb("device", "gpu_memory")
 def command(settings: Settings, output: Output, **flags: Any) -> None:
     """Fine-tune a causal LM; report its memory and speed.
@@ -94,3 +86,6 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
 
         result = launch(request, stream=sys.stderr, verbose=settings.verbose)
     output.emit(result, lambda: print_result(result))
+
+
+hide(command, "force")

@@ -21,21 +21,13 @@ from penstock.runner.request import DEFAULT_WARMUPS, Request, checked
 from penstock.runner.show import print_run
 from penstock.text import printable
 
-from .common import STDOUT, Output, need_extra, verb
+from .common import STDOUT, Output, count, hide, need_extra, verb
 
 MORE = (
-    "Also: --enable-prefetch, --num-streams N, --allow-oversubscription (managed); --compile, "
-    "--cuda-graph (resident); --host-memory, --chunk-size, --look-ahead, --safety; "
-    "--enable-cudnn-benchmark."
+    "Also: --warmups N, --seed N; --enable-prefetch, --num-streams N, --allow-oversubscription "
+    "(managed); --compile, --cuda-graph (resident); --host-memory, --chunk-size, --look-ahead, "
+    "--safety; --force, --enable-cudnn-benchmark."
 )
-
-
-def _count(flag: str, about: str, default: int | None = None, **more: Any) -> Callable[..., Any]:
-    """A flag that takes a whole number; `checked` knows which make sense."""
-    shown = default is not None
-    return click.option(
-        flag, type=int, metavar="N", default=default, show_default=shown, help=about, **more
-    )
 
 
 def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
@@ -45,19 +37,19 @@ def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
 @click.command(epilog=MORE)
 @click.option("--model", metavar="NAME", help="gpt2_small (default) to gpt2_xl, gpt3_6.7b and up.")
 @click.option("--memory", metavar="HOW", default="vmm", help="vmm (default), managed or resident.")
-@_count("--batch", "Sequences a step.", 1)
-@_count("--seq-len", "Tokens a sequence.  [default: 1024]")
+@count("--batch", "Sequences a step.", 1)
+@count("--seq-len", "Tokens a sequence.  [default: 1024]")
 @click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")
-@_count("--steps", "Timed steps.  [default: 10, or none with --prompt]")
-@_count("--warmups", "Steps before the timed ones.", DEFAULT_WARMUPS)
-@_count("--seed", "Of made-up weights, inputs and draws.", 0)
+@count("--steps", "Timed steps.  [default: 10, or none with --prompt]")
+@count("--warmups", "Steps before the timed ones.", DEFAULT_WARMUPS, hidden=True)
+@count("--seed", "Of made-up weights, inputs and draws.", 0, hidden=True)
 @click.option("--weights", type=Path, metavar="DIR", help="A Hugging Face GPT-2 checkpoint.")
 @click.option("--prompt", metavar="TEXT", help="Continue TEXT, by default with a model included.")
-@_count("--generate", "Tokens to continue the prompt by.  [default: 100]")
+@count("--generate", "Tokens to continue the prompt by.  [default: 100]")
 @click.option("--temperature", type=float, default=0.7, show_default=True, help="0: most likely.")
 @_switch("--check", "Compare with the resident baseline.")
 @_switch("--enable-prefetch", "With managed: prefetch. vmm always does.", hidden=True)
-@_count("--num-streams", "With managed: streams for prefetches.", 3, hidden=True)
+@count("--num-streams", "With managed: streams for prefetches.", 3, hidden=True)
 @_switch("--allow-oversubscription", "With managed: exceed what the card has free.", hidden=True)
 @_switch("--enable-cudnn-benchmark", "Let cuDNN try its algorithms; a GPT has none.", hidden=True)
 @verb(
@@ -138,10 +130,8 @@ def _hold_check(check: Mapping[str, Any] | None) -> None:
 
 
 # What tunes or belongs to one way only is named in one line of the help, not in nine.
-for _parameter in command.params:
-    if _parameter.name in (
-        *("host_memory", "chunk_size", "look_ahead", "safety"),
-        *("compile", "cuda_graph", "force"),
-    ):
-        assert isinstance(_parameter, click.Option)
-        _parameter.hidden = True
+hide(
+    command,
+    *("host_memory", "chunk_size", "look_ahead", "safety", "compile", "cuda_graph"),
+    "force",
+)

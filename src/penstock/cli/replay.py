@@ -6,7 +6,6 @@ The replays are done by the library; this file reads traces, and shows the resul
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from penstock.report.progress import Progress
 from penstock.report.table import Column, print_table
 from penstock.units import format_bytes, format_number, parse_size
 
-from .common import STDOUT, Output, need_extra, verb
+from .common import Output, apart, need_extra, verb
 
 if TYPE_CHECKING:
     from penstock.trace import Trace
@@ -87,7 +86,7 @@ def command(
       penstock replay snapshot.pickle
       penstock replay run.npz --allocator stitch --gpu-memory 24GiB --json
     """  # noqa: D301
-    traces, output = _apart(traces, output)
+    traces, output = apart(traces, output, _begins_as_trace)
     output.check()
     if not traces:
         raise UsageError("no trace was given", remedy="penstock replay snapshot.pickle")
@@ -98,17 +97,6 @@ def command(
     rows = _replay_all(traces, chosen, capacity, packing)
     output.emit([_document(row) for row in rows], lambda: _print(rows))
     _refuse_failures(rows, capacity)
-
-
-def _apart(traces: tuple[Path, ...], output: Output) -> tuple[tuple[Path, ...], Output]:
-    """A trace right behind --json was meant as a trace: it must not become the result's file."""
-    named = output.json_file
-    if named in (None, STDOUT):
-        return traces, output
-    path = Path(str(named))
-    if traces and not (os.path.isfile(path) and _begins_as_trace(path)):
-        return traces, output
-    return (path, *traces), Output(STDOUT)
 
 
 def _begins_as_trace(path: Path) -> bool:

@@ -27,7 +27,7 @@ from penstock.report.timeline import is_timeline, timeline
 from penstock.report.verbs import results_of
 from penstock.text import printable
 
-from .common import STDOUT, Output, check_own, verb
+from .common import STDOUT, Output, apart, check_own, need_extra, verb
 
 SCHEMA_VERSION = 1
 
@@ -62,11 +62,12 @@ def command(
       penstock gpt --gpu-memory 450MiB --json small.json
       penstock report small.json large.json --html page.html --trace timeline.json
     """  # noqa: D301
-    files, output = _apart(files, output)
+    files, output = apart(files, output, _is_result)
     if not files:
         raise UsageError("no file was given", remedy="penstock report FILE.json")
     output.check()
     if html is not None:
+        need_extra("bokeh", "report")
         check_own("--html", html, is_page, "page of penstock", force=output.force)
     if trace is not None:
         check_own("--trace", trace, is_timeline, "timeline of penstock", force=output.force)
@@ -92,17 +93,6 @@ def _check_apart(names: Mapping[str, str | None]) -> None:
         other, first = taken.setdefault(os.path.realpath(name), (flag, name))
         if other != flag:
             raise UsageError(f"{other} and {flag} are both {first}", remedy="two names")
-
-
-def _apart(files: tuple[Path, ...], output: Output) -> tuple[tuple[Path, ...], Output]:
-    """A result right behind --json was meant to be read: it must not be written over."""
-    named = output.json_file
-    if named in (None, STDOUT):
-        return files, output
-    path = Path(str(named))
-    if files and not (os.path.isfile(path) and _is_result(path)):
-        return files, output
-    return (path, *files), Output(STDOUT)
 
 
 def _is_result(path: Path) -> bool:

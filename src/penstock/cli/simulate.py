@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 # GB/s between which a link can be.
 LINKS = (1e-3, 1e6)
+# Of a step; a shorter pause is not drawn.
+_PARTS = 500
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def command(
         advance(1, f"{recorded.name}, {policy}")
     outcome = Outcome(recorded, policy, budget, simulated)
     _warn(outcome, chosen=steps is not None)
-    output.emit(_document(outcome), lambda: _print(outcome))
+    output.emit({**_document(outcome), **_picture(outcome)}, lambda: _print(outcome))
     _refuse_failure(outcome)
 
 
@@ -231,6 +233,30 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         **outcome.simulated.figures,
         "out_of_memory_at_piece": outcome.simulated.failed_piece,
     }
+
+
+def _picture(outcome: Outcome) -> dict[str, Any]:
+    """What `penstock report` draws: memory, and of the last step what was busy and what touched."""
+    from penstock.trace.picture import picture
+
+    if not outcome.steady:
+        return {}
+    last = outcome.steady[-1]
+    lanes = {
+        lane: _merged(spans, last["ms"] / _PARTS) for lane, spans in outcome.simulated.spans.items()
+    }
+    return {"lanes": lanes, **picture(outcome.trace, last["first_piece"], last["end_piece"])}
+
+
+def _merged(spans: list[tuple[float, float]], least: float) -> list[float]:
+    """Begins and ends in turn, in order, without gaps that are shorter than `least`."""
+    ends: list[float] = []
+    for begin, end in sorted(spans):
+        if ends and begin - ends[-1] < least:
+            ends[-1] = max(ends[-1], round(end, 4))
+        else:
+            ends += [round(begin, 4), round(end, 4)]
+    return ends
 
 
 def _mean(steps: list[dict[str, Any]], field: str) -> int | None:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from penstock.errors import OutOfMemory
 from penstock.native.replay import Replayed, replay
+from penstock.report.result import Curve
 from penstock.runner.device import MemoryWatch, RunDevice
 from penstock.units import MIB, format_bytes
 
@@ -36,21 +37,6 @@ SMALLEST = 2 * MIB
 POINTS = 200
 # Events after which nothing more is recorded: 100 MB of them, thousands of steps of a small model.
 MOST_EVENTS = 5_000_000
-
-
-@dataclass
-class Curve:
-    """Memory over time, in lists of equal length.
-
-    Attributes:
-        ms: Since the first step began.
-        requested: The most bytes that were asked for since the point before.
-        reserved: Bytes that the allocator held.
-    """
-
-    ms: list[float] = field(default_factory=list)
-    requested: list[int] = field(default_factory=list)
-    reserved: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

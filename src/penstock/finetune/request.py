@@ -17,8 +17,8 @@ from typing import Any
 from penstock.config import Settings
 from penstock.config.checks import check_known, check_least
 from penstock.errors import FailedError, UsageError
+from penstock.models.shapes import Shape, find_shape, unknown_model
 
-from .shapes import Shape, find_shape, unknown_model
 from .strategy import Strategy, parse_strategy
 
 ALLOCATORS = ("stitch", "native", "expandable")

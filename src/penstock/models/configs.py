@@ -5,19 +5,20 @@ Invariant: ``parameter_shapes()`` names exactly the state dict of ``models.gpt.G
 in which a forward pass uses it; every other figure is derived from it. Pure Python: torch is
 never imported, so that an estimate works on a machine without it.
 
-The named shapes are those of the runner that Penstock descends from: 50,257 words, 1,024
-positions and an lm_head of its own, untied from the token embedding. A checkpoint in the Hugging
-Face layout says itself whether it is tied.
+The named ones (`shapes`) have, but for OPT's, what the runner has that Penstock descends from:
+50,257 words, 1,024 positions at most and an lm_head untied from the token embedding. A checkpoint
+in the Hugging Face layout says itself whether it is tied.
 """
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from penstock.errors import UsageError
+
+from .shapes import SHAPES, Shape, find_shape, unknown_model
 
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _DTYPE_ALIASES = {
@@ -30,6 +31,7 @@ _DTYPE_ALIASES = {
     "bf16": "bfloat16",
 }
 DTYPES = tuple(_DTYPE_BYTES)
+_WORDS, _POSITIONS = 50257, 1024
 
 
 def dtype_name(dtype: object) -> str:
@@ -71,8 +73,8 @@ class GPTConfig:
     n_layers: int
     n_heads: int
     d_model: int
-    vocab_size: int = 50257
-    n_positions: int = 1024
+    vocab_size: int = _WORDS
+    n_positions: int = _POSITIONS
     d_ff: int = 0
     tied: bool = False
     dropout: float = 0.1
@@ -142,10 +144,6 @@ class GPTConfig:
         total = sum(prod(shape) for shape in self.parameter_shapes().values())
         return total - self.vocab_size * self.d_model if self.tied else total
 
-    def layer_parameter_count(self) -> int:
-        """Parameters of one transformer block."""
-        return sum(prod(shape) for shape in self._block_shapes().values())
-
     def module_parameter_counts(self) -> dict[str, int]:
         """Parameters of every module that owns any, in order of use; the unit of paging.
 
@@ -160,10 +158,6 @@ class GPTConfig:
     def weight_bytes(self, dtype: object) -> int:
         """Bytes of all parameters in `dtype`."""
         return self.parameter_count() * dtype_bytes(dtype)
-
-    def layer_bytes(self, dtype: object) -> int:
-        """Bytes of one transformer block in `dtype`."""
-        return self.layer_parameter_count() * dtype_bytes(dtype)
 
     def largest_module_bytes(self, dtype: object) -> int:
         """Bytes of the largest module in `dtype`: what has to be resident at one moment."""
@@ -181,10 +175,6 @@ class GPTConfig:
         width = max(7 * d, 2 * d + 2 * self.d_ff, 2 * d + self.vocab_size)
         return batch * seq_len * width * dtype_bytes(dtype)
 
-    def kv_cache_bytes(self, batch: int, max_tokens: int, dtype: object) -> int:
-        """Bytes of the keys and values of `max_tokens` positions in all layers."""
-        return 2 * self.n_layers * batch * max_tokens * self.d_model * dtype_bytes(dtype)
-
     def flops_per_token(self, seq_len: int) -> int:
         """Floating-point operations of a forward pass, averaged over the tokens of a sequence.
 
@@ -197,44 +187,33 @@ class GPTConfig:
         return 2 * weights + attention
 
 
-def _named(*configs: GPTConfig) -> dict[str, GPTConfig]:
-    return {config.name: config for config in configs}
+def _config(shape: Shape) -> GPTConfig | None:
+    """A shape as a GPT; None for architectures that are none."""
+    fields = shape.fields
+    if shape.model_type == "gpt2":
+        return GPTConfig(
+            shape.name,
+            n_layers=fields["n_layer"],
+            n_heads=fields["n_head"],
+            d_model=fields["n_embd"],
+            vocab_size=fields.get("vocab_size", _WORDS),
+            n_positions=min(shape.positions, _POSITIONS),
+            d_ff=fields.get("n_inner", 0),
+        )
+    if shape.model_type == "opt":
+        return GPTConfig(
+            shape.name,
+            n_layers=fields["num_hidden_layers"],
+            n_heads=fields["num_attention_heads"],
+            d_model=fields["hidden_size"],
+            vocab_size=50272,
+            n_positions=shape.positions,
+            tied=True,
+        )
+    return None
 
 
-# gpt3_13b keeps the hidden size of 5,200 that the ancestor runner uses (13.51e9 parameters,
-# 27.02 GB in fp16, head size 130). The published model has 5,140, which its 40 heads do not
-# divide; 5,120 is what later work settled on and what the figures in docs/ called "GPT-3 13B
-# shape, 26.21 GB" were measured with: that is gpt3_13b_5120 (13.11e9 parameters, head size 128).
-CONFIGS: dict[str, GPTConfig] = _named(
-    GPTConfig("gpt2_small", n_layers=12, n_heads=12, d_model=768),
-    GPTConfig("gpt2_medium", n_layers=24, n_heads=16, d_model=1024),
-    GPTConfig("gpt2_large", n_layers=36, n_heads=20, d_model=1280),
-    GPTConfig("gpt2_xl", n_layers=48, n_heads=25, d_model=1600),
-    GPTConfig("gpt3_6.7b", n_layers=32, n_heads=32, d_model=4096),
-    GPTConfig("gpt3_13b", n_layers=40, n_heads=40, d_model=5200),
-    GPTConfig("gpt3_13b_5120", n_layers=40, n_heads=40, d_model=5120),
-    GPTConfig("gpt3_175b", n_layers=96, n_heads=96, d_model=12288),
-    GPTConfig("tiny", n_layers=3, n_heads=4, d_model=64, vocab_size=512, n_positions=128),
-    GPTConfig(
-        "tiny_odd", n_layers=2, n_heads=3, d_model=66, vocab_size=257, n_positions=48, d_ff=100
-    ),
-)
-ALIASES: dict[str, str] = {"gpt2": "gpt2_small", "gpt2_1.5b": "gpt2_xl"}
-
-
-def model_names() -> list[str]:
-    """Every name that `get_config` takes, aliases included, smallest model first."""
-    return sorted({**CONFIGS, **ALIASES}, key=lambda name: get_config(name).parameter_count())
-
-
-def is_known(name: str) -> bool:
-    """Whether get_config() knows a shape of this name."""
-    return _key(name) in CONFIGS
-
-
-def _key(name: str) -> str:
-    key = str(name).strip().lower().replace("-", "_")
-    return ALIASES.get(key, key)
+CONFIGS = {shape.name: config for shape in SHAPES.values() if (config := _config(shape))}
 
 
 def get_config(name: str, **changes: Any) -> GPTConfig:
@@ -246,12 +225,16 @@ def get_config(name: str, **changes: Any) -> GPTConfig:
             brings a `d_ff` of four times its size with it, unless that is given too.
 
     Raises:
-        UsageError: If there is no such model, with the nearest name.
+        UsageError: If there is no such model, with the nearest name, or it is no GPT.
     """
-    key = _key(name)
-    if key not in CONFIGS:
-        near = difflib.get_close_matches(key, [*CONFIGS, *ALIASES], n=1)
-        raise UsageError(f"unknown model '{name}'", remedy=near[0] if near else ", ".join(CONFIGS))
+    shape = find_shape(str(name))
+    if shape is None:
+        raise unknown_model(name, folder=False)
+    if shape.name not in CONFIGS:
+        raise UsageError(
+            f"{shape.name} is of the architecture {shape.model_type}, and no GPT",
+            remedy=f"penstock finetune --model {shape.name}",
+        )
     if "d_model" in changes:
         changes.setdefault("d_ff", 0)
-    return replace(CONFIGS[key], **changes)
+    return replace(CONFIGS[shape.name], **changes)

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import byref, c_void_p, sizeof
+from ctypes import byref, sizeof
 from dataclasses import dataclass
 
-from penstock.errors import UsageError
-
+from .handle import Handle
 from .library import RECLAIM, check, library
 from .pager import Pager
 from .structs import BudgetUse
@@ -41,26 +40,18 @@ def watch_segments() -> bool:
     return bool(library().penstock_torch_watch_segments())
 
 
-class Budget:
+class Budget(Handle):
     """Bytes of device memory that pagers share with others; see penstock/budget.h.
 
     Args:
         limit: Bytes.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._lib = library()
-        self._handle: c_void_p | None = None
-        handle = c_void_p()
-        check(self._lib.penstock_budget_create(limit, byref(handle)))
-        self._handle = handle
+    _prefix, _gone = "penstock_budget", "the budget has been closed"
 
-    @property
-    def handle(self) -> c_void_p:
-        """The library's; refuses after close()."""
-        if self._handle is None:
-            raise UsageError("the budget has been closed")
-        return self._handle
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._open(self._lib.penstock_budget_create, limit)
 
     def set_limit(self, limit: int) -> None:
         """Beyond a lower limit nothing more is given, until enough has been given back."""
@@ -124,9 +115,3 @@ class Budget:
         """Have this called where a use finds no room, with no lock of the library's held."""
         self._reclaim = RECLAIM(lambda _: reclaim())
         check(self._lib.penstock_budget_set_reclaim(self.handle, self._reclaim, None))
-
-    def close(self) -> None:
-        """Free it, once all that joined it have left and nothing is counted."""
-        if self._handle is not None:
-            self._lib.penstock_budget_destroy(self._handle)
-            self._handle = None

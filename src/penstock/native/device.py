@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_double, c_uint64, c_void_p, sizeof
+from ctypes import byref, c_double, c_uint64, sizeof
 from typing import Any
 
-from penstock.errors import UsageError
-
-from .library import check, library
+from .handle import Handle
+from .library import check
 from .structs import DeviceInfo, DeviceOptions, LiveCounts, as_dict
 
 CUDA, EMULATED = 0, 1
 
 
-class Device:
+class Device(Handle):
     """One GPU, real or emulated.
 
     Args:
@@ -27,20 +26,12 @@ class Device:
         EnvironmentProblem: If there is no driver or no such device.
     """
 
-    def __init__(self, kind: int = CUDA, ordinal: int = 0, **options: int) -> None:
-        self._lib = library()
-        self._handle: c_void_p | None = None
-        wanted = DeviceOptions(sizeof(DeviceOptions), kind=kind, ordinal=ordinal, **options)
-        handle = c_void_p()
-        check(self._lib.penstock_open(byref(wanted), byref(handle)))
-        self._handle = handle
+    _prefix, _freed_by, _gone = "penstock", "close", "the device has been closed"
 
-    @property
-    def handle(self) -> c_void_p:
-        """The penstock_device pointer."""
-        if self._handle is None:
-            raise UsageError("the device has been closed")
-        return self._handle
+    def __init__(self, kind: int = CUDA, ordinal: int = 0, **options: int) -> None:
+        super().__init__()
+        wanted = DeviceOptions(sizeof(DeviceOptions), kind=kind, ordinal=ordinal, **options)
+        self._open(self._lib.penstock_open, byref(wanted))
 
     def info(self) -> dict[str, Any]:
         """What the device is: name, total and granularity (bytes), driver_version, features."""
@@ -77,19 +68,3 @@ class Device:
             )
         )
         return speed_in.value, speed_out.value
-
-    def abandon(self) -> None:
-        """In a child process: the device is the parent's, and is not touched again."""
-        self._handle = None
-
-    def close(self) -> None:
-        """Give the device back; pagers on it must be closed before. Harmless when repeated."""
-        if self._handle is not None:
-            self._lib.penstock_close(self._handle)
-            self._handle = None
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref, c_void_p, sizeof
-from typing import Any
-
-from penstock.errors import UsageError
+from ctypes import byref, sizeof
 
 from .device import Device
-from .library import check, library
-from .structs import ManagedGroup, ManagedOptions, ManagedStats, as_dict
+from .handle import Paging
+from .library import check
+from .structs import ManagedGroup, ManagedOptions, ManagedStats
 
 EVICTION = {"collapse": 0, "to_host": 1}
 
 
-class ManagedSet:
+class ManagedSet(Paging):
     """Groups of managed memory on a device; see penstock.h for what each call does.
 
     Args:
@@ -37,6 +35,9 @@ class ManagedSet:
         addresses: Of each group, for the host and the device alike.
     """
 
+    _prefix, _gone = "penstock_managed", "the managed memory has been freed"
+    _stats = ManagedStats
+
     def __init__(
         self,
         device: Device,
@@ -52,8 +53,7 @@ class ManagedSet:
         allow_oversubscription: bool = False,
         profile_every: int = 8,
     ) -> None:
-        self._lib = library()
-        self._handle: c_void_p | None = None
+        super().__init__()
         self.device = device
         options = ManagedOptions(
             sizeof(ManagedOptions),
@@ -68,21 +68,9 @@ class ManagedSet:
             profile_every,
         )
         array = (ManagedGroup * len(groups))(*[ManagedGroup(n, 0, flags) for n, flags in groups])
-        handle = c_void_p()
-        check(
-            self._lib.penstock_managed_create(
-                device.handle, byref(options), array, len(groups), byref(handle)
-            )
-        )
-        self._handle = handle
+        create = self._lib.penstock_managed_create
+        self._open(create, device.handle, byref(options), array, len(groups))
         self.addresses = [int(group.address) for group in array]
-
-    @property
-    def handle(self) -> c_void_p:
-        """The penstock_managed pointer."""
-        if self._handle is None:
-            raise UsageError("the managed memory has been freed")
-        return self._handle
 
     def begin(self, group: int, stream: int = 0) -> None:
         """The group is needed by what `stream` is given from here on."""
@@ -95,33 +83,3 @@ class ManagedSet:
     def iteration(self, kind: int = 0) -> None:
         """The uses since the last call were one iteration, of whatever kind."""
         check(self._lib.penstock_managed_iteration(self.handle))
-
-    def resize(self, budget: int) -> None:
-        """Change the budget (bytes)."""
-        check(self._lib.penstock_managed_resize(self.handle, budget))
-
-    def smallest(self) -> int:
-        """The smallest budget, in bytes, for the groups and the uses seen so far."""
-        return int(self._lib.penstock_managed_smallest(self.handle))
-
-    def stats(self) -> dict[str, Any]:
-        """Counters and sizes; see penstock_managed_stats."""
-        stats = ManagedStats(sizeof(ManagedStats))
-        check(self._lib.penstock_managed_get_stats(self.handle, byref(stats)))
-        return as_dict(stats)
-
-    def abandon(self) -> None:
-        """In a child process: the set is the parent's, and is not touched again."""
-        self._handle = None
-
-    def close(self) -> None:
-        """Wait for its work and free all it holds. Harmless when repeated."""
-        if self._handle is not None:
-            self._lib.penstock_managed_destroy(self._handle)
-            self._handle = None
-
-    def __enter__(self) -> ManagedSet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref, c_int32, c_void_p, sizeof
-from typing import Any
-
-from penstock.errors import UsageError
+from ctypes import byref, c_int32, sizeof
 
 from .device import Device
-from .library import check, library
-from .structs import PagerOptions, PagerStats, Piece, Range, as_dict
+from .handle import Paging
+from .library import check
+from .structs import PagerOptions, PagerStats, Piece, Range
 
 SAFETY = {"normal": 0, "strict": 1, "fast": 2}
 PINNED, ON_HOST = 1, 2  # flags of a range
 
 
-class Pager:
+class Pager(Paging):
     """A pager on a device; see penstock.h for what each call does.
 
     Args:
@@ -31,6 +29,8 @@ class Pager:
         copy_streams: Copies in that may be under way at once; 0 = the library's default.
     """
 
+    _prefix, _gone, _stats = "penstock_pager", "the pager has been closed", PagerStats
+
     def __init__(
         self,
         device: Device,
@@ -43,8 +43,7 @@ class Pager:
         profile_every: int = 8,
         copy_streams: int = 0,
     ) -> None:
-        self._lib = library()
-        self._handle: c_void_p | None = None
+        super().__init__()
         self.device = device
         options = PagerOptions(
             sizeof(PagerOptions),
@@ -56,16 +55,7 @@ class Pager:
             profile_every,
             copy_streams,
         )
-        handle = c_void_p()
-        check(self._lib.penstock_pager_create(device.handle, byref(options), byref(handle)))
-        self._handle = handle
-
-    @property
-    def handle(self) -> c_void_p:
-        """The penstock_pager pointer."""
-        if self._handle is None:
-            raise UsageError("the pager has been closed")
-        return self._handle
+        self._open(self._lib.penstock_pager_create, device.handle, byref(options))
 
     def create_range(self, size: int, flags: int = 0) -> Range:
         """Reserve `size` bytes of device addresses with a page-locked host copy.
@@ -108,33 +98,3 @@ class Pager:
     def forget(self, address: int, size: int) -> None:
         """The content of a piece is not needed any more: it is not copied out, nor in."""
         check(self._lib.penstock_forget(self.handle, address, size))
-
-    def resize(self, budget: int) -> None:
-        """Change the budget (bytes)."""
-        check(self._lib.penstock_pager_resize(self.handle, budget))
-
-    def smallest(self) -> int:
-        """The smallest budget, in bytes, that the declared uses can run in."""
-        return int(self._lib.penstock_pager_smallest(self.handle))
-
-    def stats(self) -> dict[str, Any]:
-        """Counters and sizes; see penstock_pager_stats."""
-        stats = PagerStats(sizeof(PagerStats))
-        check(self._lib.penstock_pager_get_stats(self.handle, byref(stats)))
-        return as_dict(stats)
-
-    def abandon(self) -> None:
-        """In a child process: the pager is the parent's, and is not touched again."""
-        self._handle = None
-
-    def close(self) -> None:
-        """Wait for its work and free all it holds. Harmless when repeated."""
-        if self._handle is not None:
-            self._lib.penstock_pager_destroy(self._handle)
-            self._handle = None
-
-    def __enter__(self) -> Pager:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -13,14 +13,22 @@ from typing import Any, Protocol
 from penstock.errors import FailedError, UsageError
 
 from .library import check, library_with
-from .simulate_structs import SIGNATURES, SimulateOptions, SimulateResult, SimulateStep, WorkRecord
+from .simulate_structs import (
+    SIGNATURES,
+    SimulateOptions,
+    SimulateResult,
+    SimulateSpan,
+    SimulateStep,
+    WorkRecord,
+)
 from .structs import as_dict
 
 # Name -> PENSTOCK_SIMULATE_*.
 POLICIES = {"penstock": 0, "lru": 1, "fifo": 2, "belady": 3}
 _NONE = 2**64 - 1
 # More than a recording of days has.
-_MOST_STEPS = 1 << 17
+_MOST_STEPS = _MOST_SPANS = 1 << 17
+LANES = ("compute", "in", "out")
 
 
 class Recorded(Protocol):
@@ -49,7 +57,8 @@ class Simulated:
 
     Attributes:
         steps: The fields of penstock_simulate_step for each: ms, recorded_ms, bytes_in, bytes_out,
-            page_uses, page_loads, least_bytes_in, least_bytes_out.
+            page_uses, page_loads, least_bytes_in, least_bytes_out, first_piece, end_piece.
+        spans: For each of `LANES`, when it was busy in the last step: (begin, end) in ms.
         figures: Those of penstock_simulate_result: pieces, blocks, peak_bytes, page_bytes, plans,
             mismatches.
         link_gb_per_s: The link that was simulated.
@@ -58,6 +67,7 @@ class Simulated:
     """
 
     steps: list[dict[str, Any]]
+    spans: dict[str, list[tuple[float, float]]]
     figures: dict[str, Any]
     link_gb_per_s: float
     failed_piece: int | None
@@ -107,12 +117,18 @@ def simulate(
     if link_gb_per_s is not None:
         options.link_gb_per_s = link_gb_per_s
     room = (SimulateStep * _MOST_STEPS)()
+    spans = (SimulateSpan * _MOST_SPANS)()
     result = SimulateResult(sizeof(SimulateResult))
     pointer = recorded.records.ctypes.data
     try:
         check(
             lib.penstock_simulate(
-                pointer, len(recorded.records), byref(options), room, _MOST_STEPS, byref(result)
+                pointer,
+                len(recorded.records),
+                byref(options),
+                *(room, _MOST_STEPS),
+                *(spans, _MOST_SPANS),
+                byref(result),
             )
         )
     except UsageError as error:
@@ -123,9 +139,13 @@ def simulate(
         ) from error
     figures = as_dict(result)
     found = min(figures.pop("steps"), _MOST_STEPS)
+    busy: dict[str, list[tuple[float, float]]] = {lane: [] for lane in LANES}
+    for span in spans[: min(figures.pop("spans"), _MOST_SPANS)]:
+        busy[LANES[span.lane]].append((span.begin_ms, span.end_ms))
     failed, failed_bytes = figures.pop("failed_piece"), figures.pop("failed_bytes")
     return Simulated(
         [as_dict(room[i]) for i in range(found)],
+        busy,
         figures,
         options.link_gb_per_s,
         None if failed == _NONE else failed,

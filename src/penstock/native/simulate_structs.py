@@ -53,7 +53,17 @@ _MOVED = "bytes_in bytes_out page_uses page_loads least_bytes_in least_bytes_out
 class SimulateStep(Structure):
     """penstock_simulate_step."""
 
-    _fields_ = [("ms", c_double), ("recorded_ms", c_double)] + [(name, c_uint64) for name in _MOVED]
+    _fields_ = (
+        [("ms", c_double), ("recorded_ms", c_double)]
+        + [(name, c_uint64) for name in _MOVED]
+        + [("first_piece", c_uint64), ("end_piece", c_uint64)]
+    )
+
+
+class SimulateSpan(Structure):
+    """penstock_simulate_span."""
+
+    _fields_ = [("lane", c_uint64), ("begin_ms", c_double), ("end_ms", c_double)]
 
 
 _FOUND = "steps pieces blocks peak_bytes page_bytes plans mismatches".split()
@@ -63,7 +73,8 @@ class SimulateResult(Structure):
     """penstock_simulate_result."""
 
     _fields_ = [
-        (name, c_uint64) for name in ["struct_size", *_FOUND, "failed_piece", "failed_bytes"]
+        (name, c_uint64)
+        for name in ["struct_size", *_FOUND, "failed_piece", "failed_bytes", "spans"]
     ]
 
 
@@ -76,6 +87,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             c_uint64,
             POINTER(SimulateOptions),
             POINTER(SimulateStep),
+            c_uint64,
+            POINTER(SimulateSpan),
             c_uint64,
             POINTER(SimulateResult),
         ],

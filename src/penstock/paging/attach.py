@@ -34,7 +34,13 @@ from .store import BlockStore, Loader
 
 MIN_CHUNK, MAX_CHUNK = 2 * MIB, 32 * MIB
 PAGES_WANTED = 512
-LOOK_AHEAD_CHUNKS = 4
+# Mapping a page and unmapping another takes 0.1 to 0.2 ms beside kernels, and holds up those that
+# are launched meanwhile: up to here a page crosses the link (16 MiB in 0.3 ms) before its turn is
+# over, so that so few will do (benchmarks/page_sizes.py, results/one_budget/h200-pages.txt).
+CHEAP_CHUNK, PAGES_AT_LEAST = 16 * MIB, 128
+# What is in flight beyond the running module's own: at least so many pages, and 1.2 ms of the link
+# of an H200, which hides the host's pauses, where that is little of the budget (the same sweep).
+LOOK_AHEAD_CHUNKS, LOOK_AHEAD, LOOK_AHEAD_SHARE = 4, 64 * MIB, 1 / 32
 COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
 
@@ -76,7 +82,8 @@ def attach(
         load: Called as load(name, destination) once for each tensor of a model on "meta", with a
             CPU tensor of its shape and dtype to fill.
         chunk_size: The unit of paging; default from the model's size, 2 to 32 MiB.
-        look_ahead: Bytes wanted in flight beyond the running module's own.
+        look_ahead: Bytes wanted in flight beyond the running module's own; by default 64 MiB, or
+            1/32 of the budget where that is less, and four pages at least.
         safety: "normal", or "strict": every operator is checked, and evicted blocks are unmapped
             at once.
         host_memory: Most host memory to use; default what is available.
@@ -154,7 +161,8 @@ class Attachment(BaseAttachment[Pager]):
         return pager, BlockStore(blocks, pager, self.torch_device)
 
     def _default_look_ahead(self) -> int:
-        return LOOK_AHEAD_CHUNKS * self._grain
+        ahead = min(LOOK_AHEAD, int(self.budget * LOOK_AHEAD_SHARE))
+        return max(LOOK_AHEAD_CHUNKS * self._grain, ahead)
 
     def _make_hooks(self, blocks: list[Block]) -> Hooks:
         return UseHooks(
@@ -257,6 +265,9 @@ def chunk_size_for(paged: int, block: int) -> int:
         block: Of a typical one: what comes alone, as an expert does, is to bring little else along.
     """
     size = MIN_CHUNK
-    while size < MAX_CHUNK and size * 2 * PAGES_WANTED <= paged and size * 2 <= block:
+    while size < min(MAX_CHUNK, block // 2 + 1):
+        wanted = PAGES_AT_LEAST if size < CHEAP_CHUNK else PAGES_WANTED
+        if size * 2 * wanted > paged:
+            break
         size *= 2
     return size if paged >= 8 * MIN_CHUNK else 1

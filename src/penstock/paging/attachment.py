@@ -33,7 +33,8 @@ from .blocks import Block, Models, Slot, collect_blocks, leave_tables_on_host
 from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding
-from .manager import SETTLING, Share, kind_of, manager_of
+from .manager import kind_of, manager_of
+from .share import SETTLING, Share
 from .stats import BaseStats, explain
 from .store import BlockStore, Loader
 from .tables import Table, install, uninstall
@@ -87,7 +88,6 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._kinds: dict[Hashable, int] = {}
         self._kind = 0
         self._few = 0  # elements of inputs, up to which passes have read few rows of experts
-        self._link: tuple[float, float] | None = None
         self._pager: MemoryT | None = None
         self._tables: dict[nn.Module, list[Table]] = {}
         self._wrappers: list[Wrapper] = []
@@ -117,6 +117,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._check_budget(free)
         self._check_host(blocks, host_memory)
         self._manager = manager_of(self.device, self.torch_device)
+        if self._manager.torch.cuda:
+            self.link()  # while there is room for what it copies
         self._manager.prepare(self.budget)
         self._holding.leave = partial(self._manager.leave, None, self.budget)
         self._pager, self.store = self._place(blocks)
@@ -433,11 +435,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         return explain(self.stats())
 
     def link(self) -> tuple[float, float]:
-        """Page-locked copy speed in and out, decimal GB/s, measured once in this process."""
-        if self._link is None:
-            size = min(64 * MIB, max(self.device.memory()[0] // 2, 2 * MIB))
-            self._link = self.device.measure_link(size, 5)
-        return self._link
+        """Page-locked copy speed in and out, decimal GB/s, measured once."""
+        return self._manager.link(self.device)
 
     def detach(self, *, keep: bool = True) -> Any:
         """Give an ordinary model back, on the CPU, with the current content; free all the rest.

@@ -31,6 +31,7 @@ from penstock.units import format_bytes
 
 from .blocks import Block, Home, Models
 from .gather import Gathers
+from .looks import only_looks
 from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost
 from .store import BlockStore
@@ -394,6 +395,8 @@ class UseHooks:
     def listed(self, tensor: torch.Tensor) -> None:
         """Somebody walks through the tensors: mostly for what they are, not what they hold."""
         for block in self._uncovered(tensor):
+            if only_looks(sys._getframe(1)):
+                return
             self.on_host.give(block, asked_for=not self._in_pass and not self._running)
 
     def _uncovered(self, tensor: torch.Tensor) -> Iterator[Block]:

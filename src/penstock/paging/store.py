@@ -100,10 +100,6 @@ class BlockStore:
                 assert block.device_bytes is not None
                 block.host_bytes.copy_(block.device_bytes)
 
-    def host_tensors(self) -> dict[str, torch.Tensor]:
-        """Every tensor by name, as views of the page-locked host copies."""
-        return {slot.name: self.host_view(block, slot) for block, slot in self.slots()}
-
     def slots(self) -> Iterable[tuple[Block, Slot]]:
         """Every slot with its block."""
         return ((block, slot) for block in self.blocks for slot in block.slots)

@@ -8,7 +8,7 @@ setting, of `replay` one a trace and allocator. Data alone; `verbs` makes them.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +23,44 @@ class Curve:
         ms: Since the first step began.
         requested: The most bytes that were asked for since the point before.
         reserved: Bytes that the allocator held.
+        weights: Those of `requested` that stay from step to step, where that is known.
     """
 
-    ms: Sequence[float]
-    requested: Sequence[float]
-    reserved: Sequence[float]
+    ms: list[float] = field(default_factory=list)
+    requested: list[float] = field(default_factory=list)
+    reserved: list[float] = field(default_factory=list)
+    weights: list[float] | None = None
+
+    def parts(self, room: int | None) -> dict[str, list[float]]:
+        """The curve by kind, from the bottom of a stack up, without kinds that are always zero.
+
+        Args:
+            room: What there is in all, to say what is free; None if that is not known.
+        """
+        points = list(zip(self.requested, self.reserved, strict=True))
+        parts = {"tensors": list(self.requested)}
+        if self.weights is not None:
+            pairs = zip(self.requested, self.weights, strict=True)
+            parts = {"weights": list(self.weights), "activations": [a - w for a, w in pairs]}
+        parts["cache"] = [max(0.0, reserved - asked) for asked, reserved in points]
+        if room is not None:
+            parts["free"] = [max(0.0, room - max(point)) for point in points]
+        return {kind: values for kind, values in parts.items() if any(values)} or parts
+
+
+@dataclass(frozen=True)
+class Heat:
+    """How often a step touches pages.
+
+    Attributes:
+        ms: How long the step is.
+        bytes: How much memory there is to touch.
+        touches: Rows by address, columns by time, of equal length.
+    """
+
+    ms: float
+    bytes: float
+    touches: Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -59,6 +92,10 @@ class Result:
         loss: One a step, those that warm up included; null is not finite.
         loss_difference: By how much the loss differs from that of the first setting, at most.
         memory_over_time: A curve, where one was recorded.
+        compute_ms: What a step takes with everything resident.
+        link_gb_per_s: The link's speed to the device.
+        lanes: When kernels ("compute") and copies ("in", "out") ran in one step: begins and ends.
+        heat: Of one step.
     """
 
     name: str
@@ -85,6 +122,10 @@ class Result:
     loss: Values = field(default_factory=list)
     loss_difference: float | None = None
     memory_over_time: Curve | None = None
+    compute_ms: float | None = None
+    link_gb_per_s: float | None = None
+    lanes: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    heat: Heat | None = None
 
     @property
     def median_step_ms(self) -> float | None:

@@ -18,7 +18,7 @@ from penstock.errors import FailedError, UsageError
 from penstock.units import parse_size
 
 from .fields import Fields
-from .result import Curve, Result, median
+from .result import Curve, Heat, Result, median
 
 SCHEMA_VERSION = 1
 VERBS = ("finetune", "compare", "gpt", "replay", "simulate")
@@ -88,6 +88,15 @@ def _check_version(fields: Fields) -> None:
         )
 
 
+def _figures(fields: Fields) -> dict[str, Any]:
+    """Those that mean the same under every verb that writes them."""
+    sizes = ("requested", "active", "reserved", "device")
+    numbers = "tokens_per_second ideal_ms ratio_to_ideal utilisation link_gb_per_s".split()
+    return {f"peak_{kind}_bytes": fields.count(f"peak_{kind}_bytes") for kind in sizes} | {
+        key: fields.number(key) for key in numbers
+    }
+
+
 def _finetune(fields: Fields, name: str) -> list[Result]:
     timed_from = fields.count("timed_from", 0) or 0
     gpus = fields.count("gpus", 1)
@@ -110,14 +119,7 @@ def _finetune(fields: Fields, name: str) -> list[Result]:
         gpu_memory_bytes=fields.count("budget_bytes") or _size(fields.text("gpu_memory", "auto")),
         step_ms=fields.numbers("step_ms")[timed_from:],
         first_step=timed_from + 1,
-        tokens_per_second=fields.number("tokens_per_second"),
-        ideal_ms=fields.number("ideal_ms"),
-        ratio_to_ideal=fields.number("ratio_to_ideal"),
-        peak_requested_bytes=fields.count("peak_requested_bytes"),
-        peak_active_bytes=fields.count("peak_active_bytes"),
-        peak_reserved_bytes=fields.count("peak_reserved_bytes"),
-        utilisation=fields.number("utilisation"),
-        peak_device_bytes=fields.count("peak_device_bytes"),
+        **_figures(fields),
         loss=fields.numbers("loss", least=-math.inf),
         memory_over_time=_curve(fields.within("memory_over_time")),
     )
@@ -164,15 +166,18 @@ def _gpt(fields: Fields, name: str) -> list[Result]:
         emulated=fields.text("device") == "emulated",
         gpu_memory_bytes=fields.count("gpu_memory_bytes"),
         step_ms=fields.numbers("step_ms"),
-        tokens_per_second=fields.number("tokens_per_second"),
-        ideal_ms=fields.number("ideal_ms"),
-        ratio_to_ideal=fields.number("ratio_to_ideal"),
-        peak_device_bytes=fields.count("peak_device_bytes"),
+        **_figures(fields),
+        compute_ms=fields.number("compute_ms"),
+        memory_over_time=_held(fields),
     )
     if not counted:
         return [result]
     into, out = median(fields.numbers("bytes_in")), median(fields.numbers("bytes_out"))
-    return [replace(result, hit_ratio=fields.number("hit_ratio"), bytes_in=into, bytes_out=out)]
+    rate = (result.link_gb_per_s or math.inf) * 1e6
+    busy = {"compute": result.compute_ms or 0, "in": (into or 0) / rate, "out": (out or 0) / rate}
+    lanes = {} if result.emulated else {lane: [(0.0, ms)] for lane, ms in busy.items() if ms}
+    result = replace(result, bytes_in=into, bytes_out=out, lanes=lanes)
+    return [replace(result, hit_ratio=fields.number("hit_ratio"))]
 
 
 def _replay(fields: Fields, name: str) -> list[Result]:
@@ -186,9 +191,7 @@ def _replay(fields: Fields, name: str) -> list[Result]:
             setting=(trace, allocator),
             failure="out of memory" if failed else None,
             error=f"out of memory at event {event}" if failed else None,
-            peak_requested_bytes=fields.count("peak_requested_bytes"),
-            peak_reserved_bytes=fields.count("peak_reserved_bytes"),
-            utilisation=fields.number("utilisation"),
+            **_figures(fields),
             driver_ms=fields.number("modelled_driver_ms"),
         )
     ]
@@ -196,7 +199,7 @@ def _replay(fields: Fields, name: str) -> list[Result]:
 
 def _simulate(fields: Fields, name: str) -> list[Result]:
     steps = fields.numbers("step_ms")
-    first = len(steps) - (fields.count("steady_steps", len(steps)) or 0)
+    first = max(0, len(steps) - (fields.count("steady_steps", len(steps)) or 0))
     piece = fields.count("out_of_memory_at_piece")
     failed = piece is not None
     link = fields.number("link_gb_per_s")
@@ -210,14 +213,16 @@ def _simulate(fields: Fields, name: str) -> list[Result]:
             failure="out of memory" if failed else None,
             error=f"out of memory at piece {piece}" if failed else None,
             gpu_memory_bytes=fields.count("gpu_memory_bytes"),
-            step_ms=steps[max(0, first) :],
-            first_step=max(0, first) + 1,
-            ideal_ms=fields.number("ideal_ms"),
-            ratio_to_ideal=fields.number("ratio_to_ideal"),
+            step_ms=steps[first:],
+            first_step=first + 1,
+            **_figures(fields) | {"peak_requested_bytes": fields.count("peak_bytes")},
             hit_ratio=fields.number("hit_ratio"),
             bytes_in=fields.number("bytes_in"),
             bytes_out=fields.number("bytes_out"),
-            peak_requested_bytes=fields.count("peak_bytes"),
+            memory_over_time=_curve(fields.within("memory_over_time")),
+            compute_ms=median(fields.numbers("recorded_step_ms")[first:]),
+            lanes=_lanes(fields.within("lanes")),
+            heat=_heat(fields.within("heat")),
         )
     ]
 
@@ -256,11 +261,44 @@ def _size(text: str) -> int | None:
 
 
 def _curve(fields: Fields) -> Curve | None:
-    lists = [fields.numbers(key) for key in ("ms", "requested", "reserved")]
-    points = [point for point in zip(*lists, strict=False) if None not in point]
-    if not points:
+    """A curve; what was asked for is what was held where nothing else is said."""
+    held = "reserved" if "reserved" in fields else "requested"
+    keys = ["ms", "requested", held, *(["weights"] if "weights" in fields else [])]
+    points = zip(*(fields.numbers(key) for key in keys), strict=False)
+    found = [[float(value or 0) for value in point] for point in points if None not in point]
+    return Curve(*map(list, zip(*found, strict=True))) if found else None
+
+
+def _held(fields: Fields) -> Curve | None:
+    """What a run held from its begin to its end, where its counters are all that is known."""
+    weights = fields.within("counters").number("device_bytes")
+    peak = fields.number("peak_device_bytes")
+    if weights is None or peak is None:
         return None
-    ms, requested, reserved = (
-        [float(value or 0) for value in part] for part in zip(*points, strict=True)
+    peak = max(peak, weights)
+    ms = sum(value or 0 for value in fields.numbers("step_ms"))
+    return Curve([0.0, ms], [peak, peak], [peak, peak], [weights, weights])
+
+
+def _lanes(fields: Fields) -> dict[str, list[tuple[float, float]]]:
+    ends = {lane: fields.numbers(lane) for lane in ("compute", "in", "out")}
+    return {
+        lane: [
+            (float(begin or 0), float(end or 0))
+            for begin, end in zip(each[::2], each[1::2], strict=False)
+        ]
+        for lane, each in ends.items()
+    }
+
+
+def _heat(fields: Fields) -> Heat | None:
+    if "touches" not in fields:
+        return None
+    count, values = fields.count("columns", 1) or 1, fields.numbers("touches")
+    rows = [values[at : at + count] for at in range(0, len(values), count)]
+    touches = [[value or 0 for value in row] for row in rows if len(row) == count]
+    return (
+        Heat(fields.number("ms") or 1.0, fields.number("bytes") or 1.0, touches)
+        if touches
+        else None
     )
-    return Curve(ms, requested, reserved)

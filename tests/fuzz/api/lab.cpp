@@ -116,7 +116,9 @@ std::uint64_t simulate(Draw& draw) {
   // Of the exact size, so that a record too many is seen.
   std::vector<penstock_work_record> exact(records.begin(), records.end());
   exact.shrink_to_fit();
-  penstock_simulate(exact.data(), exact.size(), &options, steps.data(), steps.size(), &result);
+  std::vector<penstock_simulate_span> spans(draw.below(32));
+  penstock_simulate(exact.data(), exact.size(), &options, steps.data(), steps.size(), spans.data(),
+                    spans.size(), &result);
   return 1;
 }
 

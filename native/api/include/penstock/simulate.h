@@ -63,7 +63,15 @@ typedef struct {
   uint64_t page_uses; /* pages that pieces of work touch, each piece counted by itself */
   uint64_t page_loads;
   uint64_t least_bytes_in, least_bytes_out; /* what Belady's MIN moves */
+  uint64_t first_piece, end_piece;          /* its pieces of work */
 } penstock_simulate_step;
+
+/* A time that kernels (lane 0), or copies to the device (1) or out of it (2), took. */
+typedef struct {
+  uint64_t lane;
+  double begin_ms; /* since the step began */
+  double end_ms;
+} penstock_simulate_span;
 
 typedef struct {
   uint64_t struct_size;
@@ -76,6 +84,7 @@ typedef struct {
   uint64_t mismatches;   /* uses that did not go by the plan */
   uint64_t failed_piece; /* that the budget does not hold; UINT64_MAX: none */
   uint64_t failed_bytes; /* that it touches */
+  uint64_t spans;        /* of the last step; as many as there is room for are written */
 } penstock_simulate_result;
 
 /* The options with their defaults filled in, measured on an H200; there is none for the budget. */
@@ -85,6 +94,8 @@ PENSTOCK_API penstock_status penstock_simulate_defaults(penstock_simulate_option
 PENSTOCK_API penstock_status penstock_simulate(const penstock_work_record* records, uint64_t count,
                                                const penstock_simulate_options* options,
                                                penstock_simulate_step* steps, uint64_t capacity,
+                                               penstock_simulate_span* spans,
+                                               uint64_t span_capacity,
                                                penstock_simulate_result* result);
 
 #ifdef __cplusplus

@@ -26,7 +26,7 @@ from ..attached import refuse_attached
 from ..attachment import BaseAttachment
 from ..blocks import Block
 from ..device import settle
-from ..manager import Share
+from ..share import Share
 from ..stats import explain, summarize
 from ..store import Loader
 from .groups import Groups, form_groups

@@ -20,7 +20,8 @@ from torch import nn
 from penstock.errors import OutOfMemory, UsageError
 
 from ..emulated_memory import EmulatedMemory
-from ..manager import Manager, Share
+from ..manager import Manager
+from ..share import Share
 from .copies import Copies, CudaCopies, HostCopies
 from .host_buffers import HostBuffers
 from .room import Bounds, Room, Seen

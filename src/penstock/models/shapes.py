@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models by name: configurations of published shapes, for which nothing is downloaded.
+"""Models by name, for all verbs: configurations of published shapes; nothing is downloaded.
 
 A shape is the `model_type` of Hugging Face transformers and the fields of its configuration;
 weights are random, decided by a seed. Pure Python, so that an unknown name is answered before
@@ -59,8 +59,9 @@ def _llama(name: str, width: int, layers: int, heads: int, inner: int) -> Shape:
     return Shape(name, "llama", fields, 2048)
 
 
-_TINY = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 128, "vocab_size": 512}
-_TINY |= {"bos_token_id": 0, "eos_token_id": 0}
+_ENDS = {"bos_token_id": 0, "eos_token_id": 0}
+_TINY = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 128, "vocab_size": 512, **_ENDS}
+_ODD = {"n_embd": 66, "n_layer": 2, "n_head": 3, "n_positions": 48, "vocab_size": 257, **_ENDS}
 _NEOX = {
     "hidden_size": 6144,
     "num_hidden_layers": 44,
@@ -70,16 +71,23 @@ _NEOX = {
     "rotary_pct": 0.25,
 }
 
+# gpt3_13b keeps the hidden size of 5,200 that the ancestor runner uses (13.51e9 parameters,
+# 27.02 GB in fp16, head size 130). The published model has 5,140, which its 40 heads do not
+# divide; 5,120 is what later work settled on and what the figures in docs/ called "GPT-3 13B
+# shape, 26.21 GB" were measured with: that is gpt3_13b_5120 (13.11e9 parameters, head size 128).
 SHAPES = {
     shape.name: shape
     for shape in (
         Shape("tiny", "gpt2", _TINY, 128),
-        _gpt2("gpt2", 768, 12, 12),
+        Shape("tiny_odd", "gpt2", {**_ODD, "n_inner": 100}, 48),
+        _gpt2("gpt2_small", 768, 12, 12),
         _gpt2("gpt2_medium", 1024, 24, 16),
         _gpt2("gpt2_large", 1280, 36, 20),
         _gpt2("gpt2_xl", 1600, 48, 25),
         _gpt2("gpt3_6.7b", 4096, 32, 32, 2048),
-        _gpt2("gpt3_13b", 5120, 40, 40, 2048),
+        _gpt2("gpt3_13b", 5200, 40, 40, 2048),
+        _gpt2("gpt3_13b_5120", 5120, 40, 40, 2048),
+        _gpt2("gpt3_175b", 12288, 96, 96, 2048),
         _opt("opt-125m", 768, 12, 12),
         _opt("opt-1.3b", 2048, 24, 32),
         _opt("opt-2.7b", 2560, 32, 32),
@@ -91,24 +99,30 @@ SHAPES = {
         Shape("gpt-neox-20b", "gpt_neox", _NEOX, 2048),
     )
 }
-_ALIASES = {"gpt2-small": "gpt2"}
+ALIASES = {"gpt2": "gpt2_small", "gpt2_1.5b": "gpt2_xl"}
 
 
 def _key(name: str) -> str:
-    return name.strip().lower().replace("_", "-")
+    return name.strip().lower().replace("-", "_")
 
 
 _BY_KEY = {_key(name): shape for name, shape in SHAPES.items()}
-_BY_KEY |= {alias: SHAPES[name] for alias, name in _ALIASES.items()}
+_BY_KEY |= {alias: SHAPES[name] for alias, name in ALIASES.items()}
 
 
 def find_shape(name: str) -> Shape | None:
-    """The shape called `name`; not case-sensitive, "_" reads as "-". None where there is none."""
+    """The shape called `name`; not case-sensitive, "-" reads as "_". None where there is none."""
     return _BY_KEY.get(_key(name))
 
 
-def unknown_model(name: str) -> UsageError:
-    """The error for a name that is neither a shape nor a folder."""
+def unknown_model(name: str, *, folder: bool = True) -> UsageError:
+    """The error for a name that is no shape.
+
+    Args:
+        name: What was given.
+        folder: Whether a folder would have done.
+    """
     near = difflib.get_close_matches(_key(name), list(_BY_KEY), n=1)
-    remedy = _BY_KEY[near[0]].name if near else f"a folder, or one of {', '.join(SHAPES)}"
-    return UsageError(f"unknown model '{name}', and no folder of that name", remedy=remedy)
+    others = f"{'a folder, or ' if folder else ''}one of {', '.join(SHAPES)}"
+    said = f"unknown model '{name}'{', and no folder of that name' if folder else ''}"
+    return UsageError(said, remedy=_BY_KEY[near[0]].name if near else others)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One attachment's part in the budget of its GPU (manager.py).
+
+What is decided here is how much a model's pages get ahead of time, at the beginning of a pass: what
+is left beside the tensors that passes of its kind were seen to need. A model that runs twice in a
+row takes the room of those that rest.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import OutOfMemory
+from penstock.native import Pager
+
+if TYPE_CHECKING:
+    from .contracts import Memory
+    from .manager import Manager
+
+# What shrinks by a little each time, as beside a cache that grows, shrinks by so many times that at
+# once, up to AHEAD of the budget: each time there is a new plan.
+TIMES_AHEAD = 8
+AHEAD = 1 / 64
+SETTLING = 4  # the first passes may still load kernels and grow workspaces
+MOST_NEEDS = 256  # kinds of passes that are remembered
+
+
+@dataclass(slots=True)
+class Need:
+    """What tensors of one kind of pass needed.
+
+    Attributes:
+        bytes: At the most, beyond those that lived before.
+        size: Elements of the inputs.
+        loose: It may be less: memory that was cached before the pass covered all of it.
+        passes: How many there were.
+    """
+
+    bytes: int
+    size: int
+    loose: bool
+    passes: int = 0
+
+
+class Share:
+    """One attachment's part in its manager's budget.
+
+    Attributes:
+        pager: What pages its blocks.
+        bytes: The budget that it brings along.
+        name: Of the model, for messages.
+        fixed: Bytes of its pages that are counted as memory of others: it cannot give any up.
+        standing: Whether everything stays on the device, so that no use is declared.
+        stand_up: Gives what has uses declared again, for as long as the attachment lives.
+        in_a_row: Passes without one of another model in between.
+    """
+
+    def __init__(self, manager: Manager, pager: Memory, nbytes: int, name: str) -> None:
+        self.pager = pager
+        self.bytes = nbytes
+        self.name = name
+        self.fixed = 0
+        self.standing = False
+        self.stand_up: Callable[[], Callable[[], None] | None] = lambda: None
+        self.in_a_row = 0
+        self.whole = 0  # bytes that all pages would take
+        self._manager = manager
+        self._needs: OrderedDict[Hashable, Need] = OrderedDict()
+        self._live = self._held = 0  # by tensors, and by their allocator, when the pass began
+        self._trimmed = False
+        self._ahead = 0  # bytes given up beyond need, not to be taken back at once
+        self._had = 0  # that the last pass began with
+
+    def enter(self) -> None:
+        """Its pages count from here on."""
+        size, budget = self.has(), self._manager.budget
+        if isinstance(self.pager, Pager):
+            if budget.shares().free < size:
+                budget.make_room(size)
+            budget.join(self.pager)
+        else:
+            budget.take(size)
+            self.fixed = size
+
+    def leave(self) -> None:
+        """They count no more."""
+        if isinstance(self.pager, Pager):
+            self._manager.budget.leave(self.pager)
+        else:
+            self._manager.budget.put_back(self.fixed)
+            self.fixed = 0
+
+    def has(self) -> int:
+        """Bytes that its pages may take."""
+        return int(self.pager.stats()["budget"])
+
+    def resize(self, size: int) -> None:
+        """Give the pages so many bytes.
+
+        Raises:
+            OutOfMemory: If that is too little for them, or there is not as much.
+        """
+        if not self.fixed:
+            self.pager.resize(size)
+            return
+        self._manager.budget.put_back(self.fixed)
+        try:
+            self.pager.resize(size)
+        finally:
+            self.fixed = self.has()
+            self._manager.budget.take(self.fixed)
+
+    # ---- Passes ----------------------------------------------------------------------------
+
+    def _need(self, key: Hashable, size: int) -> int | None:
+        """Bytes that tensors will need beyond those that live already; None: nobody knows."""
+        need = self._needs.get(key)
+        if need is not None:
+            return need.bytes
+        if not self._needs:
+            return None
+        nearest = min(self._needs.values(), key=lambda need: abs(need.size - size))
+        return int(nearest.bytes * max(1.0, size / max(1, nearest.size)))
+
+    def begins(self, key: Hashable, size: int, *, first: Callable[[], int], whole: int) -> None:
+        """A pass begins: size the pages for it.
+
+        Args:
+            key: What tells passes apart: the part that is called, and the shapes of its inputs.
+            size: Elements of the inputs, by which the need of the nearest key is scaled up.
+            first: Tells the bytes for the pages while nobody knows what tensors will need.
+            whole: Bytes that all pages would take.
+        """
+        manager = self._manager
+        manager.turn_to(self)
+        need, known = self._need(key, size), self._needs.get(key)
+        manager.expect(seen=known is not None and known.passes >= 2)
+        self._live, self._held, has = manager.torch.live(), manager.held(), self.has()
+        wanted, expected = whole, self._held
+        if need is None:
+            wanted = min(whole, first())
+        else:
+            surplus = self._held - self._live
+            loose = known is not None and known.loose
+            self._trimmed = has < whole and surplus - (0 if loose else need) > manager.slack
+            if self._trimmed:
+                manager.torch.empty_cache()
+                self._held = manager.held()
+            expected = max(self._held, self._live + need)
+        self.whole = whole
+        if self.in_a_row < 2:
+            wanted = min(wanted, manager.fair_to(self, expected))
+        room = manager.room_for(has, expected)
+        if wanted > room:
+            manager.take_from_others(self, wanted - has + expected - self._held)
+            room = manager.room_for(has, expected)
+        self._fit(min(wanted, room), has)
+        manager.budget.new_peak()
+
+    def shrink(self, least: int) -> None:
+        """Give back what the budget has no room for any more, down to so many bytes."""
+        has = self.has()
+        room = self._manager.room_for(has, self._manager.held())
+        if has > room:
+            self._manager.torch.empty_cache()
+            room = self._manager.room_for(has, self._manager.held())
+            self.resize(max(least, min(has, room)))
+
+    def _fit(self, size: int, has: int) -> None:
+        """Resize the pages, unless little is gained."""
+        manager = self._manager
+        had = max(has, self._had)  # pages may have left for tensors since
+        if size < min(had, self.whole):
+            most = int(manager.bytes * AHEAD) // manager.grain * manager.grain
+            self._ahead = min(TIMES_AHEAD * (had - size), most)
+            size -= self._ahead
+        elif has < size < min(self.whole, has + self._ahead + manager.grain):
+            size = has
+        else:
+            self._ahead = 0
+        if size != has:
+            # Where it cannot be, uses get what is free when they begin.
+            with suppress(OutOfMemory):
+                self.resize(max(size, self.pager.smallest()))
+        self._had = self.has()
+
+    def ends(self, key: Hashable, size: int) -> None:
+        """The pass is over: what its tensors needed is known."""
+        manager = self._manager
+        peak = manager.peak()
+        grew = peak > self._held
+        known = self._needs.pop(key, None)
+        if known is None or grew or self._trimmed:
+            passes = 0 if known is None else known.passes
+            known = Need(max(0, peak - self._live), size, not (grew or self._trimmed), passes)
+        known.passes += 1
+        self._needs[key] = known
+        if len(self._needs) > MOST_NEEDS:
+            self._needs.popitem(last=False)
+        settling = not manager.shown or (self.in_a_row <= SETTLING and not self.standing)
+        manager.shown = True
+        if grew or self._trimmed or settling:
+            manager.refresh()
+        self._trimmed = False
+
+    # ---- Standing --------------------------------------------------------------------------
+
+    def stand(self) -> bool:
+        """Give nothing up from here on, if there is room to spare; whether it is so."""
+        manager = self._manager
+        if not isinstance(self.pager, Pager) or manager.budget.shares().free < manager.slack:
+            return False
+        manager.budget.hold(self.pager, True)
+        self.standing = True
+        return True
+
+    def rise(self) -> None:
+        """Pages may leave again."""
+        if self.standing:
+            assert isinstance(self.pager, Pager)
+            self.standing = False
+            self._manager.budget.hold(self.pager, False)
+
+    def must_rise(self, key: Hashable) -> bool:
+        """Whether a pass may need room that only pages of its own could give.
+
+        If not, it begins, and what it needs is learned: a cache that grows needs more each time.
+        """
+        manager = self._manager
+        need = self._needs.get(key)
+        if need is None:
+            return True
+        self._live, self._held = manager.torch.live(), manager.held()
+        more = max(0, self._live + need.bytes - self._held)
+        if manager.budget.shares().free < more + manager.slack // 2:
+            return True
+        manager.budget.new_peak()
+        return False
