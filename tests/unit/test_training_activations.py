@@ -61,10 +61,7 @@ class LateCopies(activations.HostCopies):
             copy[0], copy[1], copy[2] = None, None, True
             self.pending.remove(copy)
 
-    def released(self, content, done):
-        self._now(done)
-
-    def arrived(self, content, done):
+    def wait(self, content, done):
         version = content._version
         self._now(done)
         torch._C._autograd._unsafe_set_version_counter((content,), (version,))

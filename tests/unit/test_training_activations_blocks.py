@@ -11,6 +11,9 @@ from deep_layers import ROWS, WIDTH, attach, inputs, plain_loop, same, sgd  # no
 from torch import nn  # noqa: E402
 
 from penstock.paging.training import saving  # noqa: E402
+from penstock.paging.training.copies import HostCopies  # noqa: E402
+from penstock.paging.training.host_buffers import HostBuffers  # noqa: E402
+from penstock.paging.training.saved import Block, Saved  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
 
@@ -36,6 +39,32 @@ def test_a_storage_is_one_block_however_often_it_is_saved():
     assert saved_bytes(lambda x: x.t() @ x + (x[:, :8].t() @ x[:, 8:16]).sum()) == one
     assert saved_bytes(lambda x: (x.sigmoid() * x.tanh()).exp()) == 4 * one - one + one - one
     assert saved_bytes(lambda x: x.view(-1, 8, 8).transpose(0, 1).square()) == one
+
+
+def test_what_came_back_is_waited_for_whenever_it_is_asked_for():
+    """It may be by another stream than the last time: a node's attribute, then backward."""
+    waited = []
+
+    class Counting(HostCopies):
+        def wait(self, content, done):
+            waited.append(done)
+
+    def ignore(*_):
+        pass
+
+    buffers = HostBuffers(pinned=False, budget=MIB, check_host=ignore)
+    tensor = torch.arange(64.0)
+    block = Block(tensor.untyped_storage(), 1, Counting(ignore), buffers, ignore)
+    saved, expected = Saved(tensor[8:], block), tensor[8:].tolist()
+    assert not block.may_leave()
+    del tensor
+    assert block.may_leave()
+    block.start_out()
+    block.finish_out()
+    block.start_in()
+    waited.clear()
+    assert saved.get().tolist() == saved.get().tolist() == expected
+    assert len(waited) == 2
 
 
 def test_weights_inputs_and_small_tensors_are_no_blocks():

@@ -28,6 +28,7 @@ from deep_layers import (  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
+import penstock  # noqa: E402
 from penstock.errors import OutOfMemory  # noqa: E402
 from penstock.paging.training import room, saving  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
@@ -347,6 +348,56 @@ def test_a_forward_that_fails_leaves_nothing():
             plain, sgd(plain), inputs()[0]
         )
         assert attached.stats().activation_bytes_in > 0
+
+
+def test_a_forward_that_fails_leaves_no_mode():
+    def between(x):
+        raise ZeroDivisionError
+
+    model, _ = pair(between=between)
+    with attach(model, sgd(model)):
+        with pytest.raises(ZeroDivisionError):
+            model(inputs()[0])
+        assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+
+
+def test_an_error_that_the_program_is_handling_is_not_forwards():
+    def loop(model, optimizer, x):
+        try:
+            raise OutOfMemory("of another batch")
+        except OutOfMemory:
+            out = model(x)
+            pending.extend(each._activations.pending for each in penstock.attachments())
+            loss = out.square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return [loss.item()]
+
+    plain, paged = pair()
+    first, second = sgd(plain), sgd(paged)
+    pending: list[bool] = []
+    want = [loop(plain, first, x) for x in inputs()]
+    margins = []
+    with attach(paged, second) as attached:
+        for x, expected in zip(inputs(), want, strict=True):
+            assert loop(paged, second, x) == expected
+            (kind,) = attached._activations._room._kinds.values()
+            margins.append(kind.margin)
+    assert pending == 4 * [True]
+    assert margins == sorted(margins, reverse=True)  # it only rises where there was too little
+
+
+def test_passes_that_no_backward_follows_leave_nothing():
+    model, _ = pair()
+    with attach(model, sgd(model)) as attached:
+        saving = attached._activations._saving
+        for _ in range(3):
+            model(inputs()[0])
+            gc.collect()
+        model(inputs()[0][:2])
+        known = [saving._known, saving._there, saving._leaving, saving._back, saving._away]
+        assert sum(map(len, known)) == 0
 
 
 def test_a_forward_that_is_interrupted_leaves_hooks_that_do_nothing():

@@ -185,8 +185,12 @@ class Activations:
         saving.step_ends()
 
     def close(self) -> None:
-        """No hook of ours stays; what is away comes back to whoever still asks for it."""
+        """No hook of ours stays; what is away comes back to whoever still asks for it.
+
+        The device is at rest.
+        """
         self._saving.end()
+        self._buffers.close()
 
     def stats(self) -> ActivationStats:
         """Of the last step."""

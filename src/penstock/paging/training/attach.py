@@ -370,11 +370,14 @@ class TrainingAttachment(Attachment):
         if not self._running or in_backward():
             return
         self._running = False
-        error = sys.exc_info()[1]
+        # Of a forward that returns, it is another's: who handles that may run the model.
+        error = sys.exc_info()[1] if output is None else None
         self._manager.explain(error)
         self._activations.pass_ends(error)
         self.hooks.pass_ends()
         self.passes += 1
+        if error is not None:
+            self.leave_watch()
         if not torch.is_grad_enabled():
             if not self._activations.pending:
                 self._manager.torch.pass_ends()
@@ -483,9 +486,9 @@ class TrainingAttachment(Attachment):
         if self._pager is None:
             return self.model
         self.hooks.abandon()
-        self._activations.close()
         self._manager.torch.pass_ends()  # of a step that was given up
         self._manager.torch.synchronize()
+        self._activations.close()
         parameters = list(self.model.parameters())
         gradients = self._held.take_out(parameters, keep=keep)
         self._state.move_out(keep=keep)

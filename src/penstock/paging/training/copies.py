@@ -3,10 +3,10 @@
 
 On CUDA a stream a direction, so that both go on at once. All order is between streams: the host
 waits for nothing. What is copied out is read after the work that is in the program's stream by
-then. Its memory may be freed after released(): the program's stream has the copy behind it from
-there on, and whatever the allocator hands out next is used in that stream. What is copied in lies
-in memory of the program's stream that earlier work may still use, so the copy waits for that, and
-the program's stream for the copy when it arrives. record_stream() would leave memory in the
+then. Its memory may be freed after wait(): the program's stream has the copy behind it from there
+on, and whatever the allocator hands out next is used in that stream. What is copied in lies in
+memory of the program's stream that earlier work may still use, so the copy waits for that, and each
+stream for the copy in which what it brought is asked for. record_stream() would leave memory in the
 allocator's care until the host sees the copy's end, which the host, far ahead, would have to wait
 for; it is called with the program's own stream, and so costs nothing unless the memory is another
 stream's.
@@ -31,8 +31,11 @@ class Copies(Protocol):
     def out(self, content: torch.Tensor, host: torch.Tensor) -> Any:
         """Copy device bytes to the host; gives what tells of the copy's end."""
 
-    def released(self, content: torch.Tensor, done: Any) -> None:
-        """Device bytes that a copy reads or writes are about to be freed."""
+    def wait(self, content: torch.Tensor, done: Any) -> None:
+        """What is in the program's stream from here on comes after a copy.
+
+        It may use the device bytes that the copy reads or writes, or have their memory.
+        """
 
     def into(self, host: torch.Tensor, nbytes: int, written: Any) -> tuple[torch.Tensor, Any]:
         """Copy host bytes into device memory of their own.
@@ -45,9 +48,6 @@ class Copies(Protocol):
         Returns:
             (the device bytes, what tells of the copy's end).
         """
-
-    def arrived(self, content: torch.Tensor, done: Any) -> None:
-        """What was copied in is about to be used."""
 
     def read(self, done: Any) -> None:
         """The host bytes that a copy in has read may be written by later copies out."""
@@ -69,7 +69,7 @@ class HostCopies:
         """See Copies."""
         host.copy_(content)
 
-    def released(self, content: torch.Tensor, done: Any) -> None:
+    def wait(self, content: torch.Tensor, done: Any) -> None:
         """See Copies."""
 
     def into(self, host: torch.Tensor, nbytes: int, written: Any) -> tuple[torch.Tensor, Any]:
@@ -79,9 +79,6 @@ class HostCopies:
         self._count(content.untyped_storage())
         content.copy_(host)
         return content, None
-
-    def arrived(self, content: torch.Tensor, done: Any) -> None:
-        """See Copies."""
 
     def read(self, done: Any) -> None:
         """See Copies."""
@@ -111,7 +108,7 @@ class CudaCopies:
             host.copy_(content, non_blocking=True)
         return self._out.record_event()
 
-    def released(self, content: torch.Tensor, done: Any) -> None:
+    def wait(self, content: torch.Tensor, done: Any) -> None:
         """See Copies."""
         here = self._here()
         here.wait_event(done)
@@ -125,12 +122,6 @@ class CudaCopies:
         with torch.cuda.stream(self._in):
             content.copy_(host, non_blocking=True)
         return content, self._in.record_event()
-
-    def arrived(self, content: torch.Tensor, done: Any) -> None:
-        """See Copies."""
-        here = self._here()
-        here.wait_event(done)
-        content.record_stream(here)
 
     def read(self, done: Any) -> None:
         """See Copies."""

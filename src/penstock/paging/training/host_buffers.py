@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host memory for activations, page-locked where there is a GPU, and used again and again.
 
-Page-locking takes 0.2 s a GB, so nothing is given back before the end: the slabs that the first
+Page-locking takes 0.2 s a GB, so nothing is given back before close(): the slabs that the first
 steps asked for serve all later ones. Pieces are cut from them by best fit and joined again.
 
 Thread rule: one thread at a time takes; any may give back.
@@ -102,6 +102,15 @@ class HostBuffers:
     def give_back(self, buffer: HostBuffer) -> None:
         """It is free again; from a finalizer too, so nothing is touched that take() may be at."""
         self._returned.append(buffer)
+
+    def close(self) -> None:
+        """Nobody asks for more; memory goes with the last buffer in it."""
+        self._slabs.clear()
+        self._returned.clear()
+        # PyTorch's allocator of page-locked memory would keep it for the life of the process.
+        empty = getattr(torch._C, "_host_emptyCache", None)
+        if self._pinned and empty is not None:
+            empty()
 
     def _grow(self, size: int) -> _Slab:
         nbytes = max(self._slab, _power_of_two(size))

@@ -71,6 +71,8 @@ class Saved:
         """
         if self.changed is not None:
             raise self._error(self.changed)
+        if self.block is not None:
+            self.block.wait()
         if self.tensor is None:
             assert self.block is not None
             self.tensor, self.version = self.block.view(self.layout), self.block.version
@@ -205,7 +207,7 @@ class Block:
     def _free(self) -> None:
         """Let go of its bytes, once the copies that are under way have been waited for."""
         if self._content is not None:
-            self._copies.released(self._content, self._arriving if self.back else self._written)
+            self._copies.wait(self._content, self._arriving if self.back else self._written)
             self._content = None
             self._typed = {}
         if self.back:
@@ -222,10 +224,15 @@ class Block:
         self.version = self._content._version
         self.away, self.back = False, True
 
+    def wait(self) -> None:
+        """Its bytes are about to be used: in any stream, and each has to wait for them."""
+        if self.back:
+            assert self._content is not None
+            self._copies.wait(self._content, self._arriving)
+
     def view(self, layout: tuple[Any, ...]) -> torch.Tensor:
-        """A tensor of this layout on what came back, which is waited for."""
+        """A tensor of this layout on what came back."""
         assert self._content is not None
-        self._copies.arrived(self._content, self._arriving)
         dtype, sizes, strides, offset = layout
         if dtype not in self._typed:
             whole = self.nbytes // dtype.itemsize * dtype.itemsize

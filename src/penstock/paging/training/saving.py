@@ -120,6 +120,7 @@ class Saving:
         self._level, self._early = level, early
         self._inputs = {x.untyped_storage()._cdata for x in inputs if type(x) in _PLAIN}
         self._home = self._stream()
+        self._forget()
         if not self._is_innermost():
             _autograd._push_saved_tensors_default_hooks(*self._hooks)
         self._pushed = True
@@ -142,9 +143,16 @@ class Saving:
     def step_ends(self) -> None:
         """Begin to count anew."""
         self._settle()
-        self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
         self.bytes_out = self.bytes_in = self.left = 0
         self.most_saved, self.most_there = self.saved, self._on_device
+
+    def _forget(self) -> None:
+        """What has gone, of those of former passes: not every graph sees a backward."""
+        self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
+        for some in (self._there, self._leaving, self._back):
+            for number in [number for number, block in some.items() if block() is None]:
+                del some[number]
+        self._away = [entry for entry in self._away if entry[1]() is not None]
 
     # ---- Hooks -----------------------------------------------------------------------------
 
