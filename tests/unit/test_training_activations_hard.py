@@ -483,3 +483,41 @@ def test_tensors_kept_after_backward():
     assert got == want
     for a, b in zip(kept[:2], kept[2:], strict=True):
         assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_a_backward_that_fails_leaves_no_mode_with_the_attachment():
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise ZeroDivisionError
+
+    model, _ = pair(between=Fails.apply)
+    with attach(model, sgd(model)), pytest.raises(ZeroDivisionError):
+        model(inputs()[0]).sum().backward()
+    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+
+
+def test_a_model_that_is_dropped_amid_an_operator_leaves_its_mode_alone():
+    """Operators of the same thread that have begun under it count on it."""
+
+    class Drops(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            memory.leave(budget)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    model, _ = pair(between=Drops.apply)
+    with attach(model, sgd(model)) as attached:
+        memory, budget = attached._manager.torch, attached._manager.budget
+        model(inputs()[0])
+        assert torch.utils._python_dispatch._get_current_dispatch_mode() is not None
+        memory.count_in(budget)
+    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None

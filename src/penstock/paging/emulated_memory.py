@@ -53,8 +53,13 @@ class EmulatedMemory:
         budget.set_reclaim(self.empty_cache)
 
     def leave(self, budget: Budget) -> None:
-        """It counts nowhere any more."""
-        self.pass_ends()
+        """It counts nowhere any more.
+
+        Of a model that nobody has any more this may be amid an operator, where no mode can be left.
+        """
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            mode.over = True
         held = self.held()
         self._live.clear()
         self._budget = None
