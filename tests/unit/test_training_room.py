@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from penstock.units import MIB
@@ -41,11 +43,23 @@ def test_nothing_is_hooked_once_a_step_has_fitted():
 
 
 @pytest.mark.parametrize("work", [20 * MIB, 300 * MIB, 600 * MIB])
-def test_the_peak_comes_to_the_room_within_two_steps(work):
+def test_the_peak_comes_to_the_room_by_halves(work):
     room = Room(weights=0)
-    peaks = [step(room, saved=3000 * MIB, work=work)[0] for _ in range(4)]
-    assert all(abs(peak - 900 * MIB) <= BOUNDS.slack for peak in peaks[2:])
+    spare = [900 * MIB - step(room, saved=3000 * MIB, work=work)[0] for _ in range(8)]
+    assert all(after <= max(before / 2, BOUNDS.slack) for before, after in pairwise(spare))
+    assert abs(spare[-1]) <= BOUNDS.slack
     assert room.begins("a", 1, BOUNDS, 0)[1] == pytest.approx(2100 * MIB + work, abs=20 * MIB)
+
+
+def test_operators_that_need_more_at_a_higher_level_do_not_go_beyond_the_room():
+    """Where the level is reached by other layers, other operators are at work."""
+    room = Room(weights=0)
+    for _ in range(8):
+        level, _ = room.begins("a", 1, BOUNDS, 0)
+        work = (20 if level < 600 * MIB else 120) * MIB
+        peak, _ = step(room, saved=3000 * MIB, work=work)
+        assert peak <= 900 * MIB
+    assert peak >= 880 * MIB
 
 
 def test_a_peak_elsewhere_does_not_drive_everything_out():

@@ -157,6 +157,16 @@ class Activations:
         if memory and self._auto and self._passing is not None:
             self._room.failed(*self._passing, self._bounds())
 
+    def make_room(self, nbytes: int) -> bool:
+        """A use finds no room: let so many bytes leave, or what can; whether any have.
+
+        And a little more, for what its operators make.
+        """
+        if nbytes <= 0 or not self._saving.make_room(nbytes + self._manager.slack):
+            return False
+        self._manager.torch.empty_cache()
+        return True
+
     def backward_ends(self) -> None:
         """A backward pass is over."""
         self._pending = 0

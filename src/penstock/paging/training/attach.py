@@ -325,18 +325,20 @@ class TrainingAttachment(Attachment):
     # ---- Room ------------------------------------------------------------------------------
 
     def _grow(self, error: Exception, together: list[tuple[int, int]]) -> None:
-        """Uses that nest need more room than there is, though all that could leave has left."""
-        others = self._manager.held() + self._manager.uncounted()
-        raise self._too_small(together, others) from error
+        """Uses that nest need more room than there is, though all pages that could leave have left.
 
-    def _too_small(self, together: list[tuple[int, int]], others: int) -> OutOfMemory:
+        What tensors need of the room was more than in the step before: activations leave for it.
+        """
+        others = self._manager.held() + self._manager.uncounted()
         pages = {
             page
             for address, nbytes in together
             for page in range(address // self._grain, -(-(address + nbytes) // self._grain))
         }
         needed = len(pages) * self._grain + self.pager.stats()["pinned_bytes"] + others
-        return OutOfMemory(
+        if self._activations.make_room(needed - self.budget):
+            return
+        raise OutOfMemory(
             f"weights, gradients and optimizer state that are used together need at least "
             f"{format_bytes(needed)}"
             + (f", {format_bytes(others)} of it activations and PyTorch's own" if others else "")
@@ -344,7 +346,7 @@ class TrainingAttachment(Attachment):
             remedy=f'gpu_memory="{-(-needed // KIB)}KiB" or more',
             needed_bytes=needed,
             budget_bytes=self.budget,
-        )
+        ) from error
 
     def _stand_down(self) -> None:
         """Never: what an undeclared update writes would not be known to have changed."""

@@ -12,7 +12,9 @@ What tensors need beside activations is not told by anybody, nor when: an operat
 seen in the peak alone. So the level of memory in use above which activations leave is the room less
 a margin, and the margin follows from the peak of the step before. A level that is lower by a byte
 makes a peak that is lower by one, if the peak was where the level had been reached; if it was
-elsewhere, the level is of no importance to it and may rise until it is.
+elsewhere, the level is of no importance to it and may rise until it is. It rises by half of what
+the peak has left, and so comes near in a few steps, without one that is out of memory because
+other operators are at work where a higher level is reached.
 
 Pure: figures in, figures out.
 """
@@ -152,7 +154,8 @@ class Room:
             kind.margin += over
         elif seen.left and -over > bounds.slack and kind.falls < SETTLING:
             kind.risen_from = None
-            kind.margin = max(bounds.slack, kind.margin + over)
+            # By half of what is spare: what operators need is most elsewhere at another level.
+            kind.margin = max(bounds.slack, kind.margin + over // 2)
             kind.falls += 1
         kind.margin = min(kind.margin, int(self._room(kind, bounds) * MOST_MARGIN))
 

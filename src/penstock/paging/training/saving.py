@@ -162,7 +162,7 @@ class Saving:
             return Saved(tensor, None)
         self._settle()
         saved = Saved(tensor, self._block_of(storage, tensor._version))
-        self._make_room()
+        self._saved_another()
         return saved
 
     def _unpack(self, saved: Saved) -> torch.Tensor:
@@ -244,7 +244,7 @@ class Saving:
 
     # ---- Out -------------------------------------------------------------------------------
 
-    def _make_room(self) -> None:
+    def _saved_another(self) -> None:
         self._release(0)
         while self.bytes_out < self._early:
             block = next(self._candidates(self._there), None)
@@ -252,11 +252,20 @@ class Saving:
                 return
             self._start(block)
 
+    def make_room(self, nbytes: int) -> bool:
+        """Let so many bytes leave, or what can, whatever the level; whether any have."""
+        self._settle()
+        before = self._on_device
+        self._leave(nbytes)
+        return self._on_device < before
+
     def _release(self, more: int, but: Block | None = None) -> None:
         """Let blocks leave, except one, until so many bytes more are within the level."""
         if self._live + more > self._level or self._changed > self._look_after:
             self._look()
-        over = self._live + more - self._level
+        self._leave(self._live + more - self._level, but)
+
+    def _leave(self, over: int, but: Block | None = None) -> None:
         if over <= 0:
             return
         for block in self._oldest():
@@ -321,13 +330,17 @@ class Saving:
         self._count(block.nbytes)
 
     def _fetch_ahead(self) -> None:
-        """What will be needed next, as far as there is room."""
+        """What will be needed next, as far as there is room; what gradients take at once is left.
+
+        Else what has just come would leave again for them.
+        """
         if self._changed > self._look_after:
             self._look()
+        level = self._level - self._look_after
         while self._away:
             block = self._away[-1][1]()
             if block is not None and block.away:
-                if self._live + block.nbytes > self._level:
+                if self._live + block.nbytes > level:
                     return
                 with suppress(OutOfMemory, torch.OutOfMemoryError):
                     self._fetch(block)
