@@ -4,13 +4,16 @@
     python benchmarks/training_activations.py --output benchmarks/results/training/activations.json
 
 fp32 weights, bf16 autocast, no recomputation, random weights and batches. One process: the link's
-speed in both directions at once, then for each model plain PyTorch and the budget, from the same
-seeds; losses are compared step by step. Each step is waited for. `--keep` adds a row that may let
-nothing leave, which is to end out of memory.
+speed in both directions at once, then for each model plain PyTorch, the same again, and the budget,
+all from the same seeds; losses are compared step by step, and "again" says how far the kernels
+repeat themselves. Each step is waited for. Memory is the driver's own figure by NVML, every 5 ms.
+`--keep` adds a row that may let nothing leave, which is to end out of memory.
 
 The ideal is max(T, over / B_in, over / B_out): T the resident step, B the page-locked copy speed
-with both directions at work, and over what the resident step had at its peak, less gradients, which
-need not exist together, less the budget: each byte of it goes out and comes in once a step.
+with both directions at work, and over what is alive in the resident run between forward and
+backward, less the budget. All of that backward or the update needs, so what is beyond the budget
+then has gone out before and comes in after, in each step. It is a lower bound: what operators need
+beside it is not taken off the budget.
 """
 
 from __future__ import annotations
@@ -19,26 +22,37 @@ import argparse
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import provenance, spread, write_result
+from budget_card import Card, PeakWatch, spread
+from measure import command_line, provenance, write_result
 from torch import nn
 from training_budget import both_ways, cleared
 
 from penstock import attach_training
+from penstock.bound import shortest_ms
 from penstock.units import GIB, MIB, format_bytes, parse_size
+
+# Of stats(), after each step: what settles, and what a slow step did.
+MOVED = (
+    "iteration_bytes_in", "iteration_bytes_out", "activation_bytes_in", "activation_bytes_out",
+    "activation_host_bytes", "plans",
+)  # fmt: skip
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Job:
-    """One model: how it is made, its loss, the shape of its batches, and the budget."""
+    """One model: how it is made, its loss, the shape of its batches, and the budget.
+
+    A budget in per cent is of what the resident run has at its peak.
+    """
 
     make: Callable[[bool], nn.Module]
     loss: Loss
@@ -146,22 +160,25 @@ JOBS = {
     "convnext_l_sgd": Job(
         convnext, _classes, (64, 3, 224, 224), (16, 3, 128, 128), True, "2GiB", "40MiB"
     ),
-    "vit_l": Job(vit, _classes, (64, 3, 224, 224), (32, 3, 64, 64), False, "6GiB", "32MiB"),
+    "vit_l": Job(vit, _classes, (64, 3, 224, 224), (32, 3, 64, 64), False, "50%", "32MiB"),
     "unet": Job(
         lambda tiny: UNet(16 if tiny else 64, 3 if tiny else 5),
-        _pixels, (16, 3, 256, 256), (8, 3, 64, 64), False, "6GiB", "24MiB",
+        _pixels, (16, 3, 256, 256), (8, 3, 64, 64), False, "50%", "24MiB",
     ),
 }  # fmt: skip
+
+
+class OutOfTime(Exception):
+    """The time that the command line gave is over."""
 
 
 class Bench:
     """One model and its batches; `cleared` of training_budget takes it."""
 
-    def __init__(self, name: str, args: argparse.Namespace) -> None:
-        self.name, self.args, self.job = name, args, JOBS[name]
-        self.cuda = args.device == "cuda"
-        self.device = torch.device("cuda", 0) if self.cuda else torch.device("cpu")
-        self.budget = self.job.budget if self.cuda else self.job.tiny_budget
+    def __init__(self, name: str, args: argparse.Namespace, card: Card, deadline: float) -> None:
+        self.name, self.args, self.card, self.job = name, args, card, JOBS[name]
+        self.cuda, self.device = not card.small, card.device
+        self._deadline = deadline
         shape = self.job.shape if self.cuda else self.job.tiny_shape
         random = torch.Generator().manual_seed(1)
         if len(shape) == 2:
@@ -170,6 +187,15 @@ class Bench:
         else:
             batches = [torch.randn(shape, generator=random) for _ in range(2)]
         self.batches = [batch.to(self.device) for batch in batches]
+
+    def budget(self, resident: dict[str, Any] | None) -> int:
+        """Bytes."""
+        text = self.job.budget if self.cuda else self.job.tiny_budget
+        if not text.endswith("%"):
+            return parse_size(text)
+        if resident is None:
+            raise ValueError(f"{text} of what the resident run needs, which is not known")
+        return int(resident["torch_peak_bytes"] * float(text[:-1]) / 100) // MIB * MIB
 
     def make(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
@@ -180,59 +206,79 @@ class Bench:
             return model, torch.optim.SGD(model.parameters(), lr=1e-3)
         return model, torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
-    def run(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Warm-up and timed steps; milliseconds, losses and PyTorch's peak."""
-        losses, times = [], []
-        if self.cuda:
-            torch.cuda.reset_peak_memory_stats()
+    def run(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, after: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Warm-up and timed steps; milliseconds, losses, PyTorch's peak and what is alive.
+
+        Args:
+            model: It.
+            optimizer: Its.
+            after: Called after each step, beside the time.
+        """
+        losses, times, alive = [], [], 0
+        self.card.forget_peak()
         for number in range(self.args.warmups + self.args.steps):
+            if time.monotonic() > self._deadline:
+                raise OutOfTime(f"{number} steps were made when the time was over")
             begin = time.perf_counter()
             with torch.autocast(self.device.type, torch.bfloat16):
                 loss = self.job.loss(model, self.batches[number % 2])
+            if self.cuda:
+                alive = max(alive, torch.cuda.memory_allocated())
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             losses.append(loss.item())
-            if self.cuda:
-                torch.cuda.synchronize()
+            self.card.synchronize()
             times.append((time.perf_counter() - begin) * 1e3)
-        row = {**spread(times[self.args.warmups :]), "first_ms": round(times[0], 1)}
-        row["losses"] = losses
+            after()
+        row = {**spread(times[self.args.warmups :]), "losses": losses}
+        row["warmups_ms"] = [round(each, 1) for each in times[: self.args.warmups]]
         if self.cuda:
-            row["torch_peak_bytes"] = torch.cuda.max_memory_allocated()
+            row["torch_peak_bytes"] = self.card.peak()
             row["torch_peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
+            row["alive_bytes"] = alive
         return row
 
 
-def resident_row(bench: Bench) -> dict[str, Any]:
+def resident_row(bench: Bench, how: str) -> dict[str, Any]:
     """Plain PyTorch."""
-    with cleared(bench):
+    with cleared(bench), PeakWatch(bench.card) as watch:
         model, optimizer = bench.make()
-        row = {"model": bench.name, "how": "resident", **bench.run(model, optimizer)}
+        row = {"model": bench.name, "how": how, **bench.run(model, optimizer, lambda: None)}
+        if bench.cuda:
+            row["used_bytes"] = watch.peak() + watch.kept
         del model, optimizer
     return row
 
 
-def paged_row(bench: Bench, activations: str) -> dict[str, Any]:
+def paged_row(bench: Bench, how: str, budget: int) -> dict[str, Any]:
     """Within the budget."""
-    row: dict[str, Any] = {"model": bench.name, "how": activations, "budget": bench.budget}
-    with cleared(bench) as free:
+    row: dict[str, Any] = {"model": bench.name, "how": how, "budget_bytes": budget}
+    moved: list[dict[str, int]] = []
+
+    def after() -> None:
+        stats = asdict(attached.stats())
+        moved.append({name: stats[name] for name in MOVED})
+
+    with cleared(bench), PeakWatch(bench.card) as watch:
         model, optimizer = bench.make()
         attached = attach_training(
             model,
             optimizer,
-            gpu_memory=bench.budget,
-            device=bench.args.device,
+            gpu_memory=budget,
+            device=str(bench.device) if bench.cuda else "emulated",
             emulated=None if bench.cuda else {"granularity": 65536},
             step_in_backward=True,
-            activations=activations,
+            activations=how,
         )
         try:
-            row.update(bench.run(model, optimizer))
+            row.update(bench.run(model, optimizer, after))
+            row["stats"], row["moved"] = asdict(attached.stats()), moved
             if bench.cuda:
-                row["used_bytes"] = free - torch.cuda.mem_get_info()[0]
-                row["within_budget"] = row["used_bytes"] <= parse_size(bench.budget)
-            row["stats"] = asdict(attached.stats())
+                row["used_bytes"] = watch.peak() + watch.kept
+                row["within_budget"] = row["used_bytes"] <= budget
         finally:
             attached.detach(keep=False)
             del model, optimizer
@@ -244,36 +290,42 @@ def judge(row: dict[str, Any], resident: dict[str, Any], link: tuple[float, floa
     pairs = zip(row["losses"], resident["losses"], strict=True)
     row["largest_loss_difference"] = max(abs(a - b) for a, b in pairs)
     row["ratio_to_resident"] = round(row["median_ms"] / resident["median_ms"], 4)
-    if "torch_peak_bytes" not in resident:
+    row["p99_to_median"] = round(row["p99_ms"] / row["median_ms"], 3)
+    if "alive_bytes" not in resident or "budget_bytes" not in row:
         return
-    needed = resident["torch_peak_bytes"] - row["stats"]["trained_bytes"]
-    over = max(0, needed - parse_size(row["budget"]))
+    over = max(0, resident["alive_bytes"] - row["budget_bytes"])
     row["least_bytes"] = over
-    copies = [over / speed / 1e6 for speed in link]
-    row["ideal_ms"] = round(max(resident["median_ms"], *copies), 3)
+    row["ideal_ms"] = round(shortest_ms(resident["median_ms"], *((over, at) for at in link)), 3)
     row["ratio_to_ideal"] = round(row["median_ms"] / row["ideal_ms"], 4)
 
 
 def show(row: dict[str, Any]) -> None:
     """One line on stdout, as soon as the row is there."""
-    parts = [row["model"], row["how"], row.get("budget", "")]
+    parts = [row["model"], row["how"]]
+    if "budget_bytes" in row:
+        parts.append(format_bytes(row["budget_bytes"]))
     if "error" in row:
         print(*parts, row["error"], sep=" | ", flush=True)
         return
-    parts.append(f"{row['median_ms']:.1f} ms, the first {row['first_ms']:.0f}")
+    first = row["warmups_ms"][0] if row["warmups_ms"] else 0.0
+    parts.append(f"{row['median_ms']:.1f} ms, p99 {row['p99_ms']:.1f}, the first {first:.0f}")
     for key, text in (("ratio_to_resident", "x resident"), ("ratio_to_ideal", "x ideal")):
         if key in row:
             parts.append(f"{row[key]:.3f} {text}")
-    if "torch_peak_bytes" in row:
-        parts.append(f"PyTorch's peak {row['torch_peak_bytes'] / GIB:.2f} GiB")
-    if "used_bytes" in row:
-        parts.append(f"used {row['used_bytes'] / GIB:.2f} GiB")
+    for key, text in (("torch_peak_bytes", "PyTorch's peak"), ("used_bytes", "used")):
+        if key in row:
+            parts.append(f"{text} {row[key] / GIB:.2f} GiB")
+    if not row.get("within_budget", True):
+        parts.append("BEYOND THE BUDGET")
     if "stats" in row:
         stats = row["stats"]
         for what, kind in (("pages", "iteration"), ("activations", "activation")):
             out, into = stats[f"{kind}_bytes_out"], stats[f"{kind}_bytes_in"]
             parts.append(f"{what} {format_bytes(out)} out, {format_bytes(into)} in")
         parts.append(f"of {format_bytes(stats['activation_bytes'])} activations")
+        if "least_bytes" in row:
+            parts.append(f"at least {format_bytes(row['least_bytes'])}")
+    if "largest_loss_difference" in row:
         parts.append(f"loss differs by {row['largest_loss_difference']:.2g}")
     print(*parts, sep=" | ", flush=True)
 
@@ -282,46 +334,57 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", default=",".join(JOBS))
     parser.add_argument("--device", default="cuda", help="cuda; emulated: small models, no speed")
-    parser.add_argument("--warmups", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--warmups", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--limit", type=float, default=140, help="seconds; rows that are left over")
     parser.add_argument("--keep", action="store_true", help="also with activations that stay")
     parser.add_argument("--output", type=Path, default=None)
     return parser.parse_args()
 
 
+def rows_of(bench: Bench, link: tuple[float, float]) -> Iterator[dict[str, Any]]:
+    """One model's, each as soon as it is there; one that fails has an error."""
+    resident: dict[str, Any] | None = None
+    for how in ("resident", "again", "auto", *(["keep"] if bench.args.keep else [])):
+        row: dict[str, Any] = {"model": bench.name, "how": how}
+        try:
+            if how in ("resident", "again"):
+                row = resident_row(bench, how)
+                resident = resident or row
+            else:
+                row = paged_row(bench, how, bench.budget(resident))
+            if resident is not None and row is not resident:
+                judge(row, resident, link)
+        except OutOfTime as error:
+            row["error"] = str(error)
+        except Exception as error:  # the other rows are still worth having
+            if how != "keep":
+                traceback.print_exc()
+            row["error"] = repr(error)[:300]
+        yield row
+
+
 def main() -> int:
     args = arguments()
     deadline = time.monotonic() + args.limit
-    document: dict[str, Any] = {"benchmark": "training_activations", "command": sys.argv}
+    document: dict[str, Any] = {"benchmark": "training_activations", "command": command_line()}
     document["rows"] = []
     link = (0.0, 0.0)
-    if args.device == "cuda":
+    card = Card(small=args.device != "cuda")
+    if not card.small:
         document.update(provenance())
         link = both_ways(256 * MIB)
         document["link_both_ways_gb_per_s"] = link
+        print(f"link, both ways at once: {link[0]:.1f} GB/s in, {link[1]:.1f} out", flush=True)
     for name in args.models.split(","):
-        bench = Bench(name, args)
-        resident = None
-        for how in ("resident", "auto", *(["keep"] if args.keep else [])):
-            if time.monotonic() > deadline:
-                print("the limit is reached: rows are left out", flush=True)
-                return 1
-            try:
-                row = resident_row(bench) if how == "resident" else paged_row(bench, how)
-                if resident is not None:
-                    judge(row, resident, link)
-            except Exception as error:  # the other rows are still worth having
-                if how != "keep":
-                    traceback.print_exc()
-                row = {"model": name, "how": how, "error": repr(error)[:300]}
-            if how == "resident" and "error" not in row:
-                resident = row
+        begin = time.monotonic()
+        for row in rows_of(Bench(name, args, card, deadline), link):
             document["rows"].append(row)
             show(row)
             if args.output:
                 write_result(args.output, document)
-    return 0
+        print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
+    return int(time.monotonic() > deadline)
 
 
 if __name__ == "__main__":
