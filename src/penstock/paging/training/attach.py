@@ -233,7 +233,7 @@ class TrainingAttachment(Attachment):
             backward_ends=self._backward_ends,
             always_watch=self._safety == "strict",
         )
-        where = (uses, self.pager, self.torch_device, self._state_fits)
+        where = (uses, self.pager, self.torch_device, self._take_host)
         self._state = StateStore(self._update, self._units, *where)
         self._held = HeldGradients(
             *where, self._loop.gradient_touched, norms=self._clip_norm is not None
@@ -249,8 +249,10 @@ class TrainingAttachment(Attachment):
         )
         return uses
 
-    def _state_fits(self, nbytes: int) -> None:
+    def _take_host(self, nbytes: int) -> None:
         check_host_memory(nbytes, limit=self._host_limit)
+        if self._host_limit is not None:
+            self._host_limit -= nbytes  # given back with the attachment
 
     def _check_host(self, blocks: list[Block], host: int | str | None) -> None:
         super()._check_host(blocks, host)
@@ -268,7 +270,7 @@ class TrainingAttachment(Attachment):
             self._share,
             least=self._first,
             weights=self.weight_bytes,
-            check_host=self._state_fits,
+            check_host=self._take_host,
         )
         super()._hook()
         self._follow_parameters()
@@ -325,10 +327,7 @@ class TrainingAttachment(Attachment):
     # ---- Room ------------------------------------------------------------------------------
 
     def _grow(self, error: Exception, together: list[tuple[int, int]]) -> None:
-        """Uses that nest need more room than there is, though all pages that could leave have left.
-
-        What tensors need of the room was more than in the step before: activations leave for it.
-        """
+        """Uses that nest find no room, though all pages that could leave have: activations do."""
         others = self._manager.held() + self._manager.uncounted()
         pages = {
             page
