@@ -8,6 +8,7 @@ or one that names the remedy.
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 
@@ -315,3 +316,73 @@ def test_transforms_that_forbid_hooks_name_the_remedy():
     optimizer = sgd(paged)
     with attach(paged, optimizer, 32 * MIB, activations="keep"):
         assert plain_loop(paged, optimizer, inputs()[0]) == want
+
+
+# ---- What else programs do ---------------------------------------------------------------------
+
+
+def test_gradients_of_what_is_inside():
+    def loop(model, optimizer, x):
+        outs = []
+
+        def keep(module, args, out):
+            out.retain_grad()
+            outs.append(out)
+
+        handles = [layer.register_forward_hook(keep) for layer in model.layers[::5]]
+        losses = plain_loop(model, optimizer, x)
+        for handle in handles:
+            handle.remove()
+        return [*losses, *(out.grad.norm().item() for out in outs)]
+
+    same(loop, budget=2 * MIB)
+
+
+def test_gradients_of_some_weights_alone():
+    def loop(model, optimizer, x):
+        some = list(model.layers[8].parameters())
+        gradients = torch.autograd.grad(model(x).square().mean(), some)
+        optimizer.zero_grad()
+        return [gradient.norm().item() for gradient in gradients] + plain_loop(model, optimizer, x)
+
+    same(loop)
+
+
+def test_backward_in_another_thread():
+    def loop(model, optimizer, x):
+        loss = model(x).square().mean()
+        thread = threading.Thread(target=loss.backward)
+        thread.start()
+        thread.join()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item()]
+
+    same(loop)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_pass_without_gradients_between_forward_and_backward(mode):
+    def loop(model, optimizer, x):
+        loss = model(x).square().mean()
+        with mode():
+            after = model(2 * x).sum().item()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item(), after, torch.zeros(2).sum().item()]
+
+    same(loop, budget=2 * MIB)
+
+
+def test_anomaly_detection():
+    def loop(model, optimizer, x):
+        with torch.autograd.detect_anomaly(check_nan=True):
+            return plain_loop(model, optimizer, x)
+
+    with pytest.warns(UserWarning, match="Anomaly Detection"):
+        same(loop)
+
+
+def test_functions_over_rows():
+    same(between=lambda x: torch.vmap(lambda row: row.sin() * row)(x), budget=2 * MIB)
