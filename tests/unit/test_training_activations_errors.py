@@ -71,6 +71,30 @@ def test_a_forward_that_fails_leaves_no_mode():
         assert _get_current_dispatch_mode() is None
 
 
+def test_a_pass_without_gradients_that_fails_gives_no_step_up():
+    fails = [False]
+
+    def between(x):
+        if fails[0]:
+            raise ZeroDivisionError
+        return x
+
+    def loop(model, optimizer, x):
+        loss = model(x).square().mean()
+        fails[0] = True
+        with torch.no_grad(), pytest.raises(ZeroDivisionError):
+            model(x)
+        fails[0] = False
+        for each in penstock.attachments():
+            assert each._activations.pending
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item()]
+
+    same(loop, between=between)
+
+
 def test_an_error_that_the_program_is_handling_is_not_forwards():
     def loop(model, optimizer, x):
         try:

@@ -109,6 +109,7 @@ class Activations:
             stay=(x.untyped_storage() for x in [*model.parameters(), *model.buffers()]),
         )
         self._passing: tuple[Hashable, int] | None = None
+        self._running = False  # a forward that a backward may follow
         self._watched = False  # in the step's last forward
         self._before = 0
         self._pending = self._together = 0  # forward passes before a backward
@@ -126,6 +127,7 @@ class Activations:
     def pass_begins(self, key: Hashable, size: int, inputs: list[torch.Tensor]) -> None:
         """A forward that a backward may follow begins; inputs as of Share.begins()."""
         self._passing = key, size
+        self._running = True
         self._pending += 1
         self._together = max(self._together, self._pending)
         self._before = self._manager.torch.live()
@@ -138,17 +140,22 @@ class Activations:
             self._watched = True
             self._saving.begin(*decided, inputs)
 
-    def pass_ends(self, error: BaseException | None) -> None:
-        """It is over, with or without an error."""
+    def pass_ends(self, error: BaseException | None) -> bool:
+        """A pass is over, with or without an error; whether a step breaks off with it."""
+        if not self._running:  # no backward would have followed
+            return False
+        self._running = False
         self._saving.end()
-        if error is not None:
-            self.failed(error)
+        if error is None:
+            return False
+        self.failed(error)
         if self._watched and isinstance(error, RuntimeError) and _REFUSED in str(error):
             error.args = (
                 f"{error.args[0]}\nactivations of the attached model may leave the device: "
                 f'attach_training(..., activations="{KEEP}") keeps them there',
                 *error.args[1:],
             )
+        return True
 
     def failed(self, error: BaseException | None) -> None:
         """The step is given up: no backward, or no update, follows."""

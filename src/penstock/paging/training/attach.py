@@ -374,10 +374,10 @@ class TrainingAttachment(Attachment):
         # Of a forward that returns, it is another's: who handles that may run the model.
         error = sys.exc_info()[1] if output is None else None
         self._manager.explain(error)
-        self._activations.pass_ends(error)
+        failed = self._activations.pass_ends(error)
         self.hooks.pass_ends()
         self.passes += 1
-        if error is not None:
+        if failed:
             self.leave_watch()
         if not torch.is_grad_enabled():
             if not self._activations.pending:
