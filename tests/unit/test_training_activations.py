@@ -41,7 +41,7 @@ class LateCopies(activations.HostCopies):
 
     pending: ClassVar[list[list]] = []
 
-    def out(self, content, host):
+    def out(self, content, host, source):
         host.fill_(255)
         return self._later(host, content)
 

@@ -54,7 +54,7 @@ def test_what_came_back_is_waited_for_whenever_it_is_asked_for():
 
     buffers = HostBuffers(pinned=False, budget=MIB, check_host=ignore)
     tensor = torch.arange(64.0)
-    block = Block(tensor.untyped_storage(), 1, Counting(ignore), buffers, ignore)
+    block = Block(tensor.untyped_storage(), 1, None, Counting(ignore), buffers, ignore)
     saved, expected = Saved(tensor[8:], block), tensor[8:].tolist()
     assert not block.may_leave()
     del tensor
@@ -65,6 +65,25 @@ def test_what_came_back_is_waited_for_whenever_it_is_asked_for():
     waited.clear()
     assert saved.get().tolist() == saved.get().tolist() == expected
     assert len(waited) == 2
+
+
+def test_what_leaves_is_read_after_the_stream_that_it_was_saved_in(monkeypatch):
+    """Two passes in different streams: room for the second is made by what the first has saved."""
+    streams, sources = ["first"], []
+    monkeypatch.setattr(HostCopies, "here", lambda self: streams[-1])
+    monkeypatch.setattr(HostCopies, "out", lambda self, a, b, source: sources.append(source))
+    layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(10))
+    model = nn.Sequential(*layers)
+    with attach(model, sgd(model), MIB) as attached:
+        outs = [model(inputs()[0])]
+        before = len(sources)
+        streams.append("second")
+        outs.append(model(inputs()[0]))
+        assert attached._activations._saving.most_there < len(layers) * 2 * ROWS * WIDTH * 4
+    assert before > 0
+    assert sources[:before] == before * ["first"]
+    assert sources[before] == "first"
+    assert sources[-1] == "second"
 
 
 def test_weights_inputs_and_small_tensors_are_no_blocks():

@@ -109,6 +109,7 @@ class Block:
     Args:
         storage: It.
         number: See above.
+        source: The stream in which it is saved.
         copies: Carry its bytes.
         buffers: Where they are kept.
         ended: Called with the block's bytes, and those of them that are on the device, when its
@@ -124,6 +125,7 @@ class Block:
         "_copies",
         "_ended",
         "_key",
+        "_source",
         "_typed",
         "_written",
         "away",
@@ -139,6 +141,7 @@ class Block:
         self,
         storage: torch.UntypedStorage,
         number: int,
+        source: Any,
         copies: Copies,
         buffers: HostBuffers,
         ended: Callable[[int, int], None],
@@ -150,6 +153,7 @@ class Block:
         self.away = self.back = False
         self.used = -1
         self._key: int = storage._cdata
+        self._source = source
         self._copies = copies
         self._buffers = buffers
         self._ended = ended
@@ -194,7 +198,7 @@ class Block:
             assert tensor is not None
             buffer = self._buffers.take(self.nbytes)
             self._content = _bytes_of(tensor)
-            self._written = self._copies.out(self._content, buffer.content)
+            self._written = self._copies.out(self._content, buffer.content, self._source)
             self._buffer = buffer
 
     def finish_out(self) -> None:

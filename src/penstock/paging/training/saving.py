@@ -93,7 +93,8 @@ class Saving:
         self._inputs: set[int] = set()
         self._hooks = (self._pack, self._unpack)
         self._pushed = False
-        self._home = 0  # the stream of the pass
+        self._home = 0  # the stream of the pass, its handle
+        self._source: Any = None  # and it
         self._level = self._early = 0
         self._number = 0
         self._backward = 0
@@ -119,7 +120,7 @@ class Saving:
         """
         self._level, self._early = level, early
         self._inputs = {x.untyped_storage()._cdata for x in inputs if type(x) in _PLAIN}
-        self._home = self._stream()
+        self._home, self._source = self._stream(), self._copies.here()
         self._forget()
         if not self._is_innermost():
             _autograd._push_saved_tensors_default_hooks(*self._hooks)
@@ -213,7 +214,8 @@ class Saving:
                         some[self._number] = some.pop(block.number)
                 block.number = self._number
                 return block
-        block = Block(storage, self._number, self._copies, self._buffers, self._ended)
+        where = self._source, self._copies, self._buffers, self._ended
+        block = Block(storage, self._number, *where)
         reference = weakref.ref(block)
         self._known[storage._cdata] = weakref.ref(storage), reference, version
         self._there[self._number] = reference
