@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes of held-out models that read more than text, or that have experts.
 
-See held_out_shapes.py, which has the language models.
+See held_out_shapes.py, which has the language models. Published as well: ViT-g/14, CLIP
+ViT-bigG/14, Whisper large-v3, the UNet of SDXL, FLUX.1; the mixtures of experts have fewer layers.
 """
 
 from __future__ import annotations
@@ -73,10 +74,10 @@ MIXED = {
         "ViTModel",
         "ViTConfig",
         {
-            "hidden_size": 2048,
-            "num_hidden_layers": 24,
+            "hidden_size": 1408,
+            "num_hidden_layers": 40,
             "num_attention_heads": 16,
-            "intermediate_size": 8192,
+            "intermediate_size": 6144,
             "patch_size": 14,
         },
         {
@@ -93,10 +94,10 @@ MIXED = {
         "CLIPModel",
         "CLIPConfig",
         {
-            "text_config": decoder(1280, 24, 20, 5120, 49408, projection_dim=1280),
+            "text_config": decoder(1280, 32, 20, 5120, 49408, projection_dim=1280),
             "vision_config": {
                 "hidden_size": 1664,
-                "num_hidden_layers": 32,
+                "num_hidden_layers": 48,
                 "num_attention_heads": 16,
                 "intermediate_size": 8192,
                 "patch_size": 14,
@@ -186,7 +187,7 @@ MIXED = {
     "flux": Shape(
         "FluxTransformer2DModel",
         None,
-        {"num_layers": 4, "num_single_layers": 8},
+        {"num_layers": 19, "num_single_layers": 38},
         {
             "in_channels": 16,
             "num_layers": 2,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sizes of the models of held_out_models.py: a benchmark's on a GPU, and a test's.
 
-The large ones are published shapes, with fewer or more layers where that makes 1 to 6 GB of
-bfloat16 weights of them.
+The large ones are published: Llama-3-8B, Qwen2-1.5B, Gemma-2B, Phi-2, OPT-1.3B, BLOOM-1b7,
+Mamba-1.4B, T5 v1.1 XL and BERT-large; "llama-medium" is nobody's.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ SHAPES: dict[str, Shape] = {
     "gemma": Shape(
         "GemmaForCausalLM",
         "GemmaConfig",
-        decoder(2048, 12, 8, 16384, 256000, num_key_value_heads=1, head_dim=256),
+        decoder(2048, 18, 8, 16384, 256000, num_key_value_heads=1, head_dim=256),
         {**LITTLE_GROUPED, "head_dim": 16},
         text,
         True,
     ),
     "phi": Shape(
-        "PhiForCausalLM", "PhiConfig", decoder(2560, 20, 32, 10240, 51200), LITTLE, text, True
+        "PhiForCausalLM", "PhiConfig", decoder(2560, 32, 32, 10240, 51200), LITTLE, text, True
     ),
     "opt": Shape(
         "OPTForCausalLM",
@@ -88,7 +88,7 @@ SHAPES: dict[str, Shape] = {
     "mamba": Shape(
         "MambaForCausalLM",
         "MambaConfig",
-        {"hidden_size": 2048, "num_hidden_layers": 36, "vocab_size": 50280},
+        {"hidden_size": 2048, "num_hidden_layers": 48, "vocab_size": 50280},
         {"hidden_size": 64, "num_hidden_layers": 4, "vocab_size": 320},
         text_alone,
         True,
@@ -100,7 +100,7 @@ SHAPES: dict[str, Shape] = {
             "d_model": 2048,
             "d_kv": 64,
             "d_ff": 5120,
-            "num_layers": 12,
+            "num_layers": 24,
             "num_heads": 32,
             "feed_forward_proj": "gated-gelu",
             "decoder_start_token_id": 0,
@@ -118,7 +118,7 @@ SHAPES: dict[str, Shape] = {
         True,
     ),
     "bert": Shape(
-        "BertForMaskedLM", "BertConfig", decoder(2048, 24, 32, 8192, 30522), LITTLE, text
+        "BertForMaskedLM", "BertConfig", decoder(1024, 24, 16, 4096, 30522), LITTLE, text
     ),
     **MIXED,
 }

@@ -44,7 +44,8 @@ def provenance() -> dict[str, Any]:
         card = "emulated"
     else:
         card = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
-    commit = Path("COMMIT").read_text().strip() if Path("COMMIT").exists() else _git_commit()
+    noted = Path(__file__).parent.parent / "COMMIT"
+    commit = noted.read_text().strip() if noted.exists() else _git_commit()
     return {
         "card": card.split("\n")[0],
         "torch": torch.__version__,

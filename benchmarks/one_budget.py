@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
-import os
 import sys
 import time
 import traceback
@@ -30,11 +29,11 @@ import torch
 from budget_card import Card, PeakWatch, Touched, ideal, same_bits, spread, weight_bytes
 from held_out_models import outputs
 from measure import command_line, provenance, write_result
+from resident_process import REPEATS, ResidentProcess, by_turns, settle
 from torch import nn
 
 from penstock.units import GIB
 
-REPEATS = 4  # of a resident step, which must give the same bits for others to be held to them
 SPARE_S = 15.0  # no new work so long before the limit
 
 
@@ -130,6 +129,20 @@ class Suite:
         )
         return found
 
+    def resident_beside(self, part: str, what: str, beside: ResidentProcess) -> Resident:
+        """The same two rows of a resident step in a process of its own."""
+        found = beside.measure(what)
+        common = {
+            "weight_bytes": found.weights,
+            "touched_bytes": found.touched,
+            "others_bytes": found.others,
+        }
+        self.row(part, what, "resident", lambda: {**common, **spread(found.first)})
+        again = {"exact": found.exact, **spread(found.again)}
+        self.row(part, what, "resident, again (A/A)", lambda: again)
+        step_ms = spread(found.first)["median_ms"]
+        return Resident(found.weights, found.touched, found.others, step_ms, found.references)
+
     def attached(
         self,
         resident: Resident,
@@ -137,14 +150,25 @@ class Suite:
         held: Any,
         watch: PeakWatch,
         budget: int,
+        beside: Callable[[], float] | None = None,
     ) -> dict[str, Any]:
-        """The figures of one attached step: two compared passes, the timed ones between."""
+        """The figures of one attached step: two compared passes, the timed ones between.
+
+        With `beside`, a resident step follows each, and is what they are held against.
+        """
         exact = [same_bits(outputs(step()), resident.references)]
         self.check_time()
-        times = self.card.time(step)
+        step_ms, more = resident.step_ms, {}
+        if beside is None:
+            times = self.card.time(step)
+        else:
+            times, resident_times = by_turns(self.card, step, beside)
+            figures = spread(resident_times)
+            step_ms = figures["median_ms"]
+            more = {f"resident_{key}": value for key, value in figures.items()}
         exact.append(same_bits(outputs(step()), resident.references))
-        row = {"exact": all(exact), **spread(times)}
-        bound = ideal(resident.step_ms, resident.touched, budget - resident.others, held.link()[0])
+        row = {"exact": all(exact), **spread(times), **more}
+        bound = ideal(step_ms, resident.touched, budget - resident.others, held.link()[0])
         return {**row, **self.against(bound, row["median_ms"]), **memory(held, watch, budget)}
 
     def against(self, bound: dict[str, Any], median_ms: float) -> dict[str, Any]:
@@ -177,6 +201,7 @@ def line(row: dict[str, Any]) -> str:
     text += f"{row['median_ms']:>10.1f} ms" if "median_ms" in row else " " * 13
     text += f"{row['p99_ms']:>10.1f}" if "p99_ms" in row else " " * 10
     text += f"{row['ideal_ms']:>10.1f}" if "ideal_ms" in row else " " * 10
+    text += f"{row['resident_median_ms']:>10.1f}" if "resident_median_ms" in row else " " * 10
     text += f"{row['ratio_to_ideal']:>8.3f} x" if "ratio_to_ideal" in row else " " * 10
     text += f"{row['peak_bytes'] / GIB:>8.2f} GiB" if "peak_bytes" in row else " " * 12
     for key in ("exact", "within_budget", "note"):
@@ -210,10 +235,7 @@ def main() -> int:
     args = arguments(list(parts))
     faulthandler.dump_traceback_later(args.seconds, exit=True)
     if not args.small:
-        # cuBLAS sums up in another order now and then, in resident models as well.
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        settle()
     suite = Suite(args)
     for name in args.parts:
         try:
@@ -229,7 +251,7 @@ def main() -> int:
             failed.__traceback__ = None
         suite.card.clear()
     print(f"\n{'part':<9}{'model':<29}{'how':<38}{'budget':>11}{'median':>13}{'p99':>10}", end="")
-    print(f"{'ideal':>10}{'ratio':>10}{'peak':>12}")
+    print(f"{'ideal':>10}{'resident':>10}{'ratio':>10}{'peak':>12}")
     print("\n".join(map(line, suite.rows)))
     faulthandler.cancel_dump_traceback_later()
     wrong = ("exact", "within_budget")

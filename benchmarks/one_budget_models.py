@@ -11,6 +11,7 @@ import torch
 from budget_card import ideal, same_bits, spread
 from held_out_models import Subject, outputs, subject
 from one_budget import OutOfTime, Resident, Suite, memory
+from resident_process import ResidentProcess, steps_of
 
 from penstock.units import MIB, parse_size
 
@@ -248,37 +249,36 @@ def _fail(error: Exception) -> dict[str, Any]:
 
 
 def half_of_what_it_needs(suite: Suite, part: str, name: str, batch: int, length: int) -> None:
-    """A forward pass, and 16 tokens where there are any, within half of weights and activations."""
+    """A forward pass, and some tokens where it makes any, within half of what they need."""
     suite.check_time()
     card = suite.card
     recipe = subject(name, small=card.small)
-    model = recipe.resident(card.device)
-    given = recipe.make_inputs(model, batch, min(length, 16) if card.small else length, card.device)
-    prompt = {key: value for key, value in given.items() if not key.startswith("decoder")}
-    tokens = {"do_sample": False, "max_new_tokens": 16}
+    size = batch, min(length, 16) if card.small else length
+    with ResidentProcess(recipe, card, size) as beside:
+        residents = {what: suite.resident_beside(part, what, beside) for what in beside.steps}
+        budget = half(suite, max(residents.values(), key=lambda each: each.needed))
+        for what in beside.steps:  # its allocator has what it needs from here on
+            beside.time(what)
 
-    def steps_of(model: Any) -> dict[str, Any]:
-        steps = {f"{name} forward": partial(model, **given)}
-        if recipe.generates:
-            steps[f"{name} generate 16"] = partial(model.generate, **prompt, **tokens)
-        return steps
+        def measure() -> dict[str, Any]:
+            meta, load = recipe.build("meta"), recipe.loader(card.device)
+            given = recipe.make_inputs(meta, *size, card.device)
+            with card.attached(meta, budget, load=load) as (held, watch):
+                for what, step in steps_of(recipe, held.model, given).items():
+                    suite.row(
+                        part,
+                        what,
+                        "attached, half of it",
+                        partial(
+                            suite.attached,
+                            residents[what],
+                            step,
+                            held,
+                            watch,
+                            budget,
+                            partial(beside.time, what),
+                        ),
+                    )
+                return memory(held, watch, budget)
 
-    residents = {
-        what: suite.resident(part, what, [model], step) for what, step in steps_of(model).items()
-    }
-    del model
-    budget = half(suite, max(residents.values(), key=lambda each: each.needed))
-
-    def measure() -> dict[str, Any]:
-        meta, load = recipe.build("meta"), recipe.loader(card.device)
-        with card.attached(meta, budget, load=load) as (held, watch):
-            for what, step in steps_of(held.model).items():
-                suite.row(
-                    part,
-                    what,
-                    "attached, half of it",
-                    partial(suite.attached, residents[what], step, held, watch, budget),
-                )
-            return memory(held, watch, budget)
-
-    suite.row(part, name, "attached: all rows of it", measure)
+        suite.row(part, name, "attached: all rows of it", measure)

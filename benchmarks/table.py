@@ -276,11 +276,41 @@ def strategies() -> str:
     return lines("work | step ms | active GiB | reserved GiB | utilisation | file, commit", rows)
 
 
+def shapes() -> str:
+    """Held-out models within half of what they need, run by run."""
+    runs = [document["rows"] for name, document in results("one_budget") if "-shapes-" in name]
+    found = []
+    for rows in runs:
+        attached = {row["name"]: row for row in rows if "resident_median_ms" in row}
+        for name in dict.fromkeys(name.split()[0] for name in attached):
+            steps = [row for step, row in attached.items() if step.split()[0] == name]
+            peak = max(row["peak_bytes"] - row["budget_bytes"] for row in steps)
+            exact = {
+                row["exact"]
+                for row in rows
+                if row["name"].split()[0] == name and "exact" in row and row not in steps
+            }
+            bits = "yes" if all(row["exact"] for row in steps) else "no"
+            cells = [name, gib(steps[0]["budget_bytes"]), f"{peak / (1 << 20):+,.0f} MiB"]
+            cells.append(bits if exact == {True} else f"{bits}; resident neither")
+            for row in steps:
+                cells += [
+                    f"{row['resident_median_ms']:,.1f}",
+                    f"{row['ideal_ms']:,.1f}",
+                    f"{row['median_ms']:,.1f}",
+                    f"{row['ratio_to_ideal']:.2f}",
+                ]
+            found.append([*cells, *[""] * (12 - len(cells))])
+    head = "model | budget, GiB | peak beside it | exact"
+    step = " | resident | ideal | attached | x ideal"
+    return lines(head + step + step.replace("resident", "tokens: resident"), found)
+
+
 TABLES = {
     each.__name__: each
     for each in (
         *(forward, packing, programs, simulated, simulated_itself, simulated_ratios),
-        *(budgets, strategies),
+        *(budgets, strategies, shapes),
     )
 }
 

@@ -143,6 +143,30 @@ def test_what_a_larger_input_needed_leaves_room_for_a_smaller_one_again(card):
         assert card.trims == trims  # nothing is given back in a steady pass
 
 
+@pytest.mark.parametrize("kept_by_others", [0, 6 * KIB])
+def test_a_workspace_of_the_first_pass_does_not_count_twice_ever_after(card, kept_by_others):
+    model = Needy(card).eval()
+    model.per_row = 4 * KIB
+    x = rows()
+    with page(model, 120, chunk_size=PAGE) as attached:
+        for number in range(12):
+            if number == 0:
+                hook = model.rest[0].register_forward_hook(lambda *_: card.allocate(20 * KIB))
+            if number == 1:  # from here on the result of the last pass lives in the next
+                card.allocate(kept_by_others)
+            model(x)
+            if number == 0:
+                hook.remove()
+        need = 4 * KIB * len(x) + 20 * KIB + kept_by_others
+        assert pages_of(attached) > 120 * KIB - need - 3 * PAGE
+        plans, trims = attached.stats().plans, card.trims
+        for _ in range(8):
+            model(x)
+        assert attached.stats().plans == plans  # nothing comes and goes in a steady pass
+        assert card.trims == trims
+        card.free_tensors(20 * KIB + kept_by_others)
+
+
 def test_a_cache_that_grows_does_not_cost_a_plan_a_pass(card):
     model = Needy(card).eval()
     reference = copy.deepcopy(model.first), copy.deepcopy(model.rest)

@@ -173,6 +173,7 @@ class Attachment(BaseAttachment[Pager]):
             self._stream,
             turn=self._turn,
             passes=self,
+            most_jointly=self._look_ahead // 2,
             always_watch=self._safety == "strict",
         )
 

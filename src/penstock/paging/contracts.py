@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attached model asks of the parts that page its blocks."""
+"""What an attached model asks of the parts that page its blocks, and they of it."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
+
+from torch import nn
+
+from penstock.errors import OutOfMemory
 
 
 class Memory(Protocol):
@@ -59,3 +63,16 @@ class Hooks(Protocol):
 
     def name_of(self, use: int) -> str:
         """The module path behind a use number."""
+
+
+class Passes(Protocol):
+    """What is told of passes through a part of the model."""
+
+    def part_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """The module of this path is called from outside every pass."""
+
+    def part_ends(self) -> None:
+        """It has returned, or raised."""
+
+    def out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
+        """The error of a use that found no room, with who has it."""

@@ -89,7 +89,7 @@ class Gathers:
         self.few = False
         self.touched = self.in_place = 0
 
-    def __contains__(self, use: Use) -> bool:
+    def __contains__(self, use: object) -> bool:
         return use in self._rows
 
     def pass_begins(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the pager what is about to be used: module hooks, and reads of parameters beside them.
+"""Tells the pager what is about to be used: calls of modules, and reads of parameters beside them.
 
 A module that owns paged blocks is a use: begin before its forward, end after it, also when it
 raises. A module that is called from outside, such as an encoder alone, is a pass of its own. A
@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import partial
+from functools import partial, wraps
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,7 +30,9 @@ from penstock.native import Pager
 from penstock.units import format_bytes
 
 from .blocks import Block, Home, Models
+from .contracts import Passes
 from .gather import Gathers
+from .joint import joints
 from .looks import only_looks
 from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost
@@ -38,25 +40,13 @@ from .store import BlockStore
 from .tables import TABLES, Table
 from .turns import Turn
 from .unwritten import Unwritten
-from .use import NO_USE, Use, ancestors
+from .use import NO_USE, Use
+from .uses import Uses
 from .watch import AccessWatch, block_of
 from .wrappers import plain_parts
 
 MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
 READS_AT_ONCE = 4  # times the bytes of one read, where no module's own use is larger
-
-
-class Passes(Protocol):
-    """What is told of passes through a part of the model."""
-
-    def part_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """The module of this path is called from outside every pass."""
-
-    def part_ends(self) -> None:
-        """It has returned, or raised."""
-
-    def out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
-        """The error of a use that found no room, with who has it."""
 
 
 class UseHooks:
@@ -75,6 +65,7 @@ class UseHooks:
         stream: Gives the raw handle of the stream that kernels go to now.
         turn: The right to run the model.
         passes: Told of passes through a part of the model.
+        most_jointly: Bytes of modules that are declared as one use.
         always_watch: Check every operator in every pass.
     """
 
@@ -88,6 +79,7 @@ class UseHooks:
         *,
         turn: Turn,
         passes: Passes,
+        most_jointly: int,
         always_watch: bool,
     ) -> None:
         self._store = store
@@ -101,20 +93,25 @@ class UseHooks:
         paged = [block for block in store.blocks if block.home is Home.PAGED]
         self._by_tensor = {id(t): block for block in paged for t in store.tensors(block)}
         self._by_pointer = {block.address: block for block in paged}
-        self._by_number: dict[int, Use] = {}
         self.on_host = OnHost(store, chunk)
-        self._own = self._make_uses(paged)
-        self.gathers = Gathers(self._own, self._define, partial(store.pages, chunk=chunk))
+        self._uses = Uses(store, pager, chunk, self._by_tensor, self.on_host)
+        self._own = self._uses.of_modules(self._names, paged)
+        self.gathers = Gathers(self._own, self._uses.define, partial(store.pages, chunk=chunk))
         # Within which reads last, and which may be called alone.
-        self._scopes = [m for m in self._names.keys() - {model, *self._own} if any(m.children())]
+        scopes = [m for m in self._names if m not in (model, *self._own) and any(m.children())]
+        self._scopes = {module: Use(self._names[module], frozenset()) for module in scopes}
+        for module, parts in joints(
+            self._names, self._own, apart=self.gathers, most_bytes=most_jointly
+        ):
+            self._scopes[module] = self._uses.join(self._names[module], parts)
         self._several = isinstance(model, Models)
         self._reads: dict[Block, Use] = {}
         self._unwritten = Unwritten(self._read_only, self.on_host.changes)
         self._largest = max((use.nbytes for use in self._own.values()), default=0)
         self._tables: list[Table] = []
-        self._handles: list[Any] = []
+        self._wrapped: list[tuple[nn.Module, Any, Any]] = []  # its forward, ours and before
         self._armed = False
-        self._running: list[tuple[Use, int]] = []  # and its version when it began
+        self._running: list[tuple[Use, list[int]]] = []  # and its versions when it began
         self._reading = 0  # how many of them are reads
         self._slots = 0  # pages that there is room for; 0 until somebody asks
         self._in_pass = False
@@ -127,48 +124,9 @@ class UseHooks:
         self._written: set[Block] = set()  # seen by the watch within the running uses
         self._child = False
 
-    def _make_uses(self, paged: list[Block]) -> dict[nn.Module, Use]:
-        own: dict[nn.Module, dict[Block, None]] = {}
-        for block in paged:
-            for slot in block.slots:
-                # What is never called (nn.ParameterList) is read tensor by tensor.
-                if type(slot.module).forward is not nn.Module.forward:
-                    own.setdefault(slot.module, {})[block] = None
-        by_name = {self._names[module]: blocks for module, blocks in own.items()}
-        for name, blocks in by_name.items():
-            # Uses that nest run together: the smallest budget has to hold them.
-            outer = [by_name.get(each, {}) for each in ancestors(name)]
-            if any(outer):
-                self._define("", {**blocks, **{block: None for each in outer for block in each}})
-        return {module: self._define(self._names[module], blocks) for module, blocks in own.items()}
-
     def _read_only(self) -> Iterable[torch.Tensor]:
         paged = self._by_pointer.values()
         return [t for b in paged if not b.written for t in self._store.tensors(b)]
-
-    def _define(self, name: str, blocks: Iterable[Block], *, is_read: bool = False) -> Use:
-        use = Use(name, frozenset(blocks), is_read=is_read)
-        use.pages = frozenset(
-            page for block in use.blocks for page in self._store.pages(block, self._chunk)
-        )
-        self._declare(use)
-        return use
-
-    def _declare(self, use: Use) -> None:
-        use.number = self._pager.define_use(
-            [(block.address, block.nbytes, block.written) for block in use.blocks]
-        )
-        for tensor in use.tensors:
-            self.on_host.refer(self._by_tensor[id(tensor)], -1)
-        use.tensors = tuple(
-            tensor
-            for block in use.blocks
-            if not block.written
-            for tensor in self._store.tensors(block)
-        )
-        for tensor in use.tensors:
-            self.on_host.refer(self._by_tensor[id(tensor)], 1)
-        self._by_number[use.number] = use
 
     # ---- What is asked of hooks ------------------------------------------------------------
 
@@ -184,7 +142,7 @@ class UseHooks:
 
     def name_of(self, use: int) -> str:
         """The module path behind a use number, for reports."""
-        return self._by_number[use].name if use in self._by_number else ""
+        return self._uses.name_of(use)
 
     def watch_tables(self, tables: Iterable[Table]) -> None:
         """Have reads of these told, from now on and whenever the hooks are on."""
@@ -203,23 +161,24 @@ class UseHooks:
                     leaf.data = self._store.at_host(block, leaf)
 
     def arm(self) -> None:
-        """Put the hooks on every module that owns paged blocks."""
+        """Wrap the forward of every module that owns paged blocks, or others that do."""
         if self._armed:
             return
         self._armed = True
         self._tell(self)
         for module, use in self._own.items():
             self._arm(module, use)
-        for module in self._scopes:
-            self._arm(module, Use(self._names[module], frozenset()))
+        for module, use in self._scopes.items():
+            self._arm(module, use)
 
     def _arm(self, module: nn.Module, use: Use) -> None:
-        if use.blocks:
+        if use.parts:
+            use.tables = [table for part in use.parts for table in part.tables]
+        elif use.blocks:
             use.tables = [module.__dict__[name] for name in TABLES]
-        self._handles += [
-            module.register_forward_pre_hook(self._begin_hook(use), with_kwargs=True),
-            module.register_forward_hook(self._end_hook(use), always_call=True),
-        ]
+        before = module.__dict__.get("forward")
+        module.__dict__["forward"] = declared = self._declared(module, use)
+        self._wrapped.append((module, declared, before))
 
     def _tell(self, readers: UseHooks | None) -> None:
         for table in self._tables:
@@ -231,9 +190,12 @@ class UseHooks:
         self._tell(None)
         self._unwritten.forget()
         self.on_host.take_all_back()
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        for module, declared, before in self._wrapped:
+            if module.__dict__.get("forward") is declared:
+                del module.__dict__["forward"]
+                if before is not None:
+                    module.__dict__["forward"] = before
+        self._wrapped.clear()
 
     def start_watch(self) -> None:
         """Nothing: a pass like none before is watched anyway."""
@@ -285,62 +247,93 @@ class UseHooks:
         self._last = NO_USE
         self._slots = 0
 
-    # ---- Hooks -----------------------------------------------------------------------------
+    # ---- Around forward --------------------------------------------------------------------
 
-    def _begin_hook(self, use: Use) -> Callable[..., None]:
-        turn, steps, on_host, opens = self._turn, self._steps, self.on_host, self._opens
-        gathers = self.gathers
-        reads_rows = use in gathers
+    def _declared(self, module: nn.Module, use: Use) -> Callable[..., Any]:
+        """A forward in the place of the module's that begins and ends the use.
 
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if turn.owner != get_ident():
-                self._outermost(use, module, args, kwargs)
-            part = use
-            if reads_rows:
-                part = gathers.part(use, args, kwargs, self._room, self._is_taken)
-                for block in use.blocks - part.blocks:
-                    on_host.give(block, asked_for=False)
-            if part.number < 0:
-                opens(part, 0)
-                return
-            if (self._last, use.number) not in steps:
-                self._new_step((self._last, use.number))
-            self._last = use.number
-            if part is use:
-                gathers.declared(use)
-            if on_host:
-                on_host.take_back(part.blocks)
-            self._begin(part)
-            opens(part, part.version())
+        PyTorch's own hooks cost some 10 us a module.
+        """
+        forward, turn, running = module.forward, self._turn, self._running
 
-        return hook
+        @wraps(forward)
+        def declared(*args: Any, **kwargs: Any) -> Any:
+            joint = use.joint
+            if turn.owner == get_ident():
+                if joint is not None and joint.open:
+                    joint.missing.discard(use)
+                    return forward(*args, **kwargs)
+                if use.number < 0 and (running or self._in_pass):
+                    return self._within(forward, args, kwargs)
+            if not self._armed:  # somebody has wrapped it in turn
+                return forward(*args, **kwargs)
+            self._begins(module, use, args, kwargs)
+            try:
+                result = forward(*args, **kwargs)
+            except BaseException:
+                self._ends(use, whole=False)
+                raise
+            self._ends(use, whole=True)
+            return result
 
-    def _opens(self, use: Use, version: int) -> None:
-        self._running.append((use, version))
+        return declared
+
+    def _within(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A module that owns nothing: what is read inside it ends with it."""
+        running = self._running
+        before = len(running)
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            while len(running) > before:
+                self._close(*running.pop())
+
+    def _begins(self, module: nn.Module, use: Use, args: Any, kwargs: Any) -> None:
+        if self._turn.owner != get_ident():
+            self._outermost(use, module, args, kwargs)
+        part = use
+        if use in self.gathers:
+            part = self.gathers.part(use, args, kwargs, self._room, self._is_taken)
+            for block in use.blocks - part.blocks:
+                self.on_host.give(block, asked_for=False)
+        if part.number < 0:
+            self._opens(part, [])
+            return
+        step = (self._last, use.number)
+        if step not in self._steps:
+            self._new_step(step)
+        self._last = use.number
+        if part is use:
+            self.gathers.declared(use)
+        if self.on_host:
+            self.on_host.take_back(part.blocks)
+        use.missing.update(use.parts)
+        self._begin(part)
+        self._opens(part, part.versions())
+
+    def _opens(self, use: Use, versions: list[int]) -> None:
+        self._running.append((use, versions))
+        (use.whole or use).open += 1
         for table in use.tables:
             table.open += 1
 
     def _is_taken(self, block: Block) -> bool:
         return block.written or self._covers(block)
 
-    def _end_hook(self, use: Use) -> Callable[..., None]:
-        turn, running = self._turn, self._running
-
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            # Whatever was read inside this module ends with it.
-            if turn.owner != get_ident():
-                return  # it was refused
-            if any(use in (entry[0], entry[0].whole) for entry in running):
-                while use not in ((ended := running.pop())[0], ended[0].whole):
-                    self._close(*ended)
+    def _ends(self, use: Use, *, whole: bool) -> None:
+        """The module's forward has returned, or raised; what was read inside it ends with it."""
+        running = self._running
+        if use.open:
+            while use not in ((ended := running.pop())[0], ended[0].whole):
                 self._close(*ended)
-            if not running and not self._in_pass:
-                self._stop_watching()
-                self.on_host.give_held()
-                self._passes.part_ends()
-                self._turn.release()
-
-        return hook
+            self._close(*ended)
+            if whole and use.missing:
+                self._uses.split(use)
+        if not running and not self._in_pass:
+            self._stop_watching()
+            self.on_host.give_held()
+            self._passes.part_ends()
+            self._turn.release()
 
     def _outermost(self, use: Use, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called that is not within a pass of this thread's."""
@@ -363,20 +356,30 @@ class UseHooks:
         try:
             self._pager.begin(use.number, self._stream())
         except OutOfMemory as error:
+            if use.parts:
+                self._uses.split(use)
+                return
             raise self._passes.out_of_memory(error) from error
 
-    def _close(self, use: Use, version: int) -> None:
+    def _close(self, use: Use, versions: list[int]) -> None:
         """End a use; what it wrote is known to have been written."""
         self._reading -= use.is_read
+        (use.whole or use).open -= not use.is_read
         for table in () if use.is_read else use.tables:
             table.open -= 1
         if use.number < 0:
             return
         number = use.number
-        if use.version() != version or any(not b.written for b in self._written & use.blocks):
-            for block in use.blocks:
+        now = use.versions()
+        written = self._written & use.blocks if self._written else set()
+        if now != versions:
+            pairs = zip(use.tensors, versions, now, strict=True)
+            changed = (tensor for tensor, before, after in pairs if after != before)
+            written = written.union(self._by_tensor[id(tensor)] for tensor in changed)
+        if any(not block.written for block in written):
+            for block in written:
                 block.written = True
-            self._declare(use)
+            self._uses.declare(use)
             self._unwritten.collect()
             self._pager.begin(use.number, self._stream())
             self._pager.end(use.number, self._stream())
@@ -419,7 +422,7 @@ class UseHooks:
     def _read(self, block: Block) -> None:
         use = self._reads.get(block)
         if use is None:
-            use = self._reads[block] = self._define(block.name, [block], is_read=True)
+            use = self._reads[block] = self._uses.define(block.name, [block], is_read=True)
         most = max(self._largest, READS_AT_ONCE * block.nbytes)
         self._release_reads(lambda: self._bytes_read() + block.nbytes > most)
         self._release_reads(lambda: not self._fits(use))
@@ -428,7 +431,7 @@ class UseHooks:
             return
         self.on_host.take_back([block])
         self._pager.begin(use.number, self._stream())
-        self._running.append((use, use.version()))
+        self._running.append((use, use.versions()))
         self._reading += 1
 
     def _bytes_read(self) -> int:

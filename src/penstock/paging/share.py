@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TIMES_AHEAD = 8
 AHEAD = 1 / 64
 SETTLING = 4  # the first passes may still load kernels and grow workspaces
+PASSES_SEEN = 4  # that a need may fall by: what lives beside them differs from pass to pass
 MOST_NEEDS = 256  # kinds of passes that are remembered
 
 
@@ -38,12 +39,24 @@ class Need:
         size: Elements of the inputs.
         loose: It may be less: memory that was cached before the pass covered all of it.
         passes: How many there were.
+        recent: The most of those since the last PASSES_SEEN.
     """
 
     bytes: int
     size: int
     loose: bool
     passes: int = 0
+    recent: int = 0
+
+    def saw(self, nbytes: int) -> None:
+        """A pass needed no more than this.
+
+        The first one's need has workspaces in it that live ever after.
+        """
+        self.recent = max(self.recent, nbytes)
+        self.passes += 1
+        if self.passes % PASSES_SEEN == 0:
+            self.bytes, self.recent = min(self.bytes, self.recent), 0
 
 
 class Share:
@@ -197,7 +210,7 @@ class Share:
         if known is None or grew or self._trimmed:
             passes = 0 if known is None else known.passes
             known = Need(max(0, peak - self._live), size, not (grew or self._trimmed), passes)
-        known.passes += 1
+        known.saw(max(0, peak - self._live))
         self._needs[key] = known
         if len(self._needs) > MOST_NEEDS:
             self._needs.popitem(last=False)

@@ -26,6 +26,10 @@ class Use:
         is_read: It is a read.
         pages: The addresses of its pages.
         whole: The module's use that this is a part of; None where it is all of it.
+        joint: The use that this one may be a part of, with others.
+        parts: Those that this one is made of.
+        missing: Those of them that have not run since it began.
+        open: How often it is running.
     """
 
     name: str
@@ -36,10 +40,14 @@ class Use:
     is_read: bool = False
     pages: frozenset[int] = frozenset()
     whole: Use | None = None
+    joint: Use | None = None
+    parts: list[Use] = field(default_factory=list)
+    missing: set[Use] = field(default_factory=set)
+    open: int = 0
 
-    def version(self) -> int:
-        """A number that grows when a tensor is changed in place."""
-        return sum([tensor._version for tensor in self.tensors])
+    def versions(self) -> list[int]:
+        """Of each tensor, a number that grows when it is changed in place."""
+        return [tensor._version for tensor in self.tensors]
 
     @property
     def nbytes(self) -> int:
