@@ -215,3 +215,41 @@ def test_losses_gradients_and_weights(make, autocast):
             assert train(paged, optimizer, loss_of, data, autocast=autocast) == want
             assert attached.stats().activation_bytes_in > 0
         assert same_weights(plain, paged)
+
+
+@pytest.mark.slow
+def test_many_steps_of_random_shapes_neither_fail_nor_grow():
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=WORDS, d_model=64, d_kv=16, d_ff=256, num_layers=3, num_heads=4,
+        decoder_start_token_id=0, dropout_rate=0.0,
+    )  # fmt: skip
+    model = transformers.T5ForConditionalGeneration(config)
+    random = torch.Generator().manual_seed(2)
+
+    def step(rows, words):
+        ids = torch.randint(WORDS, (rows, words), generator=random)
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    roomy, model = model, copy.deepcopy(model)
+    optimizer = make_optimizer(model)
+    with attach(model, optimizer, 256 * MIB, activations="keep") as attached:
+        for _ in range(2):
+            step(8, 96)
+        budget = attached._first() + attached._manager.budget.shares().others_peak // 2
+    model, optimizer = roomy, make_optimizer(roomy)
+    with attach(model, optimizer, budget) as attached:
+        saving, sizes = attached._activations._saving, []
+        for number in range(120):
+            rows, words = (int(torch.randint(8, (), generator=random)) + 1 for _ in range(2))
+            step(rows, 12 * words)
+            if number % 40 == 39:
+                step(8, 96)
+                tables = [saving._known, saving._there, saving._leaving, saving._back, saving._away]
+                sizes.append((attached.stats().activation_host_bytes, *map(len, tables)))
+                assert saving.saved == 0
+        assert attached.stats().activation_bytes_in > 0
+    assert sizes[-1][0] == sizes[0][0]
+    assert sum(sizes[-1][1:]) <= 2 * sum(sizes[0][1:])
