@@ -386,3 +386,29 @@ def test_anomaly_detection():
 
 def test_functions_over_rows():
     same(between=lambda x: torch.vmap(lambda row: row.sin() * row)(x), budget=2 * MIB)
+
+
+def test_inputs_without_a_storage():
+    """Of a graph's edges, say."""
+
+    class Edges(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.deep = Deep()
+
+        def forward(self, x, edges):
+            return self.deep(torch.sparse.mm(edges, x))
+
+    torch.manual_seed(0)
+    plain = Edges()
+    paged = copy.deepcopy(plain)
+    edges = torch.eye(ROWS).roll(1, 0).to_sparse()
+
+    def loop(model, optimizer, x):
+        return plain_loop(lambda x: model(x, edges), optimizer, x)
+
+    first, second = sgd(plain), sgd(paged)
+    want = [loop(plain, first, x) for x in inputs(2)]
+    with attach(paged, second) as attached:
+        assert [loop(paged, second, x) for x in inputs(2)] == want
+        assert attached.stats().activation_bytes_in > 0

@@ -106,7 +106,7 @@ class Activations:
             live=manager.torch.live,
             stream=stream,
             budget=share.bytes,
-            stay=(x.untyped_storage() for x in [*model.parameters(), *model.buffers()]),
+            stay=[*model.parameters(), *model.buffers()],
         )
         self._passing: tuple[Hashable, int] | None = None
         self._running = False  # a forward that a backward may follow

@@ -28,6 +28,7 @@ from torch import nn
 from penstock.errors import OutOfMemory
 from penstock.units import MIB
 
+from ..watch import has_storage
 from .copies import Copies
 from .host_buffers import HostBuffers
 from .saved import Block, Saved
@@ -67,7 +68,7 @@ class Saving:
         live: Tells the bytes of all tensors on the device.
         stream: Gives the raw handle of the stream that kernels go to now.
         budget: Bytes.
-        stay: Storages of the model's own.
+        stay: The model's own.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Saving:
         live: Callable[[], int],
         stream: Callable[[], int],
         budget: int,
-        stay: Iterable[torch.UntypedStorage],
+        stay: Iterable[torch.Tensor],
     ) -> None:
         self.bytes_out = self.bytes_in = self.left = 0
         self.saved = self.most_saved = self.most_there = 0
@@ -89,7 +90,7 @@ class Saving:
         self._ask_live = live
         self._stream = stream
         self._look_after = int(budget * LOOK_EVERY)
-        self._own = {storage._cdata for storage in stay}
+        self._own = {x.untyped_storage()._cdata for x in stay if has_storage(x)}
         self._inputs: set[int] = set()
         self._hooks = (self._pack, self._unpack)
         self._pushed = False
@@ -119,7 +120,7 @@ class Saving:
             inputs: What the caller has, and keeps.
         """
         self._level, self._early = level, early
-        self._inputs = {x.untyped_storage()._cdata for x in inputs if type(x) in _PLAIN}
+        self._inputs = {x.untyped_storage()._cdata for x in inputs if has_storage(x)}
         self._home, self._source = self._stream(), self._copies.here()
         self._forget()
         if not self._is_innermost():
