@@ -12,12 +12,22 @@ torch = pytest.importorskip("torch")
 
 from attach_models import PAGE, WIDTH, page, rows, stack  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.utils._python_dispatch import (  # noqa: E402
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+)
 
 from penstock.errors import OutOfMemory  # noqa: E402
 from penstock.paging import attach  # noqa: E402
+from penstock.paging.modes import PassMode, leave_over  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
 ROW = WIDTH * 4  # bytes
+
+
+class Passing(PassMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 
 class Wide(nn.Module):
@@ -207,7 +217,6 @@ def test_a_growing_cache_takes_the_pages_room():
 
 
 def test_a_mode_of_the_program_stays_its_own():
-    from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
     class Seen(TorchDispatchMode):
         count = 0
@@ -239,3 +248,17 @@ def test_a_mode_of_the_program_stays_its_own():
         model.layers(rows(8))
         assert mode.count == seen
         assert _get_current_dispatch_mode() is None
+
+
+def test_a_mode_that_is_over_is_not_left_within_inference_mode_that_began_after_it():
+    """At whose end PyTorch would look for a mode that is there no more, in each operator."""
+    mode, inner = Passing(), Passing()
+    mode.__enter__()
+    with torch.inference_mode():
+        inner.__enter__()
+        inner.leave()
+        mode.leave()
+        assert _get_current_dispatch_mode() is mode
+    assert torch.zeros(2).tolist() == [0, 0]  # of no tensor that could tell
+    leave_over()
+    assert _get_current_dispatch_mode() is None

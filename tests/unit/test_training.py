@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from training_tower import (  # noqa: E402
     GRANULE,
+    TENSORS,
     WIDTH,
     Tower,
     adamw,
@@ -49,7 +50,7 @@ def test_curve_weights_and_state_are_those_of_plain_training(optimizer):
     want = train(plain, first, batches())
     with page(paged, second) as attached:
         assert train(paged, second, batches()) == want
-        assert attached.stats().peak_device_bytes <= 26 * GRANULE
+        assert attached.stats().peak_device_bytes <= 26 * GRANULE + TENSORS
         assert all(parameter.grad is None for parameter in paged.parameters())
         assert same_state(first, second)
     assert same_weights(plain, paged)
@@ -62,12 +63,12 @@ def test_a_budget_that_cannot_hold_an_update_has_a_remedy():
     model = Tower()
     optimizer = adamw(model)
     with pytest.raises(OutOfMemory, match="smallest that works") as refused:
-        page(model, optimizer, chunks=1)
-    chunks = refused.value.needed_bytes // GRANULE  # for the forward; the update needs its state
-    with page(model, optimizer, chunks=chunks):
+        page(model, optimizer, gpu_memory=GRANULE)
+    budget = refused.value.needed_bytes + 7 * GRANULE  # the forward; the update needs its state
+    with page(model, optimizer, gpu_memory=budget):
         with pytest.raises(OutOfMemory, match="used together need at least") as refused:
-            train(model, optimizer, batches())
-        assert refused.value.needed_bytes > chunks * GRANULE
+            train(model, optimizer, batches(size=1))
+        assert refused.value.needed_bytes > budget
 
 
 @pytest.mark.parametrize("recompute", [None, "reentrant", "not reentrant"])
@@ -105,7 +106,7 @@ def test_random_delays_change_nothing():
             assert train(paged, optimizer, batches(4)) == want
 
 
-@pytest.mark.parametrize("chunks", [24, 40, 56])
+@pytest.mark.parametrize("chunks", [24, 32, 40])
 def test_steady_steps_follow_the_plan(chunks):
     model, _ = pair(recompute="not reentrant")
     optimizer = adamw(model)
@@ -256,7 +257,7 @@ def test_frozen_weights_are_never_written_back():
 
     first, second = make(plain), make(paged)
     want = train(plain, first, batches(8))
-    with page(paged, second, chunks=7) as attached:
+    with page(paged, second, gpu_memory=14 * GRANULE) as attached:
         assert train(paged, second, batches(8)) == want
         stats = attached.stats()
     frozen = stats.weight_bytes - stats.trained_bytes

@@ -232,7 +232,7 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(UsageError, match="clip_norm"):
         page(model, adamw(model), clip_norm=-1.0)
     with pytest.raises(OutOfMemory, match="smallest that works"):
-        page(model, adamw(model), chunks=1)
+        page(model, adamw(model), gpu_memory=GRANULE)
     optimizer = adamw(model)
     with page(model, optimizer, chunks=40), pytest.raises(UsageError, match="attached already"):
         page(model, optimizer)

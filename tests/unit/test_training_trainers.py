@@ -25,7 +25,7 @@ def tiny():
     return transformers.GPT2LMHeadModel(config)
 
 
-def attach(model, optimizer, share=0.4):
+def attach(model, optimizer, share=0.6):
     paged = 3 * sum(parameter.nbytes for parameter in model.parameters())
     return attach_training(
         model,

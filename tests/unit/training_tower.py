@@ -16,6 +16,7 @@ from penstock import attach_training  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
 GRANULE = 64 * KIB
+TENSORS = 20 * GRANULE  # of the budget, for activations, gradients and what operators make
 WIDTH = 96
 
 
@@ -24,7 +25,7 @@ def page(model, optimizer, *, chunks=26, seed=1, **more):
     dawdling = {"granularity": GRANULE, "capacity": 256 * MIB, "seed": seed, "max_delay_us": 100}
     emulated = more.pop("emulated", dawdling)
     more = {
-        "gpu_memory": chunks * GRANULE,
+        "gpu_memory": chunks * GRANULE + TENSORS,
         "chunk_size": GRANULE,
         "look_ahead": 2 * GRANULE,
         **more,

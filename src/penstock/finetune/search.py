@@ -103,15 +103,12 @@ class Fit:
         self._engine.step(picked.to(self._engine.device.torch_device))
 
     def _runs(self, batch: int) -> bool:
-        try:
+        def steps() -> None:
             for number in range(3):
                 self._step(batch, number)
                 torch.cuda.synchronize(self._engine.device.torch_device)
-            fits = True
-        except (RuntimeError, OutOfMemory) as error:
-            if not out_of_memory(error):
-                raise
-            fits = False
+
+        fits = self._fit(steps)
         self._engine.recover()
         gc.collect()
         torch.cuda.empty_cache()
@@ -120,7 +117,25 @@ class Fit:
     def _replays(self, batch: int, budget: Budget) -> bool:
         meter: ReplayMeter = budget.meter()
         follow(meter, self._engine)
-        for number in range(2):
-            with meter.step():
-                self._step(batch, number)
-        return budget.holds(meter)
+
+        def steps() -> None:
+            for number in range(2):
+                with meter.step():
+                    self._step(batch, number)
+
+        if self._fit(steps):
+            return budget.holds(meter)
+        self._engine.recover()  # beside the pager tensors count, and a step may find no room
+        gc.collect()
+        return False
+
+    @staticmethod
+    def _fit(steps: Callable[[], None]) -> bool:
+        """Whether steps run to their end; what they made is in their error's frames until then."""
+        try:
+            steps()
+        except (RuntimeError, OutOfMemory) as error:
+            if not out_of_memory(error):
+                raise
+            return False
+        return True

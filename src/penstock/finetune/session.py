@@ -225,7 +225,7 @@ class _Session:
         if self.found is None or self.request.batch == 1 or saved:
             return False
         engine.recover()
-        error.__traceback__ = None  # its frames hold what the step had made
+        _forget_frames(error)
         batch = self.request.batch
         smaller = self._search(engine, below=batch, first=batch - 1)
         failed = {"batch": batch, "fits": False, "seconds": round(seconds, 3)}
@@ -244,7 +244,7 @@ class _Session:
                 remedy="a smaller --batch or --seq-len, R, L or O, or more --gpus",
             ) from error
         engine.recover()
-        error.__traceback__ = None  # its frames hold what the step had made
+        _forget_frames(error)
         batch = self.request.batch
         fits = self._search(engine, below=batch).batch if batch > 1 else 0
         if not fits and isinstance(error, OutOfMemory):
@@ -269,6 +269,14 @@ class _Session:
     def _save(self, loop: Loop) -> None:
         assert self.store is not None
         self.store.save(loop.engine, loop.history)
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Of an error that is kept: they hold what the step had made, and so do those of its causes."""
+    chain: BaseException | None = error
+    while chain is not None:
+        chain.__traceback__ = None
+        chain = chain.__cause__ or chain.__context__
 
 
 def _quiet() -> None:

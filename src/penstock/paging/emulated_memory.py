@@ -53,8 +53,13 @@ class EmulatedMemory:
         budget.set_reclaim(self.empty_cache)
 
     def leave(self, budget: Budget) -> None:
-        """It counts nowhere any more."""
-        self.pass_ends()
+        """It counts nowhere any more.
+
+        Of a model that nobody has any more this may be amid an operator, where no mode can be left.
+        """
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            mode.over = True
         held = self.held()
         self._live.clear()
         self._budget = None
@@ -92,6 +97,11 @@ class EmulatedMemory:
         self._who_has_what = who_has_what
         self._mode = StorageMode(self)
         self._mode.__enter__()
+
+    def pass_goes_on(self, who_has_what: Callable[[], str]) -> None:
+        """As pass_begins(), unless a pass is under way, of which this one is a part."""
+        if self._mode is None:
+            self.pass_begins(who_has_what)
 
     def pass_ends(self) -> None:
         """What they make counts no more; what they have made does as long as it is there."""

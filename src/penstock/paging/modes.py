@@ -3,11 +3,15 @@
 
 A thread's modes are left in the order opposite to that in which they were entered, and by that
 thread alone. One that is over while another lies on top of it does nothing more, and is left with
-the first that can be.
+the first that can be. Nor is one left within an inference_mode() that began after it: at its end
+PyTorch has operators look for modes again, as they did at its beginning, whether there are any.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 
@@ -19,6 +23,15 @@ class PassMode(TorchDispatchMode):
     """
 
     over = False
+    _under = False  # inference_mode()
+
+    def __enter__(self) -> Any:
+        self._under = torch.is_inference_mode_enabled()
+        return super().__enter__()
+
+    def may_be_left(self) -> bool:
+        """Whether it is over, and the thread is where it was entered."""
+        return self.over and self._under == torch.is_inference_mode_enabled()
 
     def leave(self) -> None:
         """The pass is over; a mode that cannot be left now is left by `leave_over`."""
@@ -27,9 +40,9 @@ class PassMode(TorchDispatchMode):
 
 
 def leave_over() -> None:
-    """Leave those modes that are over and on top of this thread's."""
+    """Leave those modes that are over, on top of this thread's, and can be left here."""
     mode = _get_current_dispatch_mode()
-    while isinstance(mode, PassMode) and mode.over:
+    while isinstance(mode, PassMode) and mode.may_be_left():
         mode.__exit__(None, None, None)
         mode = _get_current_dispatch_mode()
 

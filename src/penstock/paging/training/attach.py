@@ -32,6 +32,7 @@ from ..attached import refuse_attached
 from ..blocks import Block, Home
 from ..device import settle
 from ..store import BlockStore, Loader
+from .activations import AUTO, Activations, check_choice
 from .gradients import HeldGradients
 from .hooks import TrainingUses, in_backward
 from .loop import Loop
@@ -65,8 +66,9 @@ def attach_training(
     emulated: dict[str, int] | None = None,
     clip_norm: float | None = None,
     step_in_backward: bool | None = None,
+    activations: str = AUTO,
 ) -> TrainingAttachment:
-    """Page a model's parameters and its optimizer's state, to train it in less device memory.
+    """Page what a model's training takes: weights, gradients, optimizer state and activations.
 
     The training loop stays as it is, whatever it does with gradients. What is left out is decided
     by PENSTOCK_* variables, then by penstock.toml, then by the default.
@@ -94,6 +96,9 @@ def attach_training(
             together. By default once eight steps have shown that the loop goes straight from
             backward to optimizer.step(); True: from the first step on, without looking; False:
             never.
+        activations: "auto": those that forward saves for backward leave the device, and come back,
+            where a step has more of them than there is room. "keep": they stay, and a step that
+            has too many is out of memory.
 
     Returns:
         The attachment; its detach() gives an ordinary model and optimizer back.
@@ -105,6 +110,7 @@ def attach_training(
         EnvironmentProblem: If the device is not there.
     """
     refuse_attached(model)
+    check_choice(activations)
     update = Update(optimizer)
     if clip_norm is not None and not clip_norm > 0:
         raise UsageError(f"a clip_norm of {clip_norm} leaves nothing", remedy="a number above 0")
@@ -125,6 +131,7 @@ def attach_training(
         load=load,
         clip_norm=clip_norm,
         step_in_backward=step_in_backward,
+        activations=activations,
         **settings,
     )
 
@@ -148,12 +155,14 @@ class TrainingAttachment(Attachment):
         *,
         clip_norm: float | None,
         step_in_backward: bool | None,
+        activations: str,
         **more: Any,
     ) -> None:
         self._update = update
         self.optimizer = update.optimizer
         self.steps = 0
         self._clip_norm = clip_norm
+        self._choice = activations
         self._loop = Loop(False if clip_norm is not None else step_in_backward)
         self._host_limit: int | None = None
         self._followed: set[int] = set()
@@ -221,10 +230,10 @@ class TrainingAttachment(Attachment):
             self.pager,
             self._stream,
             grow=self._grow,
-            backward_ends=lambda: self._stepper.backward_ends(),
+            backward_ends=self._backward_ends,
             always_watch=self._safety == "strict",
         )
-        where = (uses, self.pager, self.torch_device, self._state_fits)
+        where = (uses, self.pager, self.torch_device, self._take_host)
         self._state = StateStore(self._update, self._units, *where)
         self._held = HeldGradients(
             *where, self._loop.gradient_touched, norms=self._clip_norm is not None
@@ -240,8 +249,10 @@ class TrainingAttachment(Attachment):
         )
         return uses
 
-    def _state_fits(self, nbytes: int) -> None:
+    def _take_host(self, nbytes: int) -> None:
         check_host_memory(nbytes, limit=self._host_limit)
+        if self._host_limit is not None:
+            self._host_limit -= nbytes  # given back with the attachment
 
     def _check_host(self, blocks: list[Block], host: int | str | None) -> None:
         super()._check_host(blocks, host)
@@ -251,6 +262,16 @@ class TrainingAttachment(Attachment):
             self._host_limit = max(0, limit - self.weight_bytes)
 
     def _hook(self) -> None:
+        self._activations = Activations(
+            self.model,
+            self._choice,
+            self.torch_device,
+            self._manager,
+            self._share,
+            least=self._first,
+            weights=self.weight_bytes,
+            check_host=self._take_host,
+        )
         super()._hook()
         self._follow_parameters()
         optimizer = self.optimizer
@@ -306,18 +327,17 @@ class TrainingAttachment(Attachment):
     # ---- Room ------------------------------------------------------------------------------
 
     def _grow(self, error: Exception, together: list[tuple[int, int]]) -> None:
-        """Uses that nest need more room than there is, though all that could leave has left."""
+        """Uses that nest find no room, though all pages that could leave have: activations do."""
         others = self._manager.held() + self._manager.uncounted()
-        raise self._too_small(together, others) from error
-
-    def _too_small(self, together: list[tuple[int, int]], others: int) -> OutOfMemory:
         pages = {
             page
             for address, nbytes in together
             for page in range(address // self._grain, -(-(address + nbytes) // self._grain))
         }
         needed = len(pages) * self._grain + self.pager.stats()["pinned_bytes"] + others
-        return OutOfMemory(
+        if self._activations.make_room(needed - self.budget):
+            return
+        raise OutOfMemory(
             f"weights, gradients and optimizer state that are used together need at least "
             f"{format_bytes(needed)}"
             + (f", {format_bytes(others)} of it activations and PyTorch's own" if others else "")
@@ -325,7 +345,7 @@ class TrainingAttachment(Attachment):
             remedy=f'gpu_memory="{-(-needed // KIB)}KiB" or more',
             needed_bytes=needed,
             budget_bytes=self.budget,
-        )
+        ) from error
 
     # ---- Forward ---------------------------------------------------------------------------
 
@@ -337,17 +357,28 @@ class TrainingAttachment(Attachment):
         self._look_for_changes()
         if torch.is_grad_enabled():
             self._stepper.forward_begins()
+        self.hooks.between.stop()
+        self._manager.torch.pass_goes_on(self._manager.who_has_what)
         self.hooks.pass_begins()
         self._running = True
+        if torch.is_grad_enabled() and self._passing is not None:
+            self._activations.pass_begins(*self._passing, tensors)
 
     def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
         if not self._running or in_backward():
             return
         self._running = False
-        self._manager.explain(sys.exc_info()[1])
+        # Of a forward that returns, it is another's: who handles that may run the model.
+        error = sys.exc_info()[1] if output is None else None
+        self._manager.explain(error)
+        failed = self._activations.pass_ends(error)
         self.hooks.pass_ends()
         self.passes += 1
+        if failed:
+            self.leave_watch()
         if not torch.is_grad_enabled():
+            if not self._activations.pending:
+                self._manager.torch.pass_ends()
             self.hooks.evaluation_ends()
             self.pager.iteration()
             self._learn_need()
@@ -368,11 +399,17 @@ class TrainingAttachment(Attachment):
         self._look_for_changes()
         self._stepper.step(**more)
 
+    def _backward_ends(self) -> None:
+        self._stepper.backward_ends()
+        self._activations.backward_ends()
+
     def _after_step(self) -> None:
+        self._manager.torch.pass_ends()
         self.hooks.iteration_ends()
         self.steps += 1
         self.pager.iteration()
         self._learn_need()
+        self._activations.step_ends()
 
     def _learn_need(self) -> None:
         if self._passing is not None:
@@ -396,6 +433,7 @@ class TrainingAttachment(Attachment):
 
         What it has updated by then stays updated.
         """
+        self._activations.failed(sys.exc_info()[1])
         self.leave_watch()
         self._stepper.abandon()
         self.drop_gradients()
@@ -403,6 +441,7 @@ class TrainingAttachment(Attachment):
     def leave_watch(self) -> None:
         """Within a step that failed: no mode of ours stays on top of the caller's."""
         self.hooks.leave_watch()
+        self._manager.torch.pass_ends()
 
     @property
     def grad_norm(self) -> torch.Tensor | None:
@@ -431,6 +470,7 @@ class TrainingAttachment(Attachment):
             passes=self.passes,
             steps=self.steps,
             updates_in_backward=self._loop.in_backward,
+            activations=self._activations.stats(),
             largest_stall_module=self.hooks.name_of(stats["largest_stall_use"]),
         )
 
@@ -444,7 +484,9 @@ class TrainingAttachment(Attachment):
         if self._pager is None:
             return self.model
         self.hooks.abandon()
+        self._manager.torch.pass_ends()  # of a step that was given up
         self._manager.torch.synchronize()
+        self._activations.close()
         parameters = list(self.model.parameters())
         gradients = self._held.take_out(parameters, keep=keep)
         self._state.move_out(keep=keep)

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_leaves
 
 from ..blocks import Block
+from ..modes import leave_over, on_top_is_the_programs
 from ..watch import block_of
 from .kept import each
 
@@ -42,8 +43,9 @@ class Between(TorchDispatchMode):
         self._on = False
 
     def start(self) -> None:
-        """On, unless another mode is: they are left in the order in which they were entered."""
-        if not self._on and _get_current_dispatch_mode() is None:
+        """On, unless the program's are: they are left in the order in which they were entered."""
+        leave_over()
+        if not self._on and not on_top_is_the_programs():
             self.__enter__()
             self._on = True
 
@@ -52,6 +54,7 @@ class Between(TorchDispatchMode):
         if self._on and _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)
             self._on = False
+            leave_over()
 
     def end(self) -> None:
         """Off for good."""

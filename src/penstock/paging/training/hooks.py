@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_leaves
 from penstock.native import Pager
 
 from ..blocks import Block, Home
+from ..modes import leave_over
 from ..watch import AccessWatch
 from .between import Between
 from .units import NO_USE, Unit
@@ -342,6 +343,7 @@ class TrainingUses:
                 return False
             self._watch.__exit__(None, None, None)
             self._watching_now = False
+            leave_over()  # what was entered before it, and is over
         return True
 
     def _end_watch(self) -> None:

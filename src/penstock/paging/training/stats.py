@@ -9,6 +9,7 @@ from typing import Any
 from penstock.bound import shortest_ms
 
 from ..stats import PagerStats, hit_ratio
+from .activations import ActivationStats
 
 
 def least_traffic(*, weights: int, trained: int, state: int, room: int) -> tuple[int, int]:
@@ -39,7 +40,8 @@ def least_traffic(*, weights: int, trained: int, state: int, room: int) -> tuple
 class TrainingStats(PagerStats):
     """Counters and sizes of what attach_training() made; a pass is a step.
 
-    ideal_ms is that of the least bytes in and out, which take their ways at the same time.
+    ideal_ms is that of the least bytes in and out, which take their ways at the same time, and of
+    the activations that came and went.
 
     Attributes:
         trained_bytes: Bytes of the weights that are updated.
@@ -48,6 +50,11 @@ class TrainingStats(PagerStats):
         least_bytes_out: The same for copies out.
         steps: Optimizer steps.
         updates_in_backward: Whether parameters are updated in backward by now.
+        activation_bytes: The most bytes of activations that there were at once, on the device and
+            on the host; 0 in a step that is known to fit, in which nobody looks.
+        activation_bytes_out: Bytes of activations that the step copied out.
+        activation_bytes_in: Bytes of them that it copied in.
+        activation_host_bytes: Bytes of host memory for them.
     """
 
     trained_bytes: int
@@ -56,6 +63,10 @@ class TrainingStats(PagerStats):
     least_bytes_out: int
     steps: int
     updates_in_backward: bool
+    activation_bytes: int
+    activation_bytes_out: int
+    activation_bytes_in: int
+    activation_host_bytes: int
 
 
 def summarize_training(
@@ -65,6 +76,7 @@ def summarize_training(
     trained: int,
     state: int,
     link: tuple[float, float],
+    activations: ActivationStats,
     **more: Any,
 ) -> TrainingStats:
     """The pager's counters of the last step, and what they mean.
@@ -75,6 +87,7 @@ def summarize_training(
         trained: Bytes of those that are updated.
         state: Bytes of optimizer state.
         link: Speed in and out, GB/s.
+        activations: Those of the last step.
         more: The fields that are the attachment's own.
     """
     least_in, least_out = least_traffic(
@@ -93,5 +106,13 @@ def summarize_training(
         link_out_gb_per_s=link[1],
         least_bytes_in=least_in,
         least_bytes_out=least_out,
-        ideal_ms=shortest_ms(compute, (least_in, link[0]), (least_out, link[1])),
+        activation_bytes=activations.saved,
+        activation_bytes_out=activations.bytes_out,
+        activation_bytes_in=activations.bytes_in,
+        activation_host_bytes=activations.host,
+        ideal_ms=shortest_ms(
+            compute,
+            (least_in + activations.bytes_in, link[0]),
+            (least_out + activations.bytes_out, link[1]),
+        ),
     )

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of the budget activations get, and so what leaves: weights and state, or activations.
+
+A byte of state that does not stay costs one in and one out, both in backward. A byte of a weight
+costs one in in forward, one in in backward, and one out there if it is trained. A byte of an
+activation costs one out in forward and one in in backward. So in backward all bytes cost the same,
+and in forward state costs nothing, weights the way in, and activations the way out, which go on at
+the same time. State leaves first, then; and of weights and activations as many bytes each, which is
+when forward takes least.
+
+What tensors need beside activations is not told by anybody, nor when: an operator's workspace is
+seen in the peak alone. So the level of memory in use above which activations leave is the room less
+a margin, and the margin follows from the peak of the step before. A level that is lower by a byte
+makes a peak that is lower by one, if the peak was where the level had been reached; if it was
+elsewhere, the level is of no importance to it and may rise until it is. It rises by half of what
+the peak has left, and so comes near in a few steps, without one that is out of memory because
+other operators are at work where a higher level is reached.
+
+Pure: figures in, figures out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+FIRST_MARGIN = 1 / 2  # of the room, while nobody knows what operators need: logits of a vocabulary
+MOST_MARGIN = 7 / 8
+SETTLING = 8  # times that a margin may fall: what goes up and down is not settled by going on
+MOST_KINDS = 256
+
+
+@dataclass(slots=True)
+class Kind:
+    """What steps of one kind have shown.
+
+    Attributes:
+        size: Elements of their inputs.
+        margin: Bytes of the room that the level leaves.
+        pages: Bytes that weights get at the least.
+        early: Bytes that left in the last step.
+        whole: Bytes that tensors need when nothing leaves, beyond those that lived before.
+        together: Forward passes before a backward.
+        falls: How often the margin has fallen.
+        risen_from: The margin and the peak before it rose last; None once it has fallen.
+    """
+
+    size: int
+    margin: int
+    pages: int = 0
+    early: int = 0
+    whole: int | None = None
+    together: int = 1
+    falls: int = 0
+    risen_from: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The room at one moment, in bytes.
+
+    Attributes:
+        total: Of the budget for weights, state and tensors.
+        least: Of it that weights and state cannot do without.
+        slack: What is little beside it.
+    """
+
+    total: int
+    least: int
+    slack: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A step that is over, in bytes.
+
+    Attributes:
+        before: Of tensors when its last forward began.
+        peak: The most of them since.
+        watched: Whether activations could leave.
+        left: Of activations that did.
+        most_saved: The most of activations, wherever they were.
+        most_there: The most of them on the device.
+        together: Forward passes before a backward.
+    """
+
+    before: int
+    peak: int
+    watched: bool
+    left: int
+    most_saved: int
+    most_there: int
+    together: int
+
+
+class Room:
+    """The share of activations in one model's budget.
+
+    Args:
+        weights: Bytes of its paged weights.
+    """
+
+    def __init__(self, weights: int) -> None:
+        self._weights = weights
+        self._kinds: OrderedDict[Hashable, Kind] = OrderedDict()
+
+    def begins(self, key: Hashable, size: int, bounds: Bounds, live: int) -> tuple[int, int] | None:
+        """A forward begins.
+
+        Args:
+            key: What tells kinds of passes apart.
+            size: Elements of its inputs.
+            bounds: The room.
+            live: Bytes of tensors now.
+
+        Returns:
+            (bytes of tensors above which activations leave, bytes that leave from the beginning
+            on); None where all is known to fit.
+        """
+        kind = self._kind(key, size, bounds)
+        if kind.whole is not None and live + kind.whole * kind.together <= (
+            bounds.total - bounds.least
+        ):
+            return None
+        return max(0, self._room(kind, bounds) - kind.margin), kind.early
+
+    def ends(self, key: Hashable, size: int, bounds: Bounds, seen: Seen) -> bool:
+        """A step is over; whether what is cached would spoil the next one's peak."""
+        kind = self._kind(key, size, bounds)
+        kind.together = max(kind.together, seen.together)
+        if seen.left == 0:
+            kind.whole = max(0, seen.peak - seen.before)
+            kind.early = 0
+            if not seen.watched:
+                return False
+        before = self._room(kind, bounds) - kind.margin
+        over = seen.peak - self._room(kind, bounds)
+        self._adapt(kind, bounds, seen, over)
+        if seen.left:
+            self._divide(kind, bounds, seen, spare=max(0, -over))
+        # A level that is lower, or higher, has as much more, or less, leave.
+        change = before - (self._room(kind, bounds) - kind.margin)
+        kind.early = max(0, seen.left + change) if seen.left else 0
+        return over > bounds.slack
+
+    def _adapt(self, kind: Kind, bounds: Bounds, seen: Seen, over: int) -> None:
+        """Another margin, if the peak was too high, or could be higher."""
+        if over > bounds.slack:
+            if kind.risen_from is not None and seen.peak >= kind.risen_from[1] - bounds.slack:
+                kind.margin = kind.risen_from[0]  # it was elsewhere: the level is no help
+                return
+            kind.risen_from = kind.margin, seen.peak
+            kind.margin += over
+        elif seen.left and -over > bounds.slack and kind.falls < SETTLING:
+            kind.risen_from = None
+            # By half of what is spare: what operators need is most elsewhere at another level.
+            kind.margin = max(bounds.slack, kind.margin + over // 2)
+            kind.falls += 1
+        kind.margin = min(kind.margin, int(self._room(kind, bounds) * MOST_MARGIN))
+
+    def failed(self, key: Hashable, size: int, bounds: Bounds) -> None:
+        """A pass was out of memory: the next one leaves more."""
+        kind = self._kind(key, size, bounds)
+        kind.whole, kind.falls = None, SETTLING
+        kind.margin = min(2 * kind.margin, int(self._room(kind, bounds) * MOST_MARGIN))
+
+    def _room(self, kind: Kind, bounds: Bounds) -> int:
+        return max(0, bounds.total - max(bounds.least, kind.pages))
+
+    def _divide(self, kind: Kind, bounds: Bounds, seen: Seen, *, spare: int) -> None:
+        """Weights and activations: what both get, so that as much of each leaves."""
+        both = max(bounds.least, kind.pages) + seen.most_there + spare
+        pages = (self._weights + both - seen.most_saved) // 2
+        pages = max(bounds.least, min(pages, self._weights))
+        if abs(pages - kind.pages) > bounds.slack:
+            kind.pages = pages
+
+    def _kind(self, key: Hashable, size: int, bounds: Bounds) -> Kind:
+        kind = self._kinds.get(key)
+        if kind is None:
+            room = bounds.total - bounds.least
+            margin = int(room * FIRST_MARGIN)
+            if self._kinds:
+                nearest = min(self._kinds.values(), key=lambda kind: abs(kind.size - size))
+                scaled = int(nearest.margin * max(1.0, size / max(1, nearest.size)))
+                margin = min(scaled, int(room * MOST_MARGIN))
+            kind = self._kinds[key] = Kind(size, margin)
+            if len(self._kinds) > MOST_KINDS:
+                self._kinds.popitem(last=False)
+        self._kinds.move_to_end(key)
+        return kind

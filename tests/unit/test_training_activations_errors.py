@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations that leave the device: errors, and what steps that have broken off leave."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from deep_layers import (  # noqa: E402
+    ROWS,
+    attach,
+    inputs,
+    pair,
+    plain_loop,
+    same,
+    sgd,
+    top_hooks,
+)
+from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
+
+import penstock  # noqa: E402
+from penstock.errors import OutOfMemory  # noqa: E402
+from penstock.paging.training import saving  # noqa: E402
+from penstock.units import KIB, MIB  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(saving, "LEAST", 8 * KIB)
+
+
+def test_a_forward_that_fails_leaves_nothing():
+    class Broken(Exception):
+        pass
+
+    fails = [True]
+
+    def between(x):
+        if fails[0]:
+            raise Broken
+        return x
+
+    plain, paged = pair(between=between)
+    optimizer = sgd(paged)
+    with attach(paged, optimizer) as attached:
+        for _ in range(2):
+            with pytest.raises(Broken):
+                paged(inputs()[0])
+            assert top_hooks(False) is None
+            gc.collect()
+            attached._activations._saving._settle()
+            assert attached._activations._saving.saved == 0
+        fails[0] = False
+        assert plain_loop(paged, optimizer, inputs()[0]) == plain_loop(
+            plain, sgd(plain), inputs()[0]
+        )
+        assert attached.stats().activation_bytes_in > 0
+
+
+def test_a_forward_that_fails_leaves_no_mode():
+    def between(x):
+        raise ZeroDivisionError
+
+    model, _ = pair(between=between)
+    with attach(model, sgd(model)):
+        with pytest.raises(ZeroDivisionError):
+            model(inputs()[0])
+        assert _get_current_dispatch_mode() is None
+
+
+def test_a_pass_without_gradients_that_fails_gives_no_step_up():
+    fails = [False]
+
+    def between(x):
+        if fails[0]:
+            raise ZeroDivisionError
+        return x
+
+    def loop(model, optimizer, x):
+        loss = model(x).square().mean()
+        fails[0] = True
+        with torch.no_grad(), pytest.raises(ZeroDivisionError):
+            model(x)
+        fails[0] = False
+        for each in penstock.attachments():
+            assert each._activations.pending
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item()]
+
+    same(loop, between=between)
+
+
+def test_an_error_that_the_program_is_handling_is_not_forwards():
+    def loop(model, optimizer, x):
+        try:
+            raise OutOfMemory("of another batch")
+        except OutOfMemory:
+            out = model(x)
+            pending.extend(each._activations.pending for each in penstock.attachments())
+            loss = out.square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return [loss.item()]
+
+    plain, paged = pair()
+    first, second = sgd(plain), sgd(paged)
+    pending: list[bool] = []
+    want = [loop(plain, first, x) for x in inputs()]
+    margins = []
+    with attach(paged, second) as attached:
+        for x, expected in zip(inputs(), want, strict=True):
+            assert loop(paged, second, x) == expected
+            (kind,) = attached._activations._room._kinds.values()
+            margins.append(kind.margin)
+    assert pending == 4 * [True]
+    assert margins == sorted(margins, reverse=True)  # it only rises where there was too little
+
+
+def test_passes_that_no_backward_follows_leave_nothing():
+    model, _ = pair()
+    with attach(model, sgd(model)) as attached:
+        saving = attached._activations._saving
+        for _ in range(3):
+            model(inputs()[0])
+            gc.collect()
+        model(inputs()[0][:2])
+        known = [saving._known, saving._there, saving._leaving, saving._back, saving._away]
+        assert sum(map(len, known)) == 0
+
+
+def test_a_forward_that_is_interrupted_leaves_hooks_that_do_nothing():
+    interrupt = [True]
+
+    def between(x):
+        if interrupt[0]:
+            raise KeyboardInterrupt
+        return x
+
+    plain, paged = pair(between=between)
+    optimizer = sgd(paged)
+    interrupt[0] = False
+    want = plain_loop(plain, sgd(plain), inputs()[0])
+    interrupt[0] = True
+    attached = attach(paged, optimizer)
+    with pytest.raises(KeyboardInterrupt):
+        paged(inputs()[0])
+    interrupt[0] = False
+    gc.collect()
+    assert plain_loop(paged, optimizer, inputs()[0]) == want
+    assert top_hooks(False) is None
+    attached.detach()
+
+
+def test_detach_between_forward_and_backward():
+    model, _ = pair()
+    attached = attach(model, sgd(model))
+    out = model(inputs()[0])
+    node = out.grad_fn
+    attached.detach()
+    assert top_hooks(False) is None
+    # What had left can still be asked for.
+    plain, _ = pair()
+    expected = plain(inputs()[0]).grad_fn
+
+    def is_activation(value):  # weights are gone with the attachment
+        return torch.is_tensor(value) and value.dim() == 2 and value.shape[0] == ROWS
+
+    def saved_by(node):
+        found, seen, nodes = [], set(), [node]
+        while nodes:
+            node = nodes.pop(0)
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            found += [
+                getattr(node, name)
+                for name in dir(node)
+                if name.startswith("_saved_") and is_activation(getattr(node, name))
+            ]
+            nodes += [each for each, _ in node.next_functions]
+        return found
+
+    got, want = saved_by(node), saved_by(expected)
+    assert len(got) > 60
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+def test_tensors_kept_after_backward():
+    kept = []
+
+    def loop(model, optimizer, x):
+        seen = []
+        handles = [
+            layer.register_forward_hook(lambda _m, _i, out: seen.append(out))
+            for layer in model.layers[::4]
+        ]
+        out = model(x)
+        loss = out.square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        for handle in handles:
+            handle.remove()
+        kept.append([*seen, out])
+        return [loss.item(), *(each.sum().item() for each in seen)]
+
+    plain, paged = pair()
+    want = [loop(plain, sgd(plain), x) for x in inputs(2)]
+    with attach(paged, sgd(paged), 3 * MIB):
+        got = [loop(paged, sgd(paged), x) for x in inputs(2)]
+    assert got == want
+    for a, b in zip(kept[:2], kept[2:], strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_a_backward_that_fails_leaves_no_mode_with_the_attachment():
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise ZeroDivisionError
+
+    model, _ = pair(between=Fails.apply)
+    with attach(model, sgd(model)), pytest.raises(ZeroDivisionError):
+        model(inputs()[0]).sum().backward()
+    assert _get_current_dispatch_mode() is None
+
+
+def test_a_model_that_is_dropped_amid_an_operator_leaves_its_mode_alone():
+    """Operators of the same thread that have begun under it count on it."""
+
+    class Drops(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            memory.leave(budget)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    model, _ = pair(between=Drops.apply)
+    with attach(model, sgd(model)) as attached:
+        memory, budget = attached._manager.torch, attached._manager.budget
+        model(inputs()[0])
+        assert _get_current_dispatch_mode() is not None
+        memory.count_in(budget)
+    assert _get_current_dispatch_mode() is None
+
+
+def test_a_layer_that_finds_no_room_has_activations_leave():
+    """Tensors have taken what the step before had left, and what pages had."""
+    taken = []
+
+    def between(x):
+        for each in penstock.attachments():
+            if each.steps == 2:
+                shares = each._manager.budget.shares()
+                taken.append(torch.empty(shares.limit - shares.others, dtype=torch.uint8))
+                assert each._manager.budget.shares().pagers == 0
+        return x
+
+    def loop(model, optimizer, x):
+        losses = plain_loop(model, optimizer, x)
+        taken.clear()
+        return losses
+
+    same(loop, budget=6 * MIB, between=between)
