@@ -167,6 +167,16 @@ def test_a_workspace_of_the_first_pass_does_not_count_twice_ever_after(card, kep
         card.free_tensors(20 * KIB + kept_by_others)
 
 
+def test_tensors_from_before_the_attachment_do_not_count_twice(card):
+    model = Needy(card).eval()
+    model.per_row = 4 * KIB
+    card.lives = card.has = 60 * KIB  # the budget is told of them by the driver's figure
+    with page(model, 120, chunk_size=PAGE) as attached:
+        for _ in range(4):
+            model(rows())
+        assert pages_of(attached) > 120 * KIB - 4 * KIB * len(rows()) - 3 * PAGE
+
+
 def test_a_model_that_fits_leaves_for_tensors_between_its_passes_and_within(card):
     model = Needy(card).eval()
     reference = copy.deepcopy(model.first), copy.deepcopy(model.rest)

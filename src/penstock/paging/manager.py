@@ -92,6 +92,11 @@ class Manager:
         """Bytes that PyTorch's allocator has, as far as they are counted."""
         return self.budget.shares().others - self._fixed()
 
+    def live(self) -> int:
+        """Bytes of tensors in what is counted: what was there before the first attachment is not."""
+        before = max(0, self.torch.held() - self.held())
+        return max(0, self.torch.live() - before)
+
     def peak(self) -> int:
         """The most of them since the budget's new_peak()."""
         return self.budget.shares().others_peak - self._fixed()

@@ -148,7 +148,7 @@ class Share:
         manager.turn_to(self)
         need, known = self._need(key, size), self._needs.get(key)
         manager.expect(seen=known is not None and known.passes >= 2)
-        self._live, self._held, has = manager.torch.live(), manager.held(), self.has()
+        self._live, self._held, has = manager.live(), manager.held(), self.has()
         wanted, expected = whole, self._held
         if need is None:
             wanted = min(whole, first())

@@ -48,13 +48,16 @@ class TorchMemory:
 
     def held(self) -> int:
         """Bytes that it holds, cached ones included."""
-        return torch.cuda.memory_reserved(self._device)
+        return self._now("reserved_bytes")
 
     def live(self) -> int:
         """Bytes of tensors."""
+        return self._now("allocated_bytes")
+
+    def _now(self, what: str) -> int:
         # memory_allocated() makes a flat dict of all the figures first, which takes longer.
         figures = torch.cuda.memory_stats_as_nested_dict(self._device)
-        return int(figures["allocated_bytes"]["all"]["current"]) if figures else 0
+        return int(figures[what]["all"]["current"]) if figures else 0
 
     def free(self) -> int:
         """Bytes of the device that nobody has, by the driver's figure."""
