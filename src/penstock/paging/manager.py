@@ -93,7 +93,7 @@ class Manager:
         return self.budget.shares().others - self._fixed()
 
     def live(self) -> int:
-        """Bytes of tensors in what is counted: what was there before the first attachment is not."""
+        """Bytes of tensors in what is counted, which what was there before is not."""
         before = max(0, self.torch.held() - self.held())
         return max(0, self.torch.live() - before)
 
