@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One budget for weights, activations and caches: what holds, and how far from the ideal it is.
 
-    python benchmarks/one_budget.py --parts llama generate moe shapes two random oom cycles \
+    python benchmarks/one_budget.py --parts llama generate moe shapes fits two random oom cycles \
         --seconds 580 --output benchmarks/results/one_budget/h200.json
 
 Each part runs models that nobody here wrote, resident first, then attached within budgets that do
@@ -226,11 +226,12 @@ def arguments(parts: list[str]) -> argparse.Namespace:
 
 @torch.no_grad()
 def main() -> int:
-    from one_budget_models import generate, llama, moe, shapes
+    from one_budget_models import fits, generate, llama, moe, shapes
     from one_budget_stress import cycles, oom, random, two
 
     parts = {
-        part.__name__: part for part in (llama, generate, moe, shapes, two, random, oom, cycles)
+        part.__name__: part
+        for part in (llama, generate, moe, shapes, fits, two, random, oom, cycles)
     }
     args = arguments(list(parts))
     faulthandler.dump_traceback_later(args.seconds, exit=True)

@@ -244,6 +244,33 @@ def shapes(suite: Suite) -> None:
         suite.card.clear()
 
 
+def fits(suite: Suite) -> None:
+    """Models that fit: what declaring their uses costs, and that pages leave for a tensor."""
+    card = suite.card
+    for name in suite.args.only or ("bert", "vit"):
+        suite.check_time()
+        recipe = subject(name, small=card.small)
+        size = (1, 16) if card.small else SIZES.get(name, (1, 512))
+        with ResidentProcess(recipe, card, size) as beside:
+            what = f"{name} forward"
+            resident = suite.resident_beside("fits", what, beside)
+            beside.time(what)
+            budget = resident.needed * 5 // 4 // MIB * MIB + 64 * MIB
+            meta, load = recipe.build("meta"), recipe.loader(card.device)
+            step = steps_of(recipe, meta, recipe.make_inputs(meta, *size, card.device))[what]
+            with card.attached(meta, budget, load=load) as (held, watch):
+                given = resident, step, held, watch, budget
+                turns = partial(beside.time, what)
+                suite.row("fits", what, "attached", partial(suite.attached, *given, turns))
+                room = torch.empty(
+                    budget - resident.needed // 2, dtype=torch.uint8, device=card.device
+                )
+                suite.row("fits", what, "beside a tensor", partial(suite.attached, *given, turns))
+                del room
+                card.clear()
+                suite.row("fits", what, "after it", partial(suite.attached, *given, turns))
+
+
 def _fail(error: Exception) -> dict[str, Any]:
     raise error
 
