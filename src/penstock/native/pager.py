@@ -45,6 +45,7 @@ class Pager(Paging):
     ) -> None:
         super().__init__()
         self.device = device
+        self._begin, self._end = self._lib.penstock_use_begin, self._lib.penstock_use_end
         options = PagerOptions(
             sizeof(PagerOptions),
             budget,
@@ -77,11 +78,13 @@ class Pager(Paging):
 
     def begin(self, use: int, stream: int = 0) -> None:
         """The use begins: its pages are resident for what `stream` is given from here on."""
-        check(self._lib.penstock_use_begin(self.handle, use, stream))
+        if status := self._begin(self.handle, use, stream):
+            check(status)
 
     def end(self, use: int, stream: int = 0) -> None:
         """The use ends: `stream` has been given all that touches its pages."""
-        check(self._lib.penstock_use_end(self.handle, use, stream))
+        if status := self._end(self.handle, use, stream):
+            check(status)
 
     def iteration(self, kind: int = 0) -> None:
         """The uses since the last call were one iteration; one of this kind begins."""

@@ -14,7 +14,7 @@ import os
 import sys
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -237,10 +237,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     # ---- A pass ----------------------------------------------------------------------------
 
-    def _stream(self) -> int:
+    @property
+    def _stream(self) -> Callable[[], int]:
+        """Gives the raw handle of the stream that kernels go to now."""
         if self.torch_device.type != "cuda":
-            return 0
-        return torch._C._cuda_getCurrentRawStream(self.torch_device.index)
+            return lambda: 0
+        return partial(torch._C._cuda_getCurrentRawStream, self.torch_device.index)
 
     def _hook(self) -> None:
         model = self.model

@@ -175,7 +175,7 @@ class UseHooks:
         if use.parts:
             use.tables = [table for part in use.parts for table in part.tables]
         elif use.blocks:
-            use.tables = [module.__dict__[name] for name in TABLES]
+            use.tables = [table for name in TABLES if (table := module.__dict__[name])]
         before = module.__dict__.get("forward")
         module.__dict__["forward"] = declared = self._declared(module, use)
         self._wrapped.append((module, declared, before))
