@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules that are used together: small ones within one module have one use.
 
-To declare a use costs the launching thread some 40 us, in Python and in the driver. Where the
-projections of an attention are small, that is more than their kernels take.
+To declare a use costs the launching thread time, in Python and in the driver. Where the projections
+of an attention are small, that can be more than their kernels take.
 """
 
 from __future__ import annotations
