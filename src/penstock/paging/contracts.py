@@ -39,10 +39,6 @@ class Hooks(Protocol):
     def armed(self) -> bool:
         """Whether uses are being declared."""
 
-    @property
-    def watching(self) -> bool:
-        """Whether every operator is being checked."""
-
     def arm(self) -> None:
         """Declare uses from now on."""
 

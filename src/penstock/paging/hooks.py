@@ -135,11 +135,6 @@ class UseHooks:
         """Whether uses are being declared."""
         return self._armed
 
-    @property
-    def watching(self) -> bool:
-        """Whether operators will be checked in the next pass, whatever it is."""
-        return self._always_watch
-
     def name_of(self, use: int) -> str:
         """The module path behind a use number, for reports."""
         return self._uses.name_of(use)

@@ -26,8 +26,6 @@ class GroupHooks:
         stream: Gives the raw handle of the stream that kernels go to now.
     """
 
-    watching = False
-
     def __init__(self, groups: Groups, managed: ManagedSet, stream: Callable[[], int]) -> None:
         self._groups = groups
         self._managed = managed
