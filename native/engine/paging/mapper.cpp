@@ -13,6 +13,10 @@ constexpr std::size_t kMostPages = 6;
 constexpr Bytes kMostBytes = 128 * kMiB;
 // How often it is asked whether uses and copies are over, which nothing tells the host.
 constexpr std::chrono::microseconds kPoll{20};
+// For as long as a page may be on its way a caller spins, as cudaDeviceSynchronize() does. A core
+// that sleeps at every page slows down, or is another one next time, and the launching thread is
+// what many models wait for.
+constexpr std::chrono::milliseconds kSpin{2};
 
 }  // namespace
 
@@ -64,16 +68,18 @@ void Mapper::hurry(Move& move) {
   signals_->wake.notify_one();
 }
 
-bool Mapper::over(const Move& move) {
-  const std::lock_guard lock(mutex_);
-  return move.finished;
-}
-
 void Mapper::wait(Move& move) {
   hurry(move);
+  if (thread_) {
+    const auto end = std::chrono::steady_clock::now() + kSpin;
+    while (!over(move)) {
+      if (std::chrono::steady_clock::now() > end) break;
+      std::this_thread::yield();
+    }
+  }
   std::unique_lock lock(mutex_);
   if (!thread_) catch_up(&move);
-  signals_->done.wait(lock, [&] { return move.finished; });
+  signals_->done.wait(lock, [&] { return over(move); });
 }
 
 // Where time is modelled: up to now, or until this move is over, for which the caller waits.
@@ -82,7 +88,7 @@ void Mapper::catch_up(const Move* until) {
   const std::int64_t now = clock;
   clock = time_;
   std::unique_lock lock(mutex_, std::defer_lock);  // the caller has it, and there is no other
-  while (until != nullptr ? !until->finished : clock < now && !moves_.empty()) {
+  while (until != nullptr ? !over(*until) : clock < now && !moves_.empty()) {
     if (!step(lock)) clock += std::chrono::nanoseconds(kPoll).count();
   }
   time_ = std::max(clock, now);
@@ -135,7 +141,7 @@ bool Mapper::step(std::unique_lock<std::mutex>& lock) {
   if (held) lock.lock();
   if (over) {
     moves_.erase(std::find(moves_.begin(), moves_.end(), move));
-    move->finished = true;
+    move->finished.store(true, std::memory_order_release);
     signals_->done.notify_all();
   }
   return true;

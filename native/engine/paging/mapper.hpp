@@ -66,7 +66,7 @@ struct Move {
  private:
   friend class Mapper;
   bool started = false;
-  bool finished = false;
+  std::atomic<bool> finished{false};  // the mapper does not touch it after that
   Mark arrival;
 };
 
@@ -84,7 +84,7 @@ class Mapper {
   Status submit(Move& move);
   void hurry(Move& move);  // it is needed now
   void wait(Move& move);   // the host waits until it is over
-  bool over(const Move& move);
+  static bool over(const Move& move) { return move.finished.load(std::memory_order_acquire); }
   [[nodiscard]] bool here() const { return getpid() == owner_; }  // not in a forked child
 
  private:
@@ -110,7 +110,7 @@ class Mapper {
   const pid_t owner_;
   std::int64_t time_ = 0;  // the mapper's, where time is modelled
   struct Signals {
-    std::mutex mutex;  // of what follows, and of each move's `finished`
+    std::mutex mutex;  // of what follows
     std::condition_variable wake;
     std::condition_variable done;
   };
