@@ -140,6 +140,40 @@ def test_a_part_is_used_alone_and_after_an_error(attached, uses):
     assert len(uses) == LAYERS + 1  # the error has not split the first
 
 
+@pytest.mark.parametrize("safety", ["normal", "strict", "fast"])
+def test_calls_of_parts_that_always_run_are_not_looked_at(attached, uses, safety):
+    _held, model, reference = attached(Tower(), kib=240, safety=safety)
+    parts = [part for layer in model.layers for part in layer.children()]
+    assert same_passes(model, reference, count=2)
+    assert all("forward" in part.__dict__ for part in parts)
+    assert same_passes(model, reference, count=5)
+    assert not any("forward" in part.__dict__ for part in parts)
+    assert same_passes(model, reference, cross=False)  # right, if not for less
+    for layer, own in zip(model.layers, reference.layers, strict=True):
+        assert torch.equal(layer.k(rows()), own.k(rows()))  # by itself
+    assert all("forward" in part.__dict__ for part in parts)
+    uses.clear()
+    assert torch.equal(model.layers[2].k(rows()), reference.layers[2].k(rows()))
+    assert len(uses) == 1  # a use of its own again
+    assert same_passes(model, reference)
+
+
+class Across(Tower):
+    """The last layer's projection is also called within the first one's turn."""
+
+    def forward(self, x, across=False, **how):
+        if across:
+            x = x + self.layers[-1].q(x)
+        return super().forward(x, **how)
+
+
+def test_a_part_that_is_called_elsewhere_in_a_later_pass_is_right(attached):
+    _held, model, reference = attached(Across(), kib=240)
+    assert same_passes(model, reference, count=6)
+    assert same_passes(model, reference, count=3, across=True)
+    assert same_passes(model, reference, count=6)
+
+
 class Beside(nn.Module):
     """Keeps tensors that leave room for one projection at a time."""
 

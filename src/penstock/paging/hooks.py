@@ -31,8 +31,9 @@ from penstock.units import format_bytes
 
 from .blocks import Block, Home, Models
 from .contracts import Passes
+from .forwards import Forwards
 from .gather import Gathers
-from .joint import joints
+from .joint import Joints, joints
 from .looks import only_looks
 from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost
@@ -109,7 +110,9 @@ class UseHooks:
         self._unwritten = Unwritten(self._read_only, self.on_host.changes)
         self._largest = max((use.nbytes for use in self._own.values()), default=0)
         self._tables: list[Table] = []
-        self._wrapped: list[tuple[nn.Module, Any, Any]] = []  # its forward, ours and before
+        self._forwards = Forwards()
+        joined = {use: module for module, use in self._scopes.items() if use.parts}
+        self._joints = Joints(joined, self._forwards, self._wrap)
         self._armed = False
         self._running: list[tuple[Use, list[int]]] = []  # and its versions when it began
         self._reading = 0  # how many of them are reads
@@ -161,19 +164,17 @@ class UseHooks:
             return
         self._armed = True
         self._tell(self)
-        for module, use in self._own.items():
-            self._arm(module, use)
-        for module, use in self._scopes.items():
-            self._arm(module, use)
+        for module, use in (*self._own.items(), *self._scopes.items()):
+            if use.parts:
+                use.tables = [table for part in use.parts for table in part.tables]
+            elif use.blocks:
+                use.tables = [table for name in TABLES if (table := module.__dict__[name])]
+            use.runs, use.closed = 0, False
+            self._wrap(module)
 
-    def _arm(self, module: nn.Module, use: Use) -> None:
-        if use.parts:
-            use.tables = [table for part in use.parts for table in part.tables]
-        elif use.blocks:
-            use.tables = [table for name in TABLES if (table := module.__dict__[name])]
-        before = module.__dict__.get("forward")
-        module.__dict__["forward"] = declared = self._declared(module, use)
-        self._wrapped.append((module, declared, before))
+    def _wrap(self, module: nn.Module) -> None:
+        if (use := self._own.get(module) or self._scopes.get(module)) is not None:
+            self._forwards.replace(module, self._declared(module, use))
 
     def _tell(self, readers: UseHooks | None) -> None:
         for table in self._tables:
@@ -185,12 +186,7 @@ class UseHooks:
         self._tell(None)
         self._unwritten.forget()
         self.on_host.take_all_back()
-        for module, declared, before in self._wrapped:
-            if module.__dict__.get("forward") is declared:
-                del module.__dict__["forward"]
-                if before is not None:
-                    module.__dict__["forward"] = before
-        self._wrapped.clear()
+        self._forwards.restore()
 
     def start_watch(self) -> None:
         """Nothing: a pass like none before is watched anyway."""
@@ -269,6 +265,8 @@ class UseHooks:
                 self._ends(use, whole=False)
                 raise
             self._ends(use, whole=True)
+            if use.parts and not use.closed:
+                self._joints.ran_whole(use)
             return result
 
         return declared
@@ -302,7 +300,8 @@ class UseHooks:
             self.gathers.declared(use)
         if self.on_host:
             self.on_host.take_back(part.blocks)
-        use.missing.update(use.parts)
+        if not use.closed:
+            use.missing.update(use.parts)
         self._begin(part)
         self._opens(part, part.versions())
 
@@ -323,7 +322,7 @@ class UseHooks:
                 self._close(*ended)
             self._close(*ended)
             if whole and use.missing:
-                self._uses.split(use)
+                self._split(use)
         if not running and not self._in_pass:
             self._stop_watching()
             self.on_host.give_held()
@@ -352,9 +351,13 @@ class UseHooks:
             self._pager.begin(use.number, self._stream())
         except OutOfMemory as error:
             if use.parts:
-                self._uses.split(use)
+                self._split(use)
                 return
             raise self._passes.out_of_memory(error) from error
+
+    def _split(self, use: Use) -> None:
+        self._joints.open_up(use)
+        self._uses.split(use)
 
     def _close(self, use: Use, versions: list[int]) -> None:
         """End a use; what it wrote is known to have been written."""
@@ -385,6 +388,7 @@ class UseHooks:
     def read(self, tensor: torch.Tensor) -> None:
         """A tensor is asked for while no use of its module is running."""
         for block in self._uncovered(tensor):
+            self._joints.reads(block)
             if not self._in_pass and not self._running:
                 self.on_host.give(block, asked_for=True)
             else:

@@ -2,17 +2,22 @@
 """Modules that are used together: small ones within one module have one use.
 
 To declare a use costs the launching thread time, in Python and in the driver. Where the projections
-of an attention are small, that can be more than their kernels take.
+of an attention are small, that can be more than their kernels take. So does a call that only finds
+that its use is running: once all parts of a joint use have run a few times, calls of them are not
+looked at any more, until one of them is read while the joint use is not running.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from torch import nn
 
+from .blocks import Block
+from .forwards import Forwards
 from .use import Use, ancestors
 
+_WHOLE_RUNS = 4  # before calls of the parts are not looked at
 _CHOICES = (nn.ModuleList, nn.ModuleDict)  # a pass may take some of their modules only
 
 
@@ -53,3 +58,43 @@ def joints(
         ):
             taken.add(name)
             yield module, uses
+
+
+class Joints:
+    """The joint uses of a model, and whose parts' calls are looked at.
+
+    Args:
+        modules: The module of each.
+        forwards: Those that have been replaced.
+        wrap: Replaces the forward of a module that has a use.
+    """
+
+    def __init__(
+        self, modules: dict[Use, nn.Module], forwards: Forwards, wrap: Callable[[nn.Module], None]
+    ) -> None:
+        self._modules = modules
+        self._forwards = forwards
+        self._wrap = wrap
+
+    def _within(self, use: Use) -> list[nn.Module]:
+        return [*self._modules[use].modules()][1:]
+
+    def ran_whole(self, use: Use) -> None:
+        """All parts have run within it."""
+        use.runs += 1
+        if use.runs == _WHOLE_RUNS:
+            use.closed = True
+            self._forwards.restore(self._within(use))
+
+    def open_up(self, use: Use) -> None:
+        """Calls of the parts are looked at again."""
+        if use.closed:
+            use.closed = False
+            for module in self._within(use):
+                self._wrap(module)
+
+    def reads(self, block: Block) -> None:
+        """The block is read while no use of it is running."""
+        for use in self._modules:
+            if use.closed and block in use.blocks:
+                self.open_up(use)

@@ -30,6 +30,8 @@ class Use:
         parts: Those that this one is made of.
         missing: Those of them that have not run since it began.
         open: How often it is running.
+        runs: How often all parts have run.
+        closed: Calls of the parts are not looked at any more.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Use:
     parts: list[Use] = field(default_factory=list)
     missing: set[Use] = field(default_factory=set)
     open: int = 0
+    runs: int = 0
+    closed: bool = False
 
     def versions(self) -> list[int]:
         """Of each tensor, a number that grows when it is changed in place."""
