@@ -306,11 +306,46 @@ def shapes() -> str:
     return lines(head + step + step.replace("resident", "tokens: resident"), found)
 
 
+def one_budget(part: str) -> str:
+    """The attached rows of a part, of the newest run of it; ratios of the file."""
+    runs = [document["rows"] for _, document in results("one_budget")]
+    rows = next(found for rows in runs if (found := [r for r in rows if r["part"] == part]))
+    resident = {row["name"]: row for row in rows if row["how"] == "resident"}
+    found = [
+        [
+            row["name"],
+            gib(row["budget_bytes"]),
+            row["how"].removeprefix("attached, "),
+            "yes" if row["exact"] else "no",
+            f"{(row['peak_bytes'] - row['budget_bytes']) / (1 << 20):+,.0f} MiB",
+            f"{resident[row['name']]['median_ms']:,.1f}",
+            f"{row['ideal_ms']:,.1f}",
+            f"{row['median_ms']:,.1f}",
+            f"{row['p99_ms']:,.1f}",
+            f"{row['ratio_to_ideal']:.2f}",
+        ]
+        for row in rows
+        if "ratio_to_ideal" in row
+    ]
+    head = "work | budget, GiB | how | exact | peak beside it | resident | ideal | attached | p99"
+    return lines(f"{head} | x ideal", found)
+
+
+def llama() -> str:
+    """One model, two sizes of passes, in all orders."""
+    return one_budget("llama")
+
+
+def two() -> str:
+    """Models in turn."""
+    return one_budget("two")
+
+
 TABLES = {
     each.__name__: each
     for each in (
         *(forward, packing, programs, simulated, simulated_itself, simulated_ratios),
-        *(budgets, strategies, shapes),
+        *(budgets, strategies, shapes, llama, two),
     )
 }
 

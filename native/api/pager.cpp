@@ -34,7 +34,7 @@ penstock_status penstock_pager_create(penstock_device* device,
     const penstock_pager_options from = read_struct(options);
     engine::PagerOptions to;
     PENSTOCK_COPY_FIELDS(to, from, budget, chunk_bytes, look_ahead_bytes, max_copy_bytes,
-                         profile_every, copy_streams)
+                         profile_every, copy_streams, link_gb_per_s)
     if (from.safety == PENSTOCK_SAFETY_FAST) to.evicted = engine::Evicted::kMapped;
     return engine::Pager::create(driver, to);
   });
@@ -77,7 +77,8 @@ PENSTOCK_FORWARD(penstock_use_begin, penstock_pager, it.begin(use, to_stream(str
                  uint64_t stream)
 PENSTOCK_FORWARD(penstock_use_end, penstock_pager, it.end(use, to_stream(stream)), int32_t use,
                  uint64_t stream)
-PENSTOCK_FORWARD(penstock_iteration, penstock_pager, it.iteration(kind), int64_t kind)
+PENSTOCK_FORWARD(penstock_iteration, penstock_pager, it.iteration(kind, work), int64_t kind,
+                 uint64_t work)
 PENSTOCK_FORWARD(penstock_fetch, penstock_pager, it.fetch(address, bytes), uint64_t address,
                  uint64_t bytes)
 PENSTOCK_FORWARD(penstock_flush, penstock_pager, it.flush(address, bytes), uint64_t address,

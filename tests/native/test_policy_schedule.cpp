@@ -57,6 +57,7 @@ ScheduleOptions random_options(Random& random, const Sequence& sequence) {
   ScheduleOptions options;
   options.slots = smallest_pool(sequence) + pick(random, 0, 12);
   options.look_ahead = pick(random, 0, 9);
+  if (pick(random, 0, 2) == 0) options.compute = 0.1 * pick(random, 1, 30);
   return options;
 }
 

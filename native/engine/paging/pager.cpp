@@ -2,6 +2,7 @@
 #include "engine/paging/pager.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -39,7 +40,7 @@ Result<std::unique_ptr<Pager>> Pager::create(driver::Driver& driver, const Pager
   }
   std::unique_ptr<Pager> pager(new Pager(driver, settled));
   PENSTOCK_TRY(pager->residents_.start());
-  PENSTOCK_TRY(pager->stalls_.next_iteration(0));
+  PENSTOCK_TRY(pager->stalls_.next_iteration(0, -1, 0, false));
   return pager;
 }
 
@@ -384,26 +385,33 @@ Status Pager::plan_turns(std::vector<std::int64_t> turns) {
   turn_ends_ = std::move(ends);
   turn_ = 0;
   sequence_ = std::move(sequence);
-  disturbed_ = false;
+  disturbed_ = measured_ = false;
   // The next one is brought in while the last is in use.
   reserve_ = std::clamp(residents_.slots() - policy::smallest_pool(sequence_), 0, 2 * others);
   cursor_.adopt({}, std::move(order), sequence_);
   return plan_or_drop();
 }
 
-Status Pager::iteration(std::int64_t kind) {
+Status Pager::iteration(std::int64_t kind, std::uint64_t work) {
   const std::lock_guard lock(mutex_);
   if (!recorder_.empty()) {
     ++counters_.iterations;
     before_ = at_boundary_;
     at_boundary_ = counters_;
-    PENSTOCK_TRY(stalls_.next_iteration(counters_.iterations));
+    const std::uint64_t profiles = stalls_.summary().iterations;
+    const auto known = kinds_.find(kind);
+    const int bits = std::bit_width(work);
+    const bool due = options_.link_gb_per_s > 0 && known != kinds_.end() &&
+                     !known->second.order.empty() && !known->second.compute_ms.contains(bits);
+    PENSTOCK_TRY(stalls_.next_iteration(counters_.iterations, kind, bits, due));
+    if (stalls_.summary().iterations > profiles) profiled();
     KnownKind& seen = kinds_[kind_];
     learn_kind(seen, recorder_.order());
     if (!seen.order.empty()) turns_.over(seen.number);
     recorder_.clear();
   }
   kind_ = kind;
+  work_ = std::bit_width(work);
   const auto next = kinds_.find(kind);
   std::size_t offset = 0;
   if (next != kinds_.end() && !next->second.order.empty()) {
@@ -411,7 +419,7 @@ Status Pager::iteration(std::int64_t kind) {
     const std::size_t turn = turn_ + 1 < planned_turns_.size() ? turn_ + 1 : 0;
     const bool expected =
         cursor_.planned() && turn < planned_turns_.size() && planned_turns_[turn] == number;
-    if (!expected || (turn == 0 && disturbed_)) {
+    if (!expected || (turn == 0 && (disturbed_ || measured_))) {
       PENSTOCK_TRY(plan_turns(turns_.from(number)));
     } else {
       turn_ = turn;

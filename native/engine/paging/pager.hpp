@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -47,6 +48,7 @@ struct PagerOptions {
   std::uint32_t copy_streams = 0;  // 0 = kCopyStreams
   Evicted evicted = Evicted::kUnmapped;
   std::int32_t profile_every = 0;
+  double link_gb_per_s = 0;  // of copies in; 0: unknown
 };
 
 struct Piece {
@@ -98,7 +100,8 @@ class Pager {
   Status begin(UseId use, driver::Stream stream);
   Status end(UseId use, driver::Stream stream);
   // The uses since the last call were one; what begins is of this kind, whose order may be known.
-  Status iteration(std::int64_t kind = 0);
+  // Work: what tells how long it takes, such as a number of tokens.
+  Status iteration(std::int64_t kind = 0, std::uint64_t work = 0);
   Status fetch(Addr address, Bytes bytes);
   Status flush(Addr address, Bytes bytes);
   // What lies there is not needed until a use writes it.
@@ -156,6 +159,9 @@ class Pager {
     std::vector<UseId> order;  // of the regular ones
     policy::Sequence sequence;
     std::int64_t number = 0;  // of its order; the same for kinds whose orders are the same
+    // Of an iteration with so much work, by its bits: without stalls, and the latest.
+    std::map<int, double> compute_ms;
+    double latest_ms = 0;
   };
   Pager(driver::Driver& driver, const PagerOptions& options);
   Status check_use(UseId use) const;
@@ -167,7 +173,7 @@ class Pager {
   Status fit_slots();
   Status change_slots(SlotId wanted, Bytes budget);
   SlotId one_more_slot();
-  Result<std::vector<SlotId>> choose_slots_to_give(SlotId wanted);
+  Result<std::vector<SlotId>> choose_slots_to_give(SlotId wanted, const policy::Plan* next);
   Status give_slots(std::vector<SlotId> slots);
   // For use at once: a page's own place, or where the plan does not know it, one of the others.
   enum class Among { kPlanned, kOthers };
@@ -191,6 +197,8 @@ class Pager {
   [[nodiscard]] bool comes_and_goes(UseId use) const;
   Status plan_turns(std::vector<std::int64_t> turns);
   Status make_plan(std::int64_t begun = 0);  // of its first iteration, steps that are over
+  void profiled();
+  [[nodiscard]] std::optional<double> computes() const;
   [[nodiscard]] Result<policy::Plan> draw_plan(SlotId slots) const;
   void adopt(policy::Plan plan, std::int64_t begun);
   void relabel(policy::Plan& plan);
@@ -244,6 +252,7 @@ class Pager {
   policy::Sequence sequence_;  // the planned one
   std::map<std::int64_t, KnownKind> kinds_;
   std::int64_t kind_ = 0, numbers_ = 0;
+  int work_ = 0;  // bits of it
   policy::learning::Turns turns_;
   std::vector<std::int64_t> planned_turns_;  // numbers of orders; the plan is of them all
   std::vector<std::size_t> turn_ends_;       // where each is over, in steps
@@ -255,6 +264,7 @@ class Pager {
   std::vector<Mark> arrivals_;  // of the use that begins; kept for its capacity
   bool held_up_ = false;        // the next load waits for a move of its page or slot
   bool disturbed_ = false;      // this iteration did not go as planned
+  bool measured_ = false;       // the plan knows other times of its iterations than were measured
   std::uint64_t clock_ = 0;
   Counters at_boundary_;  // when the last iteration ended
   Counters before_;       // when it began

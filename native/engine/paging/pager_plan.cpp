@@ -2,17 +2,63 @@
 // The pager's plan: making one, moving over to it with as few copies as can be, and issuing its
 // loads.  The lock is held throughout.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "engine/paging/pager.hpp"
 
 namespace penstock::engine {
 
+namespace {
+constexpr double kNews = 0.25;  // of the time of an iteration: a new plan, and the host's is noisy
+}  // namespace
+
+// What an iteration of the plan's computes, in the time that the pages of its steps take to copy.
+std::optional<double> Pager::computes() const {
+  double ms = 0;
+  for (const std::int64_t number : planned_turns_) {
+    double turn_ms = 0;
+    const auto now = kinds_.find(kind_);  // several kinds may have one order
+    if (now != kinds_.end() && now->second.number == number) {
+      const auto found = now->second.compute_ms.find(work_);
+      if (found != now->second.compute_ms.end()) turn_ms = found->second;
+    } else {
+      for (const auto& [kind, known] : kinds_) {
+        if (known.number == number) turn_ms = std::max(turn_ms, known.latest_ms);
+      }
+    }
+    if (turn_ms == 0) return {};
+    ms += turn_ms;
+  }
+  double bytes = 0;
+  for (const policy::Step& step : sequence_.steps) {
+    for (const PageId page : step.pages) {
+      bytes += static_cast<double>(sequence_.page_bytes[nth(page)]);
+    }
+  }
+  if (ms == 0 || bytes == 0) return {};
+  return ms * options_.link_gb_per_s * 1e6 / bytes;
+}
+
+// An iteration has been timed: by how much do plans of its kind know better?
+void Pager::profiled() {
+  const StallSummary& found = stalls_.summary();
+  const double compute_ms = std::max(found.total_ms - found.stall_ms, 0.0);
+  const auto known = kinds_.find(found.kind);
+  if (options_.link_gb_per_s == 0 || known == kinds_.end()) return;
+  known->second.latest_ms = compute_ms;
+  double& before = known->second.compute_ms[found.work];
+  if (std::abs(compute_ms - before) <= kNews * before) return;
+  before = compute_ms;
+  measured_ = true;
+}
+
 Result<policy::Plan> Pager::draw_plan(SlotId slots) const {
   policy::ScheduleOptions options;
   options.slots = slots;
   options.look_ahead =
       static_cast<std::int32_t>(divide_up(options_.look_ahead_bytes, pool_.chunk_bytes()));
+  options.compute = computes();
   Result<policy::Plan> plan = policy::schedule(sequence_, options);
 #ifdef PENSTOCK_CHECKS
   if (plan.ok()) fail_unless(policy::check(sequence_, options, plan.value()));

@@ -33,7 +33,17 @@ Bytes Pager::smallest() {
 }
 
 // The emptiest and least needed, so that `wanted` are left; kOutOfMemory where too many are in use.
-Result<std::vector<SlotId>> Pager::choose_slots_to_give(SlotId wanted) {
+// What the next plan keeps goes last, where there is to be one.
+Result<std::vector<SlotId>> Pager::choose_slots_to_give(SlotId wanted, const policy::Plan* next) {
+  std::vector<bool> kept(nth(table_.pages()), false);
+  if (next != nullptr) {
+    for (const policy::Kept& each : next->kept) kept[nth(each.page)] = true;
+  }
+  const auto held_then = [&](SlotId id) {
+    policy::residency::Held found = held(id);
+    if (next != nullptr && !found.empty) found.kept = kept[nth(residents_.slot(id).page)];
+    return found;
+  };
   std::vector<SlotId> order;
   for (SlotId id = 0; id < residents_.slots(); ++id) {
     const PageId page = residents_.slot(id).page;
@@ -47,8 +57,8 @@ Result<std::vector<SlotId>> Pager::choose_slots_to_give(SlotId wanted) {
                   " pinned; there would be room for ",
                   size_text(static_cast<Bytes>(wanted) * pool_.chunk_bytes()));
   }
-  std::stable_sort(order.begin(), order.end(), [this](SlotId a, SlotId b) {
-    return policy::residency::less_lost(held(a), held(b));
+  std::stable_sort(order.begin(), order.end(), [&](SlotId a, SlotId b) {
+    return policy::residency::less_lost(held_then(a), held_then(b));
   });
   order.resize(count);
   return order;
@@ -72,7 +82,7 @@ Status Pager::fit_slots() {
   if (residents_.slots() < wanted) residents_.add_slots(wanted - residents_.slots());
   if (residents_.slots() == wanted) return {};
   residents_.settle_all();
-  PENSTOCK_ASSIGN(auto slots, choose_slots_to_give(wanted));
+  PENSTOCK_ASSIGN(auto slots, choose_slots_to_give(wanted, nullptr));
   return give_slots(std::move(slots));
 }
 
@@ -155,11 +165,12 @@ Status Pager::resize(Bytes budget) {
 Status Pager::change_slots(SlotId wanted, Bytes budget) {
   residents_.settle_all();
   const bool replan = wanted != residents_.slots() && cursor_.planned();
-  PENSTOCK_ASSIGN(auto slots, choose_slots_to_give(wanted));
   Result<policy::Plan> plan = policy::Plan{};
   if (replan && wanted <= reserve_) plan = Status(Code::kOutOfMemory, "no slot is left to a plan");
   if (replan && plan.ok()) plan = draw_plan(wanted - reserve_);
   if (!plan.ok() && plan.status().code() != Code::kOutOfMemory) return plan.status();
+  const policy::Plan* const next = replan && plan.ok() ? &plan.value() : nullptr;
+  PENSTOCK_ASSIGN(auto slots, choose_slots_to_give(wanted, next));
   PENSTOCK_TRY(give_slots(std::move(slots)));
   // From here on nothing fails but copies ahead of their time.
   if (residents_.slots() < wanted) residents_.add_slots(wanted - residents_.slots());

@@ -17,6 +17,8 @@ struct StallSummary {
   double stall_ms = 0;
   double largest_ms = 0;
   UseId largest_use = -1;
+  std::int64_t kind = 0;  // of the iteration
+  int work = 0;
 };
 
 class StallProfile {
@@ -28,8 +30,10 @@ class StallProfile {
   StallProfile(const StallProfile&) = delete;
   StallProfile& operator=(const StallProfile&) = delete;
 
-  // Call at every iteration boundary; reads what has completed.
-  Status next_iteration(std::uint64_t iteration) {
+  // Call at every iteration boundary; reads what has completed.  Due: an iteration of the kind that
+  // begins is wanted besides every Nth.
+  Status next_iteration(std::uint64_t iteration, std::int64_t kind = 0, int work = 0,
+                        bool due = false) {
     if (every_ <= 0) return {};
     running_ = false;
     if (ended_) {
@@ -39,7 +43,9 @@ class StallProfile {
       PENSTOCK_TRY(harvest());
       ended_ = false;
     }
-    running_ = iteration % static_cast<std::uint64_t>(every_) == 0;
+    running_ = due || iteration % static_cast<std::uint64_t>(every_) == 0;
+    kind_ = kind;
+    work_ = work;
     started_ = false;
     used_ = 0;
     waits_.clear();
@@ -89,7 +95,7 @@ class StallProfile {
     return pool_[used_++];
   }
   Status harvest() {
-    StallSummary summary;
+    StallSummary summary{.kind = kind_, .work = work_};
     PENSTOCK_ASSIGN(const float total, driver_.elapsed_ms(pool_[0], pool_[1]));
     summary.total_ms = total;
     summary.iterations = summary_.iterations + 1;
@@ -107,6 +113,8 @@ class StallProfile {
 
   driver::Driver& driver_;
   std::int32_t every_;
+  std::int64_t kind_ = 0;
+  int work_ = 0;
   bool running_ = false;  // this iteration is being profiled
   bool started_ = false;  // its first use has begun
   bool ended_ = false;

@@ -23,19 +23,23 @@ namespace {
 // the machine is less regular than the model.
 constexpr double kMargin = 0.002;
 
-// A step is taken to compute for a tenth of the time that its pages take to copy, at a byte a
-// millisecond: measured at 26.4 ms of compute for 251 ms of copies on a forward of GPT-3 6.7B.
+// Where nothing was measured, a step is taken to compute for a tenth of the time that its pages
+// take to copy, at a byte a millisecond: 26.4 ms of compute for 251 ms of copies on a forward of
+// GPT-3 6.7B.
 constexpr double kCompute = 0.1;
 constexpr double kBytesPerMs = 1;
+constexpr std::int32_t kMostAhead = 4;
+// What more look-ahead has to gain: it costs bytes, and the model is not exact.
+constexpr double kGain = 0.02;
 
-std::vector<double> nominal_times(const Sequence& sequence) {
+std::vector<double> step_times(const Sequence& sequence, double compute) {
   std::vector<double> times;
   for (const Step& step : sequence.steps) {
     double bytes = 0;
     for (const PageId page : step.pages) {
       bytes += static_cast<double>(sequence.page_bytes[nth(page)]);
     }
-    times.push_back(kCompute * bytes / kBytesPerMs);
+    times.push_back(compute * bytes / kBytesPerMs);
   }
   return times;
 }
@@ -148,20 +152,22 @@ class Drafts {
 // The best plan so far.
 class Choice {
  public:
-  Choice(const Sequence& sequence, Bytes most)
-      : sequence_(sequence), compute_ms_(nominal_times(sequence)), most_(most) {}
+  Choice(const Sequence& sequence, double compute, Bytes most)
+      : sequence_(sequence), compute_ms_(step_times(sequence, compute)), most_(most) {}
 
-  void offer(Plan plan) {
+  // Whether it is the best.
+  bool offer(Plan plan, double margin = kMargin) {
     const bool allowed = plan.bytes_in <= most_;
-    if (best_ && allowed < allowed_) return;
+    if (best_ && allowed < allowed_) return false;
     const double ms = simulate_plan(sequence_, compute_ms_, plan, kBytesPerMs).step_ms;
     // Where no plan is allowed the fewest bytes are what matters.
     const bool better = !best_ || allowed > allowed_ ||
-                        (allowed ? ms < ms_ * (1 - kMargin) : plan.bytes_in < best_->bytes_in);
-    if (!better) return;
+                        (allowed ? ms < ms_ * (1 - margin) : plan.bytes_in < best_->bytes_in);
+    if (!better) return false;
     best_ = std::move(plan);
     allowed_ = allowed;
     ms_ = ms;
+    return true;
   }
 
   [[nodiscard]] bool allowed() const { return allowed_; }
@@ -201,13 +207,18 @@ Result<Plan> schedule(const Sequence& sequence, const ScheduleOptions& options) 
   PENSTOCK_TRY(check_options(sequence, options));
   const Drafts drafts(sequence, options.slots);
   if (drafts.everything_fits()) return drafts.keep_everything();
-  Choice choice(sequence, replay_lru(sequence, options.slots).bytes_in);
+  Choice choice(sequence, options.compute.value_or(kCompute),
+                replay_lru(sequence, options.slots).bytes_in);
   for (std::int32_t ahead = options.look_ahead; !choice.allowed(); ahead /= 2) {
     choice.offer(drafts.draft(ahead, select_pages));
     if (drafts.has_loops()) choice.offer(drafts.draft(ahead, select_gaps));
     if (ahead == 0) break;
   }
   if (!choice.allowed()) choice.offer(drafts.like_lru());
+  for (std::int32_t times = kMostAhead; options.compute && times > 1; times /= 2) {
+    const std::int32_t ahead = std::min(options.slots / times, options.look_ahead) * times;
+    if (choice.offer(drafts.draft(ahead, select_pages), kGain)) break;
+  }
   return std::move(choice).take();
 }
 

@@ -16,6 +16,8 @@
 // a plan are the same every iteration, so that a page comes back to the chunk that it left.
 #pragma once
 
+#include <optional>
+
 #include "base/status.hpp"
 #include "policy/types.hpp"
 
@@ -24,6 +26,9 @@ namespace penstock::policy {
 struct ScheduleOptions {
   std::int32_t slots = 0;       // the pool
   std::int32_t look_ahead = 4;  // slots wanted for copies in flight beyond the running step's own
+  // Measured: what the steps compute, in the time that all their pages take to copy.  Where it
+  // sets the pace more look-ahead costs nothing, and up to kMostAhead times as much is tried.
+  std::optional<double> compute = {};
 };
 
 struct Load {

@@ -69,7 +69,7 @@ _SIGNATURES: Signatures = {
     "penstock_use_define": (c_int32, [c_void_p, POINTER(Piece), c_int32, POINTER(c_int32)]),
     "penstock_use_begin": (c_int32, [c_void_p, c_int32, c_uint64]),
     "penstock_use_end": (c_int32, [c_void_p, c_int32, c_uint64]),
-    "penstock_iteration": (c_int32, [c_void_p, c_int64]),
+    "penstock_iteration": (c_int32, [c_void_p, c_int64, c_uint64]),
     "penstock_fetch": (c_int32, [c_void_p, c_uint64, c_uint64]),
     "penstock_flush": (c_int32, [c_void_p, c_uint64, c_uint64]),
     "penstock_forget": (c_int32, [c_void_p, c_uint64, c_uint64]),

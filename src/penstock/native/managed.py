@@ -80,6 +80,6 @@ class ManagedSet(Paging):
         """`stream` has been given all that reads the group."""
         check(self._lib.penstock_managed_end(self.handle, group, stream))
 
-    def iteration(self, kind: int = 0) -> None:
+    def iteration(self, kind: int = 0, work: int = 0) -> None:
         """The uses since the last call were one iteration, of whatever kind."""
         check(self._lib.penstock_managed_iteration(self.handle))

@@ -27,6 +27,8 @@ class Pager(Paging):
         safety: "normal", "strict" or "fast".
         profile_every: Time the stalls of every Nth iteration; 0 = never.
         copy_streams: Copies in that may be under way at once; 0 = the library's default.
+        link_gb_per_s: Speed of copies in, measured: where compute sets the pace, plans then look
+            ahead up to 4 times as far. 0 = unknown.
     """
 
     _prefix, _gone, _stats = "penstock_pager", "the pager has been closed", PagerStats
@@ -42,6 +44,7 @@ class Pager(Paging):
         safety: str = "normal",
         profile_every: int = 8,
         copy_streams: int = 0,
+        link_gb_per_s: float = 0,
     ) -> None:
         super().__init__()
         self.device = device
@@ -55,6 +58,8 @@ class Pager(Paging):
             SAFETY[safety],
             profile_every,
             copy_streams,
+            0,
+            link_gb_per_s,
         )
         self._open(self._lib.penstock_pager_create, device.handle, byref(options))
 
@@ -86,9 +91,14 @@ class Pager(Paging):
         if status := self._end(self.handle, use, stream):
             check(status)
 
-    def iteration(self, kind: int = 0) -> None:
-        """The uses since the last call were one iteration; one of this kind begins."""
-        check(self._lib.penstock_iteration(self.handle, kind))
+    def iteration(self, kind: int = 0, work: int = 0) -> None:
+        """The uses since the last call were one iteration; one of this kind begins.
+
+        Args:
+            kind: Of equal kinds the order of uses is the same, as a rule.
+            work: What tells how long it takes, such as a number of tokens; 0 = unknown.
+        """
+        check(self._lib.penstock_iteration(self.handle, kind, work))
 
     def fetch(self, address: int, size: int) -> None:
         """Bring a piece in and wait for it."""

@@ -85,6 +85,7 @@ class PagerOptions(Structure):
         ("profile_every", c_int32),
         ("copy_streams", c_uint32),
         ("reserved", c_uint32),
+        ("link_gb_per_s", c_double),
     ]
 
 

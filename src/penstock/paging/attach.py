@@ -148,6 +148,8 @@ class Attachment(BaseAttachment[Pager]):
         self._look_ahead = (
             self._default_look_ahead() if look_ahead is None else parse_size(look_ahead)
         )
+        # Who says how far to look ahead gets just that. Times on the emulated GPU say nothing.
+        measure = look_ahead is None and self.torch_device.type == "cuda"
         pager = Pager(
             self.device,
             # Below one chunk there is no pager to ask for the smallest budget, which is then named.
@@ -156,6 +158,7 @@ class Attachment(BaseAttachment[Pager]):
             look_ahead_bytes=self._look_ahead,
             max_copy_bytes=COPY_CHUNKS * self._grain,
             safety=self._safety,
+            link_gb_per_s=self._manager.link(self.device)[0] if measure else 0,
         )
         return pager, BlockStore(blocks, pager, self.torch_device)
 

@@ -275,10 +275,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         if torch.is_grad_enabled():
             self._refuse_grad(tensors)
         signature = (module.training, *kwargs, *map(kind_of, leaves))
-        size = self._size(name, tensors)
+        size = sum(tensor.numel() for tensor in tensors)
         kind = name, signature, size <= self._few
         self._kind = self._kinds.setdefault(kind, len(self._kinds))
-        self.pager.iteration(self._kind)
+        # Which kind it is first, so that the room it gets is planned for it.
+        self.pager.iteration(self._kind, size)
+        self._size((name, torch.is_grad_enabled(), *[tensor.shape for tensor in tensors]), size)
         if not name:
             self._inputs(signature)
         self._follow_tensors()
@@ -287,14 +289,11 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         """What operators make from here on counts."""
         self._manager.torch.pass_begins(self._manager.who_has_what)
 
-    def _size(self, name: str, tensors: list[torch.Tensor]) -> int:
-        """Give the blocks the room that a pass with these inputs leaves; elements of the inputs."""
-        key = (name, torch.is_grad_enabled(), *[tensor.shape for tensor in tensors])
-        size = sum(tensor.numel() for tensor in tensors)
+    def _size(self, key: Hashable, size: int) -> None:
+        """Give the blocks the room that a pass with inputs of so many elements leaves."""
         self._passing = key, size
         whole = self._whole(self.pager.stats())
         self._share.begins(key, size, first=self._first, whole=whole)
-        return size
 
     def _inputs(self, signature: Hashable) -> None:
         """A pass begins; equal signatures mean the same mode, and inputs of the same kinds."""
@@ -325,7 +324,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         if self._read_few():
             self._few = max(self._few, passing[1])
         if self.passes <= SETTLING:  # planned at once
-            self.pager.iteration(self._kind)
+            self.pager.iteration(self._kind, passing[1])
 
     def _read_few(self) -> bool:
         """Whether the pass read few rows of what it could have read."""

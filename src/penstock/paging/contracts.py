@@ -13,8 +13,8 @@ from penstock.errors import OutOfMemory
 class Memory(Protocol):
     """What pages the blocks: native.Pager, or what has the same figures."""
 
-    def iteration(self, kind: int = 0) -> None:
-        """The uses since the last call were one iteration; one of this kind begins."""
+    def iteration(self, kind: int = 0, work: int = 0) -> None:
+        """The uses since the last call were one iteration; one of this kind begins, that long."""
 
     def smallest(self) -> int:
         """The smallest budget, in bytes, that the declared uses can run in."""

@@ -135,7 +135,8 @@ std::uint64_t pager(Draw& draw) {
         }
         break;
       case 8:
-        penstock_iteration(it, static_cast<std::int64_t>(draw.odd_or(0.1, draw.below(2))));
+        penstock_iteration(it, static_cast<std::int64_t>(draw.odd_or(0.1, draw.below(2))),
+                           draw.odd_or(0.1, draw.below(9)));
         break;
       case 9:
         penstock_fetch(it, somewhere(draw, ranges), bytes);

@@ -113,6 +113,8 @@ typedef struct {
   int32_t profile_every; /* time the stalls of every Nth iteration; 0 = never */
   uint32_t copy_streams; /* copies in that may be under way at once; 0 = default */
   uint32_t reserved;
+  double link_gb_per_s; /* measured, in; where compute sets the pace, plans then look ahead up to
+                           4 times as far; 0 = unknown */
 } penstock_pager_options;
 
 PENSTOCK_API penstock_status penstock_pager_create(penstock_device* device,
@@ -157,7 +159,7 @@ PENSTOCK_API penstock_status penstock_use_begin(penstock_pager* pager, int32_t u
 PENSTOCK_API penstock_status penstock_use_end(penstock_pager* pager, int32_t use, uint64_t stream);
 /* The uses since the last call were one iteration: learn it, plan the next, which is of this kind.
  * An order is kept for each kind that the caller tells apart, such as encoding and decoding. */
-PENSTOCK_API penstock_status penstock_iteration(penstock_pager* pager, int64_t kind);
+PENSTOCK_API penstock_status penstock_iteration(penstock_pager* pager, int64_t kind, uint64_t work);
 
 /* Bring pieces in and wait for them; copy written pages back to the host and wait. */
 PENSTOCK_API penstock_status penstock_fetch(penstock_pager* pager, uint64_t address,
