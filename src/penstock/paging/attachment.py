@@ -275,12 +275,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         if torch.is_grad_enabled():
             self._refuse_grad(tensors)
         signature = (module.training, *kwargs, *map(kind_of, leaves))
-        size = sum(tensor.numel() for tensor in tensors)
+        size = elements(tensors)
         kind = name, signature, size <= self._few
         self._kind = self._kinds.setdefault(kind, len(self._kinds))
         # Which kind it is first, so that the room it gets is planned for it.
         self.pager.iteration(self._kind, size)
-        self._size((name, torch.is_grad_enabled(), *[tensor.shape for tensor in tensors]), size)
+        self._size(name, tensors)
         if not name:
             self._inputs(signature)
         self._follow_tensors()
@@ -289,11 +289,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         """What operators make from here on counts."""
         self._manager.torch.pass_begins(self._manager.who_has_what)
 
-    def _size(self, key: Hashable, size: int) -> None:
-        """Give the blocks the room that a pass with inputs of so many elements leaves."""
-        self._passing = key, size
+    def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
+        """Give the blocks the room that a pass with these inputs leaves."""
+        key = (name, torch.is_grad_enabled(), *[tensor.shape for tensor in tensors])
+        self._passing = key, elements(tensors)
         whole = self._whole(self.pager.stats())
-        self._share.begins(key, size, first=self._first, whole=whole)
+        self._share.begins(*self._passing, first=self._first, whole=whole)
 
     def _inputs(self, signature: Hashable) -> None:
         """A pass begins; equal signatures mean the same mode, and inputs of the same kinds."""
@@ -450,3 +451,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def __exit__(self, *_: object) -> None:
         self.detach()
+
+
+def elements(tensors: Iterable[torch.Tensor]) -> int:
+    """How many they have."""
+    return sum(tensor.numel() for tensor in tensors)

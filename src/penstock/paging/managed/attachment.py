@@ -231,11 +231,11 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
         else:
             super()._enter_budget()
 
-    def _size(self, name: str, tensors: list[torch.Tensor]) -> int:
-        if not self.on_demand:
-            return super()._size(name, tensors)
-        self._passing = name, 0
-        return 0
+    def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
+        if self.on_demand:
+            self._passing = name, 0
+        else:
+            super()._size(name, tensors)
 
     def _first(self) -> int:
         return super()._first() if self._manager.torch.cuda else self.budget
