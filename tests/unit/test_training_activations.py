@@ -20,17 +20,13 @@ from training_tower import same_state, same_weights  # noqa: E402
 
 from penstock import attach_training  # noqa: E402
 from penstock.errors import OutOfMemory, UsageError  # noqa: E402
-from penstock.paging.training import activations, saving  # noqa: E402
+from penstock.paging.training import activations  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 STEPS = 4
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """The models are small, and so are their activations."""
-    monkeypatch.setattr(saving, "LEAST", 8 * KIB)
 
 
 class LateCopies(activations.HostCopies):

@@ -10,6 +10,7 @@ Thread rule: as of the attachment.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from penstock.errors import OutOfMemory, UsageError
 from ..emulated_memory import EmulatedMemory
 from ..manager import Manager
 from ..share import Share
+from . import recomputation
 from .copies import Copies, CudaCopies, HostCopies
 from .host_buffers import HostBuffers
 from .room import Bounds, Room, Seen
@@ -108,6 +110,7 @@ class Activations:
             budget=share.bytes,
             stay=[*model.parameters(), *model.buffers()],
         )
+        self._uninstall = weakref.finalize(self, recomputation.install()) if self._auto else None
         self._passing: tuple[Hashable, int] | None = None
         self._running = False  # a forward that a backward may follow
         self._watched = False  # in the step's last forward
@@ -191,6 +194,7 @@ class Activations:
                 peak=self._manager.peak(),
                 watched=self._watched,
                 left=saving.left,
+                left_again=saving.left_again,
                 most_saved=saving.most_saved,
                 most_there=saving.most_there,
                 together=self._together,
@@ -208,6 +212,8 @@ class Activations:
         """
         self._saving.end()
         self._buffers.close()
+        if self._uninstall is not None:
+            self._uninstall()
 
     def stats(self) -> ActivationStats:
         """Of the last step."""
