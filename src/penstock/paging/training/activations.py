@@ -105,7 +105,7 @@ class Activations:
             device,
             copies,
             self._buffers,
-            live=manager.torch.live,
+            live=self._live,
             stream=stream,
             budget=share.bytes,
             stay=[*model.parameters(), *model.buffers()],
@@ -115,6 +115,7 @@ class Activations:
         self._running = False  # a forward that a backward may follow
         self._watched = False  # in the step's last forward
         self._before = 0
+        self._foreign = 0  # bytes of tensors that no budget counts
         self._pending = self._together = 0  # forward passes before a backward
         self._last = ActivationStats()
 
@@ -127,13 +128,18 @@ class Activations:
         total = self._manager.room_for(self._share.has(), 0)
         return Bounds(total, self._least(), self._manager.slack)
 
+    def _live(self) -> int:
+        """Bytes of tensors in what is counted; what is not hardly changes within a pass."""
+        return max(0, self._manager.torch.live() - self._foreign)
+
     def pass_begins(self, key: Hashable, size: int, inputs: list[torch.Tensor]) -> None:
         """A forward that a backward may follow begins; inputs as of Share.begins()."""
         self._passing = key, size
         self._running = True
         self._pending += 1
         self._together = max(self._together, self._pending)
-        self._before = self._manager.torch.live()
+        self._foreign = self._manager.before()
+        self._before = self._live()
         self._watched = False
         if not self._auto:
             return
