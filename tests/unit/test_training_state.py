@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
 from training_tower import (  # noqa: E402
     adamw,
     batches,
@@ -124,6 +125,25 @@ def test_state_made_of_several_tensors(steps):
         second.load_state_dict(saved)
     assert all(isinstance(state["momentum"], TwoTensor) for state in second.state.values())
     assert all(map(torch.equal, parts(second.state_dict()), parts(saved)))
+
+
+def test_another_librarys_step_sees_no_mode_of_ours():
+    """It may be compiled as a whole, which PyTorch does under no mode."""
+
+    seen = []
+
+    class Looks(Halved):
+        def step(self):
+            seen.append(_get_current_dispatch_mode())
+            super().step()
+
+    model, _ = pair()
+    optimizer = Looks(model.parameters())
+    with page(model, optimizer, safety="strict"):
+        seen.clear()
+        train(model, optimizer, batches(3))
+    assert seen
+    assert set(seen) == {None}
 
 
 class Opaque(torch.Tensor):
