@@ -229,6 +229,25 @@ def test_a_recomputation_that_fails_leaves_nothing(reentrant):
         assert plain_loop(model, optimizer, inputs()[0]) == want
 
 
+@WAYS
+def test_detach_between_forward_and_backward(reentrant):
+    """The graph is still good; nothing leaves any more, and no host memory is asked for."""
+    model = Halves(reentrant)
+    plain = copy.deepcopy(model)
+    x, y = (inputs()[0].requires_grad_() for _ in range(2))
+    plain(y).square().mean().backward()
+    attached = attach(model, sgd(model), BUDGET)
+    loss = model(x).square().mean()
+    saving, buffers = attached._activations._saving, attached._activations._buffers
+    attached.detach()
+    moved = saving.bytes_out
+    saving._ask_live = lambda: 1 << 40  # PyTorch's allocator goes on counting
+    loss.backward()
+    assert torch.equal(x.grad, y.grad)
+    assert saving.bytes_out == moved
+    assert buffers.nbytes == 0
+
+
 def test_a_region_that_differs_when_computed_again_is_torchs_error():
     runs = []
 

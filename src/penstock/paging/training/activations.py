@@ -216,7 +216,7 @@ class Activations:
 
         The device is at rest.
         """
-        self._saving.end()
+        self._saving.close()
         self._buffers.close()
         if self._uninstall is not None:
             self._uninstall()

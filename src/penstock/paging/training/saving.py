@@ -15,6 +15,7 @@ Thread rule: as of saved.py.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from bisect import insort
 from collections import deque
@@ -146,6 +147,11 @@ class Saving:
             if self._is_innermost():
                 _autograd._pop_saved_tensors_default_hooks()
         self._pushed = False
+
+    def close(self) -> None:
+        """No budget is there any more: nothing leaves, whoever runs a backward yet."""
+        self.end()
+        self._level, self._early = sys.maxsize, 0
 
     @contextmanager
     def recomputing(self, *, push: bool) -> Iterator[None]:
