@@ -20,14 +20,14 @@ import weakref
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from penstock.errors import OutOfMemory
 from penstock.units import MIB
@@ -54,6 +54,11 @@ def may_push() -> bool:
         _autograd._saved_tensors_hooks_is_enabled()
         and _autograd._top_saved_tensors_default_hooks(False) is None
     )
+
+
+def _unseen() -> AbstractContextManager[Any]:
+    """A region may be computed again under a mode that compares operators with forward's."""
+    return nullcontext() if _get_current_dispatch_mode() is None else _disable_current_modes()
 
 
 class Saving:
@@ -217,13 +222,13 @@ class Saving:
         if storage is None:
             return tensor
         self._settle()
-        with _disable_current_modes():  # a region may be computed again under one that counts
+        with _unseen():
             saved = Saved(tensor, self._block_of(storage, tensor._version), checked=False)
             self._saved_another()
         return StandIn(tensor, partial(self._unpack_again, saved))
 
     def _unpack_again(self, saved: Saved) -> torch.Tensor:
-        with _disable_current_modes() if self._recomputing else nullcontext():
+        with _unseen():
             return self._unpack(saved)
 
     def _unpack(self, saved: Saved) -> torch.Tensor:
