@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training whose activations do not fit: T5-large, ConvNeXt-L, ViT-L and a U-Net, within budgets.
+"""Training beyond the budget: Llamas, T5-large, ConvNeXt-L, ViT-L and U-Nets, losses and times.
 
     python benchmarks/training_activations.py --output benchmarks/results/training/activations.json
 
-fp32 weights, bf16 autocast, no recomputation, random weights and batches. One process: the link's
-speed in both directions at once, then for each model plain PyTorch, the same again, and the budget,
-all from the same seeds; losses are compared step by step, and "again" says how far the kernels
-repeat themselves. Each step is waited for. Memory is the driver's own figure by NVML, every 5 ms.
+Random weights and batches; the Llamas are bf16 and recompute their layers, the others have fp32
+weights, bf16 autocast and all their activations. One process: the link's speed in both directions
+at once, then for each model plain PyTorch, the same again, and the budgets, all from the same
+seeds; losses are compared step by step, and "again" says how far the kernels repeat themselves.
+Each step is waited for. Memory is the driver's own figure by NVML, every 5 ms.
 `--keep` adds a row that may let nothing leave, which is to end out of memory.
 
 The ideal is max(T, over / B_in, over / B_out): T the resident step, B the page-locked copy speed
 with both directions at work, and over what is alive in the resident run between forward and
 backward, less the budget. All of that backward or the update needs, so what is beyond the budget
 then has gone out before and comes in after, in each step. It is a lower bound: what operators need
-beside it is not taken off the budget.
+beside it is not taken off the budget. Where layers are recomputed, over is in each direction what a
+step must move of weights and state that do not stay, in the room that tensors leave at their peak.
 """
 
 from __future__ import annotations
@@ -23,8 +25,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ from budget_card import Card, PeakWatch, spread
 from measure import command_line, provenance, write_result
 from torch import nn
 from training_budget import both_ways, cleared
+from training_models import JOBS
 
 from penstock import attach_training
 from penstock.bound import shortest_ms
+from penstock.paging.training.stats import least_traffic
 from penstock.units import GIB, MIB, format_bytes, parse_size
 
 # Of stats(), after each step: what settles, and what a slow step did.
@@ -43,129 +46,6 @@ MOVED = (
     "iteration_bytes_in", "iteration_bytes_out", "activation_bytes_in", "activation_bytes_out",
     "activation_host_bytes", "plans",
 )  # fmt: skip
-
-Loss = Callable[[Any, Any], torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Job:
-    """One model: how it is made, its loss, the shape of its batches, and the budget.
-
-    A budget in per cent is of what the resident run has at its peak.
-    """
-
-    make: Callable[[bool], nn.Module]
-    loss: Loss
-    shape: tuple[int, ...]
-    tiny_shape: tuple[int, ...]
-    sgd: bool
-    budget: str
-    tiny_budget: str
-
-
-def t5(tiny: bool) -> nn.Module:
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    large = {"d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_layers": 24, "num_heads": 16}
-    small = {"d_model": 128, "d_kv": 32, "d_ff": 512, "num_layers": 2, "num_heads": 4}
-    config = T5Config(
-        **(small if tiny else large),
-        vocab_size=512 if tiny else 32128,
-        decoder_start_token_id=0,
-        dropout_rate=0.0,
-        use_cache=False,
-    )
-    return T5ForConditionalGeneration(config)
-
-
-def convnext(tiny: bool) -> nn.Module:
-    from transformers import ConvNextConfig, ConvNextForImageClassification
-
-    sizes = [48, 96] if tiny else [192, 384, 768, 1536]
-    config = ConvNextConfig(
-        depths=[2, 2] if tiny else [3, 3, 27, 3],
-        hidden_sizes=sizes,
-        num_stages=len(sizes),
-        num_labels=10 if tiny else 1000,
-    )
-    return ConvNextForImageClassification(config)
-
-
-def vit(tiny: bool) -> nn.Module:
-    from transformers import ViTConfig, ViTForImageClassification
-
-    large = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
-    small = {"hidden_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4}
-    config = ViTConfig(
-        **(small if tiny else large),
-        intermediate_size=384 if tiny else 4096,
-        image_size=64 if tiny else 224,
-        patch_size=8 if tiny else 16,
-        num_labels=10 if tiny else 1000,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    return ViTForImageClassification(config)
-
-
-class UNet(nn.Module):
-    """Five sizes with two convolutions each way; what is made first is used last in forward too."""
-
-    def __init__(self, width: int, sizes: int) -> None:
-        super().__init__()
-        widths = [width << n for n in range(sizes)]
-        pairs = list(pairwise(widths))
-        self.enter = self._two(3, width)
-        self.down = nn.ModuleList(self._two(a, b) for a, b in pairs)
-        self.wide = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairs)
-        self.up = nn.ModuleList(self._two(2 * a, a) for a, _ in pairs)
-        self.leave = nn.Conv2d(width, 3, 1)
-
-    def _two(self, before: int, after: int) -> nn.Module:
-        return nn.Sequential(
-            nn.Conv2d(before, after, 3, padding=1),
-            nn.GroupNorm(8, after),
-            nn.SiLU(),
-            nn.Conv2d(after, after, 3, padding=1),
-            nn.GroupNorm(8, after),
-            nn.SiLU(),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.enter(x)
-        kept = []
-        for block in self.down:
-            kept.append(x)
-            x = block(nn.functional.max_pool2d(x, 2))
-        for wide, up in zip(reversed(self.wide), reversed(self.up), strict=True):
-            x = up(torch.cat([kept.pop(), wide(x)], 1))
-        return self.leave(x)
-
-
-def _language(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    return model(input_ids=ids, labels=ids).loss
-
-
-def _classes(model: Any, images: torch.Tensor) -> torch.Tensor:
-    kinds = torch.arange(len(images), device=images.device) % 10
-    return nn.functional.cross_entropy(model(images).logits, kinds)
-
-
-def _pixels(model: Any, images: torch.Tensor) -> torch.Tensor:
-    return nn.functional.mse_loss(model(images), images)
-
-
-JOBS = {
-    "t5_large_8x512": Job(t5, _language, (8, 512), (8, 128), False, "8GiB", "40MiB"),
-    "convnext_l_sgd": Job(
-        convnext, _classes, (64, 3, 224, 224), (16, 3, 128, 128), True, "2GiB", "40MiB"
-    ),
-    "vit_l": Job(vit, _classes, (64, 3, 224, 224), (32, 3, 64, 64), False, "50%", "32MiB"),
-    "unet": Job(
-        lambda tiny: UNet(16 if tiny else 64, 3 if tiny else 5),
-        _pixels, (16, 3, 256, 256), (8, 3, 64, 64), False, "50%", "24MiB",
-    ),
-}  # fmt: skip
 
 
 class OutOfTime(Exception):
@@ -179,18 +59,12 @@ class Bench:
         self.name, self.args, self.card, self.job = name, args, card, JOBS[name]
         self.cuda, self.device = not card.small, card.device
         self._deadline = deadline
-        shape = self.job.shape if self.cuda else self.job.tiny_shape
-        random = torch.Generator().manual_seed(1)
-        if len(shape) == 2:
-            words = 32128 if self.cuda else 512
-            batches = [torch.randint(0, words, shape, generator=random) for _ in range(2)]
-        else:
-            batches = [torch.randn(shape, generator=random) for _ in range(2)]
+        batches = self.job.batches(tiny=not self.cuda)
         self.batches = [batch.to(self.device) for batch in batches]
+        self.budgets = self.job.budgets if self.cuda else self.job.tiny_budgets
 
-    def budget(self, resident: dict[str, Any] | None) -> int:
+    def budget(self, text: str, resident: dict[str, Any] | None) -> int:
         """Bytes."""
-        text = self.job.budget if self.cuda else self.job.tiny_budget
         if not text.endswith("%"):
             return parse_size(text)
         if resident is None:
@@ -202,9 +76,7 @@ class Bench:
         with self.device:
             model = self.job.make(not self.cuda)
         model.train()
-        if self.job.sgd:
-            return model, torch.optim.SGD(model.parameters(), lr=1e-3)
-        return model, torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        return model, self.job.optimizer([p for p in model.parameters() if p.requires_grad])
 
     def run(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, after: Callable[[], None]
@@ -222,7 +94,7 @@ class Bench:
             if time.monotonic() > self._deadline:
                 raise OutOfTime(f"{number} steps were made when the time was over")
             begin = time.perf_counter()
-            with torch.autocast(self.device.type, torch.bfloat16):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=not self.job.half):
                 loss = self.job.loss(model, self.batches[number % 2])
             if self.cuda:
                 alive = max(alive, torch.cuda.memory_allocated())
@@ -285,7 +157,22 @@ def paged_row(bench: Bench, how: str, budget: int) -> dict[str, Any]:
     return row
 
 
-def judge(row: dict[str, Any], resident: dict[str, Any], link: tuple[float, float]) -> None:
+def least(bench: Bench, row: dict[str, Any], resident: dict[str, Any]) -> tuple[int, int]:
+    """Bytes that a step must move, in and out."""
+    if not bench.job.recomputes:
+        over = max(0, resident["alive_bytes"] - row["budget_bytes"])
+        return over, over
+    return least_traffic(
+        weights=row["stats"]["weight_bytes"],
+        trained=row["stats"]["trained_bytes"],
+        state=row["stats"]["state_bytes"],
+        room=row["budget_bytes"] - row["torch_peak_bytes"],
+    )
+
+
+def judge(
+    bench: Bench, row: dict[str, Any], resident: dict[str, Any], link: tuple[float, float]
+) -> None:
     """The ratio to the resident step and to the ideal, and how far losses are apart."""
     pairs = zip(row["losses"], resident["losses"], strict=True)
     row["largest_loss_difference"] = max(abs(a - b) for a, b in pairs)
@@ -293,9 +180,9 @@ def judge(row: dict[str, Any], resident: dict[str, Any], link: tuple[float, floa
     row["p99_to_median"] = round(row["p99_ms"] / row["median_ms"], 3)
     if "alive_bytes" not in resident or "budget_bytes" not in row:
         return
-    over = max(0, resident["alive_bytes"] - row["budget_bytes"])
-    row["least_bytes"] = over
-    row["ideal_ms"] = round(shortest_ms(resident["median_ms"], *((over, at) for at in link)), 3)
+    row["least_bytes"] = into, out = least(bench, row, resident)
+    copies = (into, link[0]), (out, link[1])
+    row["ideal_ms"] = round(shortest_ms(resident["median_ms"], *copies), 3)
     row["ratio_to_ideal"] = round(row["median_ms"] / row["ideal_ms"], 4)
 
 
@@ -324,7 +211,7 @@ def show(row: dict[str, Any]) -> None:
             parts.append(f"{what} {format_bytes(out)} out, {format_bytes(into)} in")
         parts.append(f"of {format_bytes(stats['activation_bytes'])} activations")
         if "least_bytes" in row:
-            parts.append(f"at least {format_bytes(row['least_bytes'])}")
+            parts.append("at least {} in, {} out".format(*map(format_bytes, row["least_bytes"])))
     if "largest_loss_difference" in row:
         parts.append(f"loss differs by {row['largest_loss_difference']:.2g}")
     print(*parts, sep=" | ", flush=True)
@@ -345,16 +232,18 @@ def arguments() -> argparse.Namespace:
 def rows_of(bench: Bench, link: tuple[float, float]) -> Iterator[dict[str, Any]]:
     """One model's, each as soon as it is there; one that fails has an error."""
     resident: dict[str, Any] | None = None
-    for how in ("resident", "again", "auto", *(["keep"] if bench.args.keep else [])):
+    ways = ["auto", *(["keep"] if bench.args.keep else [])]
+    paged = [(how, budget) for budget in bench.budgets for how in ways]
+    for how, budget in [("resident", ""), ("again", ""), *paged]:
         row: dict[str, Any] = {"model": bench.name, "how": how}
         try:
             if how in ("resident", "again"):
                 row = resident_row(bench, how)
                 resident = resident or row
             else:
-                row = paged_row(bench, how, bench.budget(resident))
+                row = paged_row(bench, how, bench.budget(budget, resident))
             if resident is not None and row is not resident:
-                judge(row, resident, link)
+                judge(bench, row, resident, link)
         except OutOfTime as error:
             row["error"] = str(error)
         except Exception as error:  # the other rows are still worth having

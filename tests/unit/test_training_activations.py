@@ -20,17 +20,14 @@ from training_tower import same_state, same_weights  # noqa: E402
 
 from penstock import attach_training  # noqa: E402
 from penstock.errors import OutOfMemory, UsageError  # noqa: E402
-from penstock.paging.training import activations, saving  # noqa: E402
+from penstock.paging.emulated_memory import EmulatedMemory  # noqa: E402
+from penstock.paging.training import activations  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 STEPS = 4
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """The models are small, and so are their activations."""
-    monkeypatch.setattr(saving, "LEAST", 8 * KIB)
 
 
 class LateCopies(activations.HostCopies):
@@ -267,6 +264,26 @@ def test_with_room_nothing_moves_and_nothing_is_hooked():
         kinds = torch.arange(16) % 10
         nn.functional.cross_entropy(model(torch.randn(16, 3, 64, 64)), kinds).backward()
         assert hooked[-1]
+
+
+def test_tensors_from_before_the_attachment_take_none_of_its_room():
+    """PyTorch's own figures have them; the budget has not."""
+    held = EmulatedMemory.held
+
+    def with_others(memory):
+        return held(memory) + 100 * MIB
+
+    torch.manual_seed(0)
+    model, losses = unet()
+    models, found = [model, copy.deepcopy(model)], []
+    for paged, budget in zip(models, (64 * MIB, 9 * MIB), strict=True):
+        optimizer = OPTIMIZERS["adamw"](paged.parameters())
+        with attach(paged, optimizer, budget) as attached, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EmulatedMemory, "held", with_others)
+            patch.setattr(EmulatedMemory, "live", with_others)
+            got = run(paged, optimizer, losses)
+            found.append((got, attached.stats().activation_host_bytes > 0))
+    assert found == [(got, False), (got, True)]
 
 
 def test_what_leaves_and_what_is_on_the_host_settles():

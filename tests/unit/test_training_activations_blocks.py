@@ -10,16 +10,12 @@ torch = pytest.importorskip("torch")
 from deep_layers import ROWS, WIDTH, attach, inputs, plain_loop, same, sgd  # noqa: E402
 from torch import nn  # noqa: E402
 
-from penstock.paging.training import saving  # noqa: E402
 from penstock.paging.training.copies import HostCopies  # noqa: E402
 from penstock.paging.training.host_buffers import HostBuffers  # noqa: E402
 from penstock.paging.training.saved import Block, Saved  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.units import MIB  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(saving, "LEAST", 8 * KIB)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def saved_bytes(between, x=None):

@@ -23,13 +23,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E40
 
 import penstock  # noqa: E402
 from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training import saving  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.units import MIB  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(saving, "LEAST", 8 * KIB)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def test_a_forward_that_fails_leaves_nothing():

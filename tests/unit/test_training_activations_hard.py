@@ -29,13 +29,10 @@ from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training import room, saving  # noqa: E402
+from penstock.paging.training import room  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(saving, "LEAST", 8 * KIB)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def test_a_step_that_keeps_its_activations_is_out_of_memory():

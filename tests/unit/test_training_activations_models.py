@@ -18,15 +18,11 @@ from torch import nn  # noqa: E402
 from training_tower import same_weights  # noqa: E402
 
 from penstock import attach_training  # noqa: E402
-from penstock.paging.training import saving  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
 STEPS, WORDS = 4, 160
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(saving, "LEAST", 8 * KIB)
 
 
 def batches(*shapes):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 
@@ -107,3 +108,40 @@ def test_lora_by_peft():
             paged.unmerge_adapter()
     plain.merge_adapter()
     assert all(torch.equal(value, merged[key]) for key, value in plain.state_dict().items())
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
+def test_the_trainer_with_peft_and_recomputation_is_one_line_more(tmp_path, reentrant):
+    peft = pytest.importorskip("peft")
+    pytest.importorskip("accelerate")
+
+    def script(attach_here):
+        torch.manual_seed(2)
+        config = peft.LoraConfig(r=4, target_modules=["c_attn", "c_fc"], lora_dropout=0.1)
+        model = peft.get_peft_model(tiny(), config)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=1e-2)
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path), max_steps=4, per_device_train_batch_size=8, report_to=[],
+            gradient_checkpointing=True, save_strategy="no", logging_steps=1, disable_tqdm=True,
+            gradient_checkpointing_kwargs={"use_reentrant": reentrant}, use_cpu=True, seed=3,
+        )  # fmt: skip
+        trainer = transformers.Trainer(
+            model, arguments, train_dataset=rows(32), optimizers=(optimizer, None)
+        )
+        attached = attach_here(model, optimizer)
+        trainer.train()
+        keys = ("loss", "grad_norm")
+        seen = [[h[k] for k in keys] for h in trainer.state.log_history if "grad_norm" in h]
+        return seen, model, attached
+
+    want, plain, _ = script(lambda model, optimizer: None)
+    got, paged, attached = script(partial(attach, share=0.6))
+    assert got == want
+    stats = attached.stats()
+    attached.detach()
+    assert stats.iteration_bytes_in > 0
+    assert stats.activation_bytes_in > 0
+    assert min(norm for _, norm in want) > 0
+    assert same_weights(plain, paged)

@@ -94,8 +94,11 @@ class Manager:
 
     def live(self) -> int:
         """Bytes of tensors in what is counted, which what was there before is not."""
-        before = max(0, self.torch.held() - self.held())
-        return max(0, self.torch.live() - before)
+        return max(0, self.torch.live() - self.before())
+
+    def before(self) -> int:
+        """Bytes of PyTorch's allocator that it had before anything was counted."""
+        return max(0, self.torch.held() - self.held())
 
     def peak(self) -> int:
         """The most of them since the budget's new_peak()."""
@@ -219,7 +222,7 @@ class Manager:
             return 0
         if any(share.fixed for share in self._shares):
             # Managed memory whose pages have left stays the driver's until something asks for it.
-            return max(0, self.torch.held() - self.held()) + MODULES
+            return self.before() + MODULES
         pages = sum(int(share.pager.stats()["device_bytes"]) for share in self._shares)
         used = self._before - self.torch.free()
         margin = SEEN_MARGIN if self._seen else MARGIN if self.shown else FIRST_MARGIN
@@ -245,8 +248,7 @@ class Manager:
             f"{format_bytes(int(share.pager.stats()['device_bytes']))} pages of {share.name}"
             for share in self._shares
         )
-        # What its segments held before they were counted is nobody else's.
-        before = max(0, self.torch.held() - self.held())
+        before = self.before()  # which is nobody else's
         driver = max(0, self.uncounted() - before)
         return (
             f"of a gpu_memory of {format_bytes(self.bytes)}, PyTorch's allocator has "

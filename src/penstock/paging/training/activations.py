@@ -10,6 +10,7 @@ Thread rule: as of the attachment.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from penstock.errors import OutOfMemory, UsageError
 from ..emulated_memory import EmulatedMemory
 from ..manager import Manager
 from ..share import Share
+from . import recomputation
 from .copies import Copies, CudaCopies, HostCopies
 from .host_buffers import HostBuffers
 from .room import Bounds, Room, Seen
@@ -103,15 +105,17 @@ class Activations:
             device,
             copies,
             self._buffers,
-            live=manager.torch.live,
+            live=self._live,
             stream=stream,
             budget=share.bytes,
             stay=[*model.parameters(), *model.buffers()],
         )
+        self._uninstall = weakref.finalize(self, recomputation.install()) if self._auto else None
         self._passing: tuple[Hashable, int] | None = None
         self._running = False  # a forward that a backward may follow
         self._watched = False  # in the step's last forward
         self._before = 0
+        self._foreign = 0  # bytes of tensors that no budget counts
         self._pending = self._together = 0  # forward passes before a backward
         self._last = ActivationStats()
 
@@ -124,13 +128,18 @@ class Activations:
         total = self._manager.room_for(self._share.has(), 0)
         return Bounds(total, self._least(), self._manager.slack)
 
+    def _live(self) -> int:
+        """Bytes of tensors in what is counted; what is not hardly changes within a pass."""
+        return max(0, self._manager.torch.live() - self._foreign)
+
     def pass_begins(self, key: Hashable, size: int, inputs: list[torch.Tensor]) -> None:
         """A forward that a backward may follow begins; inputs as of Share.begins()."""
         self._passing = key, size
         self._running = True
         self._pending += 1
         self._together = max(self._together, self._pending)
-        self._before = self._manager.torch.live()
+        self._foreign = self._manager.before()
+        self._before = self._live()
         self._watched = False
         if not self._auto:
             return
@@ -191,6 +200,7 @@ class Activations:
                 peak=self._manager.peak(),
                 watched=self._watched,
                 left=saving.left,
+                left_again=saving.left_again,
                 most_saved=saving.most_saved,
                 most_there=saving.most_there,
                 together=self._together,
@@ -206,8 +216,10 @@ class Activations:
 
         The device is at rest.
         """
-        self._saving.end()
+        self._saving.close()
         self._buffers.close()
+        if self._uninstall is not None:
+            self._uninstall()
 
     def stats(self) -> ActivationStats:
         """Of the last step."""

@@ -24,6 +24,11 @@ _SCALES = (1e-3, 1.0, 30.0)  # of gradients: a common norm that is clipped must 
 _REMEDY = "an optimizer that updates each parameter by itself, such as AdamW"
 
 
+def is_torchs(step: Any) -> bool:
+    """Whether a step function is one of torch's own optimizers."""
+    return getattr(step, "__module__", "").startswith("torch.optim.")
+
+
 def check_steps_in_pieces(optimizer: torch.optim.Optimizer, step: Any) -> None:
     """Refuse an optimizer whose update of one parameter needs the others.
 
@@ -35,7 +40,7 @@ def check_steps_in_pieces(optimizer: torch.optim.Optimizer, step: Any) -> None:
         UsageError: If it is one, or if that cannot be told.
     """
     name = type(optimizer).__name__
-    if getattr(step, "__module__", "").startswith("torch.optim."):
+    if is_torchs(step):
         if name in _WHOLE:
             raise UsageError(f"{name} needs all parameters and gradients at once", remedy=_REMEDY)
         return

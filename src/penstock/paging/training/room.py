@@ -83,6 +83,7 @@ class Seen:
         most_saved: The most of activations, wherever they were.
         most_there: The most of them on the device.
         together: Forward passes before a backward.
+        left_again: Of what left, what a recomputation in backward had saved.
     """
 
     before: int
@@ -92,6 +93,7 @@ class Seen:
     most_saved: int
     most_there: int
     together: int
+    left_again: int = 0
 
 
 class Room:
@@ -141,7 +143,8 @@ class Room:
             self._divide(kind, bounds, seen, spare=max(0, -over))
         # A level that is lower, or higher, has as much more, or less, leave.
         change = before - (self._room(kind, bounds) - kind.margin)
-        kind.early = max(0, seen.left + change) if seen.left else 0
+        forward = seen.left - seen.left_again
+        kind.early = max(0, forward + change) if forward else 0
         return over > bounds.slack
 
     def _adapt(self, kind: Kind, bounds: Bounds, seen: Seen, over: int) -> None:

@@ -40,15 +40,15 @@ class Saved:
 
     Attributes:
         tensor: It, detached; None while its block is away.
-        version: That `tensor` must have.
+        version: That `tensor` must have; None if it may have any.
         block: What it lies in; None of what always stays.
         layout: (dtype, sizes, strides, offset) within the block.
     """
 
     __slots__ = ("__weakref__", "block", "changed", "layout", "tensor", "version")
 
-    def __init__(self, tensor: torch.Tensor, block: Block | None) -> None:
-        self.version = tensor._version
+    def __init__(self, tensor: torch.Tensor, block: Block | None, *, checked: bool = True) -> None:
+        self.version = tensor._version if checked else None
         self.tensor: torch.Tensor | None = tensor.detach()
         self.block = block
         self.changed: int | None = None  # the version at which its block left, if it was another
@@ -59,7 +59,7 @@ class Saved:
     def leave(self) -> None:
         """Its block leaves."""
         assert self.tensor is not None
-        if self.tensor._version != self.version:
+        if self.version is not None and self.tensor._version != self.version:
             self.changed = self.tensor._version
         self.tensor = None
 
@@ -75,8 +75,10 @@ class Saved:
             self.block.wait()
         if self.tensor is None:
             assert self.block is not None
-            self.tensor, self.version = self.block.view(self.layout), self.block.version
-        if self.tensor._version != self.version:
+            self.tensor = self.block.view(self.layout)
+            if self.version is not None:
+                self.version = self.block.version
+        if self.version is not None and self.tensor._version != self.version:
             raise self._error(self.tensor._version)
         return self.tensor
 
@@ -105,6 +107,7 @@ class Block:
         away: Whether its bytes are on the host alone.
         back: Whether those on the device came from there.
         used: The backward pass that has asked for it last.
+        again: Whether a recomputation has saved it.
 
     Args:
         storage: It.
@@ -128,6 +131,7 @@ class Block:
         "_source",
         "_typed",
         "_written",
+        "again",
         "away",
         "back",
         "nbytes",
@@ -150,7 +154,7 @@ class Block:
         self.nbytes = storage.nbytes()
         self.version = 0
         self.saved: list[weakref.ref[Saved]] = []
-        self.away = self.back = False
+        self.again = self.away = self.back = False
         self.used = -1
         self._key: int = storage._cdata
         self._source = source
@@ -219,14 +223,16 @@ class Block:
 
     # ---- In --------------------------------------------------------------------------------
 
-    def start_in(self) -> None:
-        """Begin to copy its bytes in."""
+    def start_in(self) -> torch.UntypedStorage:
+        """Begin to copy its bytes in; where they come to lie."""
         assert self._buffer is not None
         host = self._buffer.content
         self._content, self._arriving = self._copies.into(host, self.nbytes, self._written)
-        self._key = self._content.untyped_storage()._cdata
+        storage = self._content.untyped_storage()
+        self._key = storage._cdata
         self.version = self._content._version
         self.away, self.back = False, True
+        return storage
 
     def wait(self) -> None:
         """Its bytes are about to be used: in any stream, and each has to wait for them."""

@@ -7,30 +7,36 @@ their memory is free when it is wanted. In backward the newest that is away come
 the level has room for it.
 
 Hooks apply to what the thread saves while they are the innermost: those that the program has put
-within a forward, such as a checkpoint's, go before these.
+within a forward go before these. What a checkpointed region saves when it is computed again comes
+here by recomputation.py.
 
 Thread rule: as of saved.py.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from penstock.errors import OutOfMemory
 from penstock.units import MIB
 
 from ..watch import has_storage
+from . import recomputation
 from .copies import Copies
 from .host_buffers import HostBuffers
+from .recomputation import StandIn
 from .saved import Block, Saved
 
 # Bytes of a storage: below, a copy takes no longer than the calls that begin it (10 us at 50 GB/s).
@@ -50,6 +56,11 @@ def may_push() -> bool:
     )
 
 
+def _unseen() -> AbstractContextManager[Any]:
+    """A region may be computed again under a mode that compares operators with forward's."""
+    return nullcontext() if _get_current_dispatch_mode() is None else _disable_current_modes()
+
+
 class Saving:
     """What autograd saves in the passes of one model.
 
@@ -57,6 +68,7 @@ class Saving:
         bytes_out: Copied out since the step began.
         bytes_in: Copied in.
         left: Bytes that were freed on the device, of what was copied out in the step.
+        left_again: Of these the bytes that a recomputation had saved.
         saved: Bytes of the blocks that there are.
         most_saved: The most since the step began.
         most_there: The most that were on the device.
@@ -82,7 +94,7 @@ class Saving:
         budget: int,
         stay: Iterable[torch.Tensor],
     ) -> None:
-        self.bytes_out = self.bytes_in = self.left = 0
+        self.bytes_out = self.bytes_in = self.left = self.left_again = 0
         self.saved = self.most_saved = self.most_there = 0
         self._device = device
         self._copies = copies
@@ -94,6 +106,9 @@ class Saving:
         self._inputs: set[int] = set()
         self._hooks = (self._pack, self._unpack)
         self._pushed = False
+        self._recomputing = 0  # regions, one within the other
+        self._again = 0  # bytes that the latest of them has saved
+        self._beside = 0  # of tensors beside these
         self._home = 0  # the stream of the pass, its handle
         self._source: Any = None  # and it
         self._level = self._early = 0
@@ -126,14 +141,45 @@ class Saving:
         if not self._is_innermost():
             _autograd._push_saved_tensors_default_hooks(*self._hooks)
         self._pushed = True
+        recomputation.enter(self)
         self._look()
 
     def end(self) -> None:
         """It is over, with or without an error."""
         self._inputs = set()
-        if self._pushed and self._is_innermost():
-            _autograd._pop_saved_tensors_default_hooks()
+        if self._pushed:
+            recomputation.enter(None)
+            if self._is_innermost():
+                _autograd._pop_saved_tensors_default_hooks()
         self._pushed = False
+
+    def close(self) -> None:
+        """No budget is there any more: nothing leaves, whoever runs a backward yet."""
+        self.end()
+        self._level, self._early = sys.maxsize, 0
+
+    @contextmanager
+    def recomputing(self, *, push: bool) -> Iterator[None]:
+        """See recomputation.Pages."""
+        push = push and may_push()
+        place = self._home, self._source
+        self._home, self._source = self._stream(), self._copies.here()
+        before = recomputation.enter(self)
+        self._settle()
+        saved, self._beside = self.saved, self._live
+        self._recomputing += 1
+        if push:
+            _autograd._push_saved_tensors_default_hooks(*self._hooks)
+        try:
+            yield
+        finally:
+            if push and self._is_innermost():
+                _autograd._pop_saved_tensors_default_hooks()
+            self._recomputing -= 1
+            self._settle()
+            self._again = max(0, self.saved - saved)
+            recomputation.enter(before)
+            self._home, self._source = place
 
     def _is_innermost(self) -> bool:
         return bool(_autograd._top_saved_tensors_default_hooks(False) == self._hooks)
@@ -145,7 +191,7 @@ class Saving:
     def step_ends(self) -> None:
         """Begin to count anew."""
         self._settle()
-        self.bytes_out = self.bytes_in = self.left = 0
+        self.bytes_out = self.bytes_in = self.left = self.left_again = 0
         self.most_saved, self.most_there = self.saved, self._on_device
 
     def _forget(self) -> None:
@@ -167,6 +213,24 @@ class Saving:
         self._saved_another()
         return saved
 
+    def pack_again(self, tensor: torch.Tensor) -> StandIn | torch.Tensor:
+        """See recomputation.Pages.
+
+        Nor does torch's recomputation ask whether a tensor has been changed since.
+        """
+        storage = self._pageable(tensor)
+        if storage is None:
+            return tensor
+        self._settle()
+        with _unseen():
+            saved = Saved(tensor, self._block_of(storage, tensor._version), checked=False)
+            self._saved_another()
+        return StandIn(tensor, partial(self._unpack_again, saved))
+
+    def _unpack_again(self, saved: Saved) -> torch.Tensor:
+        with _unseen():
+            return self._unpack(saved)
+
     def _unpack(self, saved: Saved) -> torch.Tensor:
         block = saved.block
         if block is None:
@@ -177,14 +241,14 @@ class Saving:
         if block.away:
             self._fetch(block)
         tensor = saved.get()
-        if not self._pushed:
+        if not self._pushed and not self._recomputing:
             self._fetch_ahead()
         return tensor
 
     def _pageable(self, tensor: torch.Tensor) -> torch.UntypedStorage | None:
         """The storage, of those tensors that may leave."""
         if (
-            not self._pushed
+            not (self._pushed or self._recomputing)
             or type(tensor) not in _PLAIN
             or tensor.device != self._device
             or tensor.layout is not torch.strided
@@ -217,6 +281,7 @@ class Saving:
                 return block
         where = self._source, self._copies, self._buffers, self._ended
         block = Block(storage, self._number, *where)
+        block.again = self._recomputing > 0
         reference = weakref.ref(block)
         self._known[storage._cdata] = weakref.ref(storage), reference, version
         self._there[self._number] = reference
@@ -249,7 +314,7 @@ class Saving:
 
     def _saved_another(self) -> None:
         self._release(0)
-        while self.bytes_out < self._early:
+        while not self._recomputing and self.bytes_out < self._early:
             block = next(self._candidates(self._there), None)
             if block is None:
                 return
@@ -277,6 +342,7 @@ class Saving:
             self._start(block)
             if self._leaving.pop(block.number, None) is not None:
                 self.left += block.nbytes
+                self.left_again += block.nbytes if block.again else 0
             self._back.pop(block.number, None)
             block.finish_out()
             insort(self._away, (block.number, weakref.ref(block)), key=lambda entry: entry[0])
@@ -327,15 +393,18 @@ class Saving:
     # ---- In --------------------------------------------------------------------------------
 
     def _fetch(self, block: Block) -> None:
-        block.start_in()
+        storage = block.start_in()
+        # A recomputation saves what it was given, which is no second block.
+        self._known[storage._cdata] = weakref.ref(storage), weakref.ref(block), block.version
         self._back[block.number] = weakref.ref(block)
         self.bytes_in += block.nbytes
         self._count(block.nbytes)
 
     def _fetch_ahead(self) -> None:
-        """What will be needed next, as far as there is room; what gradients take at once is left.
+        """What will be needed next, as far as there is room.
 
-        Else what has just come would leave again for them.
+        What gradients take at once is left, and what the next recomputation will save if it is like
+        the latest: else what has just come would leave again for them.
         """
         if self._changed > self._look_after:
             self._look()
@@ -343,10 +412,11 @@ class Saving:
         while self._away:
             block = self._away[-1][1]()
             if block is not None and block.away:
-                if self._live + block.nbytes > level:
+                if max(self._live, self._beside + self._again) + block.nbytes > level:
                     return
                 with suppress(OutOfMemory, torch.OutOfMemoryError):
                     self._fetch(block)
+                    self._beside += block.nbytes
                 if block.away:
                     return  # there is less room than was thought
             self._away.pop()

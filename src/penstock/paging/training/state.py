@@ -6,21 +6,26 @@ new tensors move into blocks, so that only one unit's state is ever outside. Onc
 shown that its state has the shape of the parameter (as AdamW's has), the blocks of all the others
 are laid out in the order of the modules, packed as weights are; what turns out otherwise gets a
 range of its own. Tensors of one element (step counts) stay what they are.
+
+A tensor that is made of others, as torchao's 8-bit state is, has a piece for each of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from penstock.errors import UsageError
 from penstock.native import Pager
 
 from ..blocks import ARENA_BYTES, align
 from ..dlpack import bytes_at, view_as
+from ..wrappers import Path, keeps_its_tensors, leaves_of, made_of
 from .hooks import TrainingUses
 from .units import Unit
 from .update import Update
@@ -30,10 +35,14 @@ _CPU = torch.device("cpu")
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """One tensor of a parameter's state, contiguous, in a block of its own."""
+    """One tensor of a parameter's state, contiguous, in a block of its own.
+
+    Attributes:
+        path: Its key, and behind it the names within a tensor that is made of others.
+    """
 
     parameter: nn.Parameter
-    key: str
+    path: Path
     shape: torch.Size
     dtype: torch.dtype
     address: int
@@ -57,6 +66,27 @@ class Piece:
 def _view(flat: torch.Tensor, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
     strides = torch.empty(shape, device="meta").stride()
     return view_as(flat, dtype, shape, strides, 0)
+
+
+def _leaves(state: dict[str, Any]) -> Iterator[tuple[Path, torch.Tensor]]:
+    """The plain tensors of more than one element that a parameter's state is made of."""
+    for key, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        if is_traceable_wrapper_subclass(value):
+            found = [((key, *path), leaf) for path, leaf, _ in leaves_of(value)]
+        else:
+            found = [((key,), value)]
+        yield from ((path, leaf) for path, leaf in found if leaf.numel() > 1)
+
+
+def _with_leaves(key: str, value: torch.Tensor, leaves: dict[Path, torch.Tensor]) -> torch.Tensor:
+    """The same value, made of these; what is not among them it keeps."""
+    if not is_traceable_wrapper_subclass(value):
+        return leaves.get((key,), value)
+    own = {path: leaf for path, leaf, _ in leaves_of(value)}
+    made = made_of(value, lambda path: leaves.get((key, *path), own[path]))
+    return made  # type: ignore[no-any-return]
 
 
 class StateStore:
@@ -88,7 +118,7 @@ class StateStore:
         self._device = device
         self._check_host = check_host
         self._paged = {block.address for unit in units for block in unit.blocks}
-        self._pieces: dict[int, dict[str, Piece]] = {}
+        self._pieces: dict[int, dict[Path, Piece]] = {}
         self._expected: set[int] = set()  # groups whose state has been laid out
 
     @property
@@ -110,101 +140,127 @@ class StateStore:
 
     # ---- In --------------------------------------------------------------------------------
 
-    def outside(self, unit: Unit) -> list[tuple[nn.Parameter, str, torch.Tensor]]:
+    def outside(self, unit: Unit) -> list[tuple[nn.Parameter, Path, torch.Tensor]]:
         """State of a unit's paged parameters that lies in tensors of its own."""
         found = []
         for parameter in unit.parameters:
             if not self.is_paged(parameter):
                 continue  # it stays on the device; so does its state, by being left alone
             placed = self._placed(parameter)
-            for key, value in self._optimizer.state.get(parameter, {}).items():
-                if not isinstance(value, torch.Tensor) or value.numel() <= 1:
-                    continue
-                piece = placed.get(key)
+            for path, value in _leaves(self._optimizer.state.get(parameter, {})):
+                piece = placed.get(path)
                 if piece is None or value.data_ptr() != piece.address:
-                    found.append((parameter, key, value))
+                    found.append((parameter, path, value))
         return found
 
     def adopt(self, unit: Unit) -> bool:
-        """Move what lies outside into blocks; whether there was any."""
+        """Move what lies outside into blocks; whether there was any.
+
+        Raises:
+            UsageError: If it is of a kind that cannot be moved.
+        """
         found = self.outside(unit)
         if not found:
             return False
+        self._check(unit, found)
         self._expect(found)
-        moves = [(self._place(*each), each[2]) for each in found]
+        moves = list(zip(self._place(found), (value for _, _, value in found), strict=True))
         pieces = [(piece.address, piece.nbytes, True) for piece, _ in moves]
         use = self._uses.define(f"{unit.name} (new state)", pieces)
         self._uses.begin(use)
         try:
+            inside: dict[int, dict[Path, torch.Tensor]] = {}
             for piece, value in moves:
-                inside = piece.on(self._device)
-                inside.copy_(value)
+                made = inside.setdefault(id(piece.parameter), {})[piece.path] = piece.on(
+                    self._device
+                )
+                made.copy_(value)
                 piece.filled = True
-                self._optimizer.state[piece.parameter][piece.key] = inside
+            for parameter, (key, *_), _ in found:
+                state = self._optimizer.state[parameter]
+                state[key] = _with_leaves(key, state[key], inside[id(parameter)])
         finally:
             self._uses.end(use)
         return True
 
+    def _check(self, unit: Unit, found: list[tuple[nn.Parameter, Path, torch.Tensor]]) -> None:
+        for parameter, path, leaf in found:
+            value = self._optimizer.state[parameter][path[0]]
+            wrapped = is_traceable_wrapper_subclass(value)
+            if type(leaf) in (torch.Tensor, nn.Parameter) and leaf.layout is torch.strided:
+                if not wrapped or keeps_its_tensors(value):
+                    continue
+                why = "does not hold the tensors that it is made of"
+            else:
+                why = "does not tell which plain tensors it is made of"
+            raise UsageError(
+                f"state {path[0]!r} of {unit.name_of(parameter)} cannot be paged: a "
+                f"{type(value).__name__} {why}",
+                remedy="an optimizer whose state is plain tensors",
+            )
+
     def take(self, unit: Unit) -> None:
         """State that was there before, or has just been loaded: all of it where it belongs."""
         for parameter in unit.parameters:
-            state = self._optimizer.state.get(parameter, {})
+            if parameter not in self._optimizer.state:
+                continue
+            # A state_dict() from before has this very dict, and is to keep what is in it.
+            state = self._optimizer.state[parameter] = dict(self._optimizer.state[parameter])
             group = self._optimizer.param_groups[self._update.group_of(parameter)]
             on_device = group.get("fused") or group.get("capturable")
-            inside = {key: piece.address for key, piece in self._placed(parameter).items()}
+            stays = not self.is_paged(parameter)
             for key, value in state.items():
-                if not isinstance(value, torch.Tensor) or value.data_ptr() == inside.get(key):
-                    continue
-                if value.numel() > 1 and value.is_floating_point():
-                    state[key] = value.to(parameter.dtype)
-                if not self.is_paged(parameter) and (value.numel() > 1 or on_device):
-                    state[key] = state[key].to(self._device)
-                elif value.numel() <= 1 and on_device:
-                    state[key] = value.to(self._device)
-            for key, piece in self._placed(parameter).items():
-                piece.filled = piece.filled and key in state
+                if isinstance(value, torch.Tensor) and (stays or value.numel() <= 1):
+                    moves = value.numel() > 1 or on_device
+                    state[key] = value.to(self._device if moves else value.device, copy=True)
+            for path, piece in self._placed(parameter).items():
+                piece.filled = piece.filled and path[0] in state
         self.adopt(unit)
 
     def is_paged(self, parameter: nn.Parameter) -> bool:
         """Whether the parameter itself comes and goes, and so its state."""
         return parameter.untyped_storage().data_ptr() in self._paged
 
-    def _placed(self, parameter: nn.Parameter) -> dict[str, Piece]:
+    def _placed(self, parameter: nn.Parameter) -> dict[Path, Piece]:
         return self._pieces.get(id(parameter), {})
 
-    def _expect(self, found: list[tuple[nn.Parameter, str, torch.Tensor]]) -> None:
+    def _expect(self, found: list[tuple[nn.Parameter, Path, torch.Tensor]]) -> None:
         """Lay out the state of a group when one of its matrices has shown what that is."""
         for parameter, _, _ in found:
             group = self._update.group_of(parameter)
             if group in self._expected or parameter.dim() < 2:
                 continue
-            values = {key: value for p, key, value in found if p is parameter}
+            values = {path: value for p, path, value in found if p is parameter}
             self._expected.add(group)
             if any(value.shape != parameter.shape for value in values.values()):
                 continue
-            keys = {key: value.dtype for key, value in values.items()}
+            keys = {path[0] for path in values}
             self._lay_out(
                 [
-                    (p, key, p.shape, dtype)
+                    (p, path, p.shape, value.dtype)
                     for unit in self._units
                     for p in unit.parameters
                     if p.requires_grad
                     and self.is_paged(p)
                     and self._update.group_of(p) == group
                     and id(p) not in self._pieces
-                    and not self._update.optimizer.state.get(p, {}).keys() - {*keys, "step"}
-                    for key, dtype in keys.items()
+                    and not self._optimizer.state.get(p, {}).keys() - {*keys, "step"}
+                    for path, value in values.items()
                 ]
             )
 
-    def _place(self, parameter: nn.Parameter, key: str, value: torch.Tensor) -> Piece:
-        piece = self._placed(parameter).get(key)
-        if piece is None or piece.shape != value.shape or piece.dtype != value.dtype:
-            self._lay_out([(parameter, key, value.shape, value.dtype)])
-            piece = self._pieces[id(parameter)][key]
-        return piece
+    def _place(self, found: list[tuple[nn.Parameter, Path, torch.Tensor]]) -> list[Piece]:
+        """A piece for each, which fits; those that are made now lie together."""
+        missing = []
+        for parameter, path, value in found:
+            piece = self._placed(parameter).get(path)
+            if piece is None or piece.shape != value.shape or piece.dtype != value.dtype:
+                missing.append((parameter, path, value.shape, value.dtype))
+        if missing:
+            self._lay_out(missing)
+        return [self._pieces[id(parameter)][path] for parameter, path, _ in found]
 
-    def _lay_out(self, wanted: list[tuple[nn.Parameter, str, torch.Size, torch.dtype]]) -> None:
+    def _lay_out(self, wanted: list[tuple[nn.Parameter, Path, torch.Size, torch.dtype]]) -> None:
         sizes = [align(shape.numel() * dtype.itemsize) for _, _, shape, dtype in wanted]
         self._check_host(sum(sizes))
         at = 0
@@ -215,13 +271,13 @@ class StateStore:
                 end += 1
             made = self._pager.create_range(size)
             offset = 0
-            for (parameter, key, shape, dtype), length in zip(
+            for (parameter, path, shape, dtype), length in zip(
                 wanted[at:end], sizes[at:end], strict=True
             ):
                 nbytes = shape.numel() * dtype.itemsize
                 host = bytes_at((made.host or 0) + offset, nbytes, _CPU)
-                piece = Piece(parameter, key, shape, dtype, made.address + offset, host)
-                self._pieces.setdefault(id(parameter), {})[key] = piece
+                piece = Piece(parameter, path, shape, dtype, made.address + offset, host)
+                self._pieces.setdefault(id(parameter), {})[path] = piece
                 offset += length
             at = end
 
@@ -236,7 +292,9 @@ class StateStore:
     def host_state(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
         """Copies of a parameter's paged state on the host, by key; flush() first."""
         placed = self._placed(parameter)
-        return {key: piece.on_host().clone() for key, piece in placed.items() if piece.filled}
+        leaves = {path: piece.on_host().clone() for path, piece in placed.items() if piece.filled}
+        state = self._optimizer.state.get(parameter, {})
+        return {key: _with_leaves(key, state[key], leaves) for key in {key for key, *_ in leaves}}
 
     def move_out(self, *, keep: bool) -> None:
         """Give the optimizer ordinary tensors on the CPU; without `keep`, no state at all."""

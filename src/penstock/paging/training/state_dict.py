@@ -72,6 +72,15 @@ class StateDicts:
 
     def _after_load(self, optimizer: Any) -> None:
         for parameter, values in self._loaded.items():
-            self._update.optimizer.state[parameter].update(values)
+            self._update.optimizer.state[parameter].update(
+                {key: _as_loaded(value, parameter) for key, value in values.items()}
+            )
         self._loaded = {}
         self._when_loaded()
+
+
+def _as_loaded(value: torch.Tensor, parameter: nn.Parameter) -> torch.Tensor:
+    """In the parameter's type, as torch.optim loads it."""
+    if parameter.is_floating_point() and value.is_floating_point():
+        return value.to(parameter.dtype)
+    return value

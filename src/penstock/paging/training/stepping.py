@@ -136,6 +136,8 @@ class Stepper:
         self._arrived.clear()
         self._ready = []
         self._updated.clear()
+        for unit in self._units:
+            unit.calls = 0
         self._loop.failed()
 
     # ---- Between steps ---------------------------------------------------------------------

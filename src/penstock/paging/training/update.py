@@ -9,14 +9,16 @@ optimizer is that the update of a parameter needs that parameter, its gradient a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from penstock.errors import UsageError
 
-from .probe import check_steps_in_pieces
+from .probe import check_steps_in_pieces, is_torchs
 
 
 class Update:
@@ -40,6 +42,8 @@ class Update:
         # Without the hooks and the profiler's range that the public method has around it.
         self._step = getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
         check_steps_in_pieces(optimizer, self._step)
+        # Another's may be compiled, as torchao's are, which no mode that looks on may see.
+        self._unseen = nullcontext if is_torchs(self._step) else _disable_current_modes
         self._group_of: dict[int, int] = {}
 
     def parameters(self) -> list[nn.Parameter]:
@@ -76,7 +80,8 @@ class Update:
         try:
             for group, some in zip(groups, chosen, strict=True):
                 group["params"] = some
-            self._step(self.optimizer, **more)
+            with self._unseen():
+                self._step(self.optimizer, **more)
         finally:
             for group, every in zip(groups, whole, strict=True):
                 group["params"] = every

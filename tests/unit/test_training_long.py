@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach_training() over many steps of random shapes: the resident losses, and nothing grows.
+
+Weights, state and activations leave in every step, those of checkpointed regions too.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from deep_layers import WIDTH, Layer, attach  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from penstock.units import KIB, MIB  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("small_blocks")
+
+BUDGET = 1536 * KIB
+MOST_ROWS = 256
+PAGE = os.sysconf("SC_PAGESIZE")
+
+
+class Model(nn.Module):
+    """Eight layers, of which every second is computed again."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(8))
+
+    def forward(self, x):
+        for number, layer in enumerate(self.layers):
+            x = checkpoint(layer, x, use_reentrant=False) if number % 2 else layer(x)
+        return x
+
+
+def batch(step):
+    random = torch.Generator().manual_seed(step)
+    rows = int(torch.randint(1, MOST_ROWS + 1, (), generator=random))
+    return torch.randn(rows, WIDTH, generator=random)
+
+
+def train(model, optimizer, steps):
+    losses = []
+    for step in steps:
+        loss = model(batch(step)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+
+def held(attached):
+    """What may grow: by name."""
+    gc.collect()
+    saving = attached._activations._saving
+    saving._settle()
+    tables = saving._known, saving._there, saving._leaving, saving._back, saving._away
+    assert sum(map(len, tables)) < 100  # of one step
+    with open("/proc/self/statm") as file:
+        resident = int(file.read().split()[1]) * PAGE
+    driver = attached.device.live()
+    # How many pages there are now follows from the last steps' tensors; each has two addresses.
+    chunks = driver.pop("chunks")
+    assert chunks <= BUDGET // (64 * KIB)
+    driver["ranges"] -= chunks
+    driver["mappings"] -= 2 * chunks
+    return resident, {
+        **driver,
+        "threads": len(os.listdir("/proc/self/task")),
+        "files": len(os.listdir("/proc/self/fd")),
+        "host memory for activations": attached.stats().activation_host_bytes,
+        "activations": saving.saved,
+        "tensors on the device": attached._manager.torch.live(),
+    }
+
+
+@pytest.mark.parametrize(
+    "steps", [80, pytest.param(2000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+)
+def test_steps_of_random_shapes(steps):
+    torch.manual_seed(0)
+    plain = Model()
+    paged = copy.deepcopy(plain)
+    first, second = adamw(plain), adamw(paged)
+    with attach(paged, second, BUDGET) as attached:
+        moved = 0
+        quarters, seen = steps // 4, []
+        for begin in range(0, steps, quarters):
+            want = train(plain, first, range(begin, begin + quarters))
+            assert train(paged, second, range(begin, begin + quarters)) == want
+            moved += attached.stats().activation_bytes_in
+            seen.append(held(attached))
+        assert attached.stats().bytes_out > 0
+        assert moved > 0
+    (_, early), *_, (before, _), (after, late) = seen
+    assert late == early
+    assert after - before < 4 * MIB

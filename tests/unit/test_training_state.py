@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach_training(): optimizer state that is there before, of any type, made of any tensors."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
+from training_tower import (  # noqa: E402
+    adamw,
+    batches,
+    page,
+    pair,
+    same_state,
+    same_weights,
+    train,
+)
+
+from penstock.errors import UsageError  # noqa: E402
+
+
+def test_state_of_another_type_than_its_parameter_is_kept():
+    """fp32 momentum of a model that was made bfloat16 after its first steps."""
+
+    def momentum(model):
+        return torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+
+    plain, paged = pair()
+    first, second = momentum(plain), momentum(paged)
+    for model, optimizer in ((plain, first), (paged, second)):
+        train(model, optimizer, batches(3))
+        model.bfloat16()
+    want = train(plain, first, batches(3))
+    with page(paged, second) as attached:
+        assert train(paged, second, batches(3)) == want
+        assert attached.stats().bytes_out > 0
+        kept = second.state_dict()["state"][1]["momentum_buffer"]
+        assert kept.dtype == torch.float32
+        assert not torch.equal(kept, kept.bfloat16())
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
+
+
+def test_what_is_loaded_has_the_parameters_type_as_in_torch():
+    plain, paged = pair()
+    first = adamw(plain)
+    train(plain, first, batches(3))
+    saved = copy.deepcopy(first.state_dict())
+    plain.bfloat16()
+    paged.load_state_dict(plain.state_dict())
+    paged.bfloat16()
+    first, second = adamw(plain), adamw(paged)
+    first.load_state_dict(copy.deepcopy(saved))
+    want = train(plain, first, batches(3))
+    with page(paged, second):
+        second.load_state_dict(copy.deepcopy(saved))
+        assert train(paged, second, batches(3)) == want
+        assert same_state(first, second)
+
+
+def test_a_state_dict_from_before_keeps_what_it_had():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    train(plain, first, batches(2))
+    train(paged, second, batches(2))
+    before = second.state_dict()
+    expected = copy.deepcopy(before)["state"]
+    with page(paged, second):
+        train(paged, second, batches(3))
+        for number, values in before["state"].items():
+            for key, value in values.items():
+                assert torch.equal(value, expected[number][key]), key
+        second.load_state_dict(before)
+        assert same_state(first, second)
+
+
+class Halved(torch.optim.Optimizer):
+    """Momentum whose state is made of two tensors, the second half as large as the first."""
+
+    kind = TwoTensor
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 1e-2})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state["momentum"] = self.kind(torch.zeros_like(p), torch.zeros_like(p))
+                state["momentum"].mul_(0.9).add_(p.grad)
+                state["momentum"].b.mul_(0.5)
+                p.sub_(state["momentum"].a + state["momentum"].b, alpha=group["lr"])
+
+
+def parts(state_dict):
+    values = [state["momentum"] for state in state_dict["state"].values()]
+    return [half for value in values for half in (value.a, value.b)]
+
+
+@pytest.mark.parametrize("steps", [0, 2], ids=["made while attached", "there before"])
+def test_state_made_of_several_tensors(steps):
+    plain, paged = pair()
+    first, second = Halved(plain.parameters()), Halved(paged.parameters())
+    want = train(plain, first, batches(steps))
+    assert train(paged, second, batches(steps)) == want
+    want = train(plain, first, batches(12))
+    with page(paged, second, chunks=22) as attached:
+        assert train(paged, second, batches(12)) == want
+        trained = sum(p.nbytes for p in paged.parameters() if attached._state.is_paged(p))
+        assert attached._state.nbytes == 2 * trained
+        assert all(map(torch.equal, parts(first.state_dict()), parts(second.state_dict())))
+        saved = copy.deepcopy(second.state_dict())
+        want = train(plain, first, batches(2))
+        assert train(paged, second, batches(2)) == want
+        train(paged, second, batches(1))
+        second.load_state_dict(saved)
+    assert all(isinstance(state["momentum"], TwoTensor) for state in second.state.values())
+    assert all(map(torch.equal, parts(second.state_dict()), parts(saved)))
+
+
+def test_another_librarys_step_sees_no_mode_of_ours():
+    """It may be compiled as a whole, which PyTorch does under no mode."""
+
+    seen = []
+
+    class Looks(Halved):
+        def step(self):
+            seen.append(_get_current_dispatch_mode())
+            super().step()
+
+    model, _ = pair()
+    optimizer = Looks(model.parameters())
+    with page(model, optimizer, safety="strict"):
+        seen.clear()
+        train(model, optimizer, batches(3))
+    assert seen
+    assert set(seen) == {None}
+
+
+class Opaque(torch.Tensor):
+    """A subclass with a storage, and something else that it does not tell."""
+
+
+def test_state_of_a_kind_that_cannot_be_moved_is_refused():
+    class Strange(Halved):
+        @torch.no_grad()
+        def step(self):
+            for p in (p for group in self.param_groups for p in group["params"]):
+                self.state[p].setdefault("odd", torch.zeros_like(p).as_subclass(Opaque))
+
+    model, _ = pair()
+    optimizer = Strange(model.parameters())
+    with (
+        page(model, optimizer),
+        pytest.raises(UsageError, match=r"state 'odd' of .*weight cannot be paged: a Opaque"),
+    ):
+        train(model, optimizer, batches(1))
