@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges whose host memory is encoded: what kernels find, what is read and unpacked, what is
 // refused, and that no failure of the driver leaves anything.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -19,22 +20,23 @@ namespace {
 using engine::Packing;
 using engine::Pager;
 
-constexpr Bytes kGranule = 64 * kKiB;
+constexpr Bytes kGranule = 16 * kKiB;
 constexpr Bytes kUnaligned = 3 * kGranule + 4608;  // a block that ends within a page
 
 struct Options {
   engine::Evicted evicted = engine::Evicted::kUnmapped;
   std::uint64_t seed = 1;
+  std::uint32_t max_delay_us = 100;
   std::int64_t fail_at_call = 0;
-  Bytes budget = 14 * kGranule;
+  Bytes budget = 12 * kGranule;
 };
 
-// Ten blocks in one range: weights that are encoded, one that may not be and one of noise.
+// Six blocks in one range: weights that are encoded, one that may not be and one of noise.
 struct Packed {
   explicit Packed(const Options& options) : with(options) {
     driver::HostDriverOptions machine{.capacity = 64 * kMiB, .granularity = kGranule};
     machine.seed = options.seed;
-    machine.max_delay_us = 100;
+    machine.max_delay_us = options.max_delay_us;
     machine.fail_at_call = options.fail_at_call;
     device = std::move(driver::open_host_driver(machine)).value();
   }
@@ -61,12 +63,8 @@ struct Packed {
     PENSTOCK_ASSIGN(const std::int32_t index,
                     pager->create_range(kBlocks * kUnaligned, engine::RangeKind::kPaged));
     range = pager->range(index);
-    draw_weights({range.host, range.bytes}, 5);
-    std::mt19937 random(9);
-    for (Bytes i = 0; i < kUnaligned; ++i) {
-      range.host[kNoise * kUnaligned + i] = static_cast<std::byte>(random());
-    }
-    content.assign(range.host, range.host + range.bytes);
+    content = drawn();
+    std::copy(content.begin(), content.end(), range.host);
     for (Bytes i = 0; i < kBlocks; ++i) {
       blocks.push_back({range.address + i * kUnaligned, kUnaligned, i != kKept, nullptr});
     }
@@ -78,6 +76,18 @@ struct Packed {
     }
     return {};
   }
+  static const std::vector<std::byte>& drawn() {
+    static const std::vector<std::byte> bytes = [] {
+      std::vector<std::byte> made(kBlocks * kUnaligned);
+      draw_weights(made, 5);
+      std::mt19937 random(9);
+      for (Bytes i = 0; i < kUnaligned; ++i) {
+        made[kNoise * kUnaligned + i] = static_cast<std::byte>(random());
+      }
+      return made;
+    }();
+    return bytes;
+  }
   [[nodiscard]] std::vector<std::byte> of(Bytes block) const {
     const auto begin = content.begin() + static_cast<std::ptrdiff_t>(block * kUnaligned);
     return {begin, begin + kUnaligned};
@@ -85,11 +95,12 @@ struct Packed {
   Status sweep() {
     for (Bytes i = 0; i < kBlocks; ++i) {
       PENSTOCK_TRY(pager->begin(uses[i], stream));
-      PENSTOCK_TRY(device->launch(stream, [this, i] {
+      const Status launched = device->launch(stream, [this, i] {
         const auto* found = reinterpret_cast<const std::byte*>(blocks[i].address);
         wrong += std::memcmp(found, content.data() + i * kUnaligned, kUnaligned) != 0;
-      }));
+      });
       PENSTOCK_TRY(pager->end(uses[i], stream));
+      PENSTOCK_TRY(launched);
     }
     return pager->iteration();
   }
@@ -98,9 +109,9 @@ struct Packed {
     return device->synchronize(stream);
   }
 
-  static constexpr Bytes kBlocks = 10;
-  static constexpr Bytes kKept = 4;
-  static constexpr Bytes kNoise = 7;
+  static constexpr Bytes kBlocks = 6;
+  static constexpr Bytes kKept = 2;
+  static constexpr Bytes kNoise = 4;
   const Options with;
   std::unique_ptr<driver::HostDriver> device;
   std::unique_ptr<Pager> pager;
@@ -117,14 +128,15 @@ TEST_CASE("packed pages: kernels find what was encoded, with delays in every str
     CAPTURE(seed);
     Packed packed({.evicted = seed % 2 == 0 ? engine::Evicted::kMapped : engine::Evicted::kUnmapped,
                    .seed = seed,
-                   .budget = (9 + 3 * seed) * kGranule});
+                   .budget = (9 + 2 * seed) * kGranule});
     PENSTOCK_REQUIRE_OK(packed.open());
     PENSTOCK_REQUIRE_OK(packed.sweeps(5));
     CHECK(packed.wrong == 0);
     const engine::PagerStats stats = packed.pager->stats();
-    CHECK(stats.encoded_bytes == 8 * kUnaligned);
+    CHECK(stats.encoded_bytes <= 4 * kUnaligned);  // a page's share of 2 KiB does not gain
+    CHECK(stats.encoded_bytes > 4 * kUnaligned * 98 / 100);
     CHECK(stats.code_bytes < stats.encoded_bytes * 77 / 100);
-    CHECK(stats.host_bytes <= stats.code_bytes + 2 * kUnaligned + 10 * 512);
+    CHECK(stats.host_bytes <= stats.code_bytes + 2 * kUnaligned + 6 * 512 + 4096);
     CHECK(stats.peak_device_bytes <= packed.with.budget);
     CHECK(stats.counters.bytes_in > 0);
   }
@@ -147,13 +159,15 @@ TEST_CASE("packed pages: a block is read, and unpacked, also while others move")
   }
   PENSTOCK_REQUIRE_OK(packed.sweeps(3));
   CHECK(packed.wrong == 0);
-  CHECK(packed.pager->stats().encoded_bytes == 4 * kUnaligned);
+  const engine::PagerStats stats = packed.pager->stats();  // of one block
+  CHECK(stats.encoded_bytes <= kUnaligned);
+  CHECK(stats.encoded_bytes > kUnaligned * 9 / 10);
 }
 
 TEST_CASE("packed pages: what a use writes to an unpacked block is kept, beside encoded ones") {
   Packed packed({});
   PENSTOCK_REQUIRE_OK(packed.open());
-  for (const Bytes i : {Bytes{2}, Packed::kKept}) {
+  for (const Bytes i : {Bytes{1}, Packed::kKept}) {
     const Packing& block = packed.blocks[i];
     const auto host = packed.pager->unpack(block.address, kUnaligned);
     PENSTOCK_REQUIRE_OK(host.status());
@@ -206,9 +220,9 @@ TEST_CASE("packed pages: each driver call fails in turn, and nothing is left or 
     std::int64_t last = 0;
     for (std::int64_t call = 1; last == 0; ++call) {
       CAPTURE(call);
-      Packed packed({.evicted = evicted, .fail_at_call = call});
+      Packed packed({.evicted = evicted, .max_delay_us = 0, .fail_at_call = call});
       Status status = packed.open();
-      if (status.ok()) status = packed.sweeps(2);
+      if (status.ok()) status = packed.sweeps(1);
       if (status.ok()) status = packed.pager->unpack(packed.blocks[1].address, kUnaligned).status();
       failed += !status.ok();
       if (!status.ok() && packed.uses.size() == Packed::kBlocks) {  // it goes on
@@ -217,8 +231,8 @@ TEST_CASE("packed pages: each driver call fails in turn, and nothing is left or 
       }
       if (packed.device->calls() < call) last = call;
     }
-    CHECK(last > 150);
-    CHECK(failed > 30);
+    CHECK(last > 100);
+    CHECK(failed > 20);
   }
 }
 
