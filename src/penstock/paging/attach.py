@@ -138,7 +138,7 @@ class Attachment(BaseAttachment[Pager]):
         look_ahead: int | str | None,
         safety: str,
         host_memory: int | str | None,
-        compress: str,
+        compress: str = "off",
     ) -> None:
         self._asked = (chunk_size, look_ahead)
         self._compress = compress
