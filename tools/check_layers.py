@@ -19,13 +19,15 @@ from pathlib import Path
 
 # Wing -> the wings that it may include. A file belongs to the longest name here that its path
 # begins with, and a name stands for all below it; every wing sees itself.
-_MACHINE = {"base", "policy", "driver/driver.hpp", "driver/forwarding.hpp", "driver/text.hpp"}
+_DRIVER = {"driver/driver.hpp", "driver/forwarding.hpp", "driver/text.hpp"}
+_MACHINE = {"base", "codec", "policy", *_DRIVER}
 _ENGINE = {*_MACHINE, "engine"}
-_BACK_END = {"base", "driver/driver.hpp", "driver/text.hpp", "driver/ledger.hpp"}
+_BACK_END = {"base", "codec", "driver/driver.hpp", "driver/text.hpp", "driver/ledger.hpp"}
 NATIVE_LAYERS = {
     "base": set(),
     "policy": {"base"},
-    "driver": {"base"},
+    "codec": {"base"},
+    "driver": {"base", "codec"},
     "driver/cuda": {*_BACK_END, "driver/kernels"},
     "driver/emulated": _BACK_END,
     "engine/order": _MACHINE,
@@ -40,8 +42,8 @@ NATIVE_LAYERS = {
     "preload": {"penstock"},
     "adapters": {*_ENGINE, "process", "api", "penstock"},
 }
-# Data in, a plan out: these layers must not lock, wait, read a clock or touch a file.
-PURE_LAYERS = {"base", "policy"}
+# Data in, a plan or other data out: these layers must not lock, wait, read a clock or touch a file.
+PURE_LAYERS = {"base", "codec", "policy"}
 IMPURE_HEADERS = re.compile(
     r"mutex|shared_mutex|thread|condition_variable|future|atomic|chrono|ctime|time\.h|random"
     r"|fstream|iostream|cstdio|stdio\.h|filesystem|dlfcn\.h|pthread\.h|unistd\.h|sys/.*"

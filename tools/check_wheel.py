@@ -27,6 +27,7 @@ MUST_HOLD = (
     "penstock/include/penstock.h",
     "penstock/include/interpose.h",
     "penstock/include/budget.h",
+    "penstock/include/packing.h",
     "penstock/include/simulate.h",
     "penstock/preload/libcuda.so.1",
     "penstock/preload/site/sitecustomize.py",

@@ -18,7 +18,7 @@ penstock_pager_stats to_c(const engine::PagerStats& from) {
   PENSTOCK_COPY_FIELDS(to, from, budget, device_bytes, peak_device_bytes, pinned_bytes, host_bytes,
                        paged_bytes, pages, slots, kept_pages, streamed_pages, stream_slots,
                        planned_bytes_in, iteration_bytes_in, iteration_bytes_out,
-                       iteration_page_uses, iteration_page_loads)
+                       iteration_page_uses, iteration_page_loads, encoded_bytes, code_bytes)
   copy_stalls(to, from.stalls);
   to.largest_stall_use = from.stalls.largest_use;
   return to;
@@ -85,6 +85,39 @@ PENSTOCK_FORWARD(penstock_flush, penstock_pager, it.flush(address, bytes), uint6
                  uint64_t bytes)
 PENSTOCK_FORWARD(penstock_forget, penstock_pager, it.forget(address, bytes), uint64_t address,
                  uint64_t bytes)
+
+penstock_status penstock_pack(penstock_pager* pager, penstock_packing* blocks, int32_t count) {
+  return with(pager, [&](auto& it) -> Status {
+    if (blocks == nullptr && count > 0) return missing("blocks");
+    std::vector<engine::Packing> list;
+    for (int32_t i = 0; i < count; ++i) {
+      list.push_back({.address = blocks[i].address,
+                      .bytes = blocks[i].bytes,
+                      .encode = blocks[i].encode != 0,
+                      .host = nullptr});
+    }
+    PENSTOCK_TRY(it.pack(list));
+    for (std::size_t i = 0; i < list.size(); ++i) blocks[i].host = list[i].host;
+    return {};
+  });
+}
+
+penstock_status penstock_read(penstock_pager* pager, uint64_t address, uint64_t bytes, void* to) {
+  return with(pager, [&](auto& it) -> Status {
+    if (to == nullptr) return missing("to");
+    return it.read(address, bytes, static_cast<std::byte*>(to));
+  });
+}
+
+penstock_status penstock_unpack(penstock_pager* pager, uint64_t address, uint64_t bytes,
+                                void** host) {
+  return with(pager, [&](auto& it) -> Status {
+    if (host == nullptr) return missing("host");
+    PENSTOCK_ASSIGN(*host, it.unpack(address, bytes));
+    return {};
+  });
+}
+
 PENSTOCK_FORWARD(penstock_pager_resize, penstock_pager, it.resize(budget), uint64_t budget)
 
 uint64_t penstock_pager_smallest(penstock_pager* pager) {

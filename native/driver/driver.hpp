@@ -35,6 +35,7 @@
 
 #include "base/status.hpp"
 #include "base/units.hpp"
+#include "codec/bf16.hpp"
 
 namespace penstock::driver {
 
@@ -160,6 +161,11 @@ class Driver {
                                   Stream stream) = 0;
   virtual Status copy_within(Addr to, Addr from, Bytes size, Stream stream) = 0;
   virtual Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) = 0;
+
+  // What codec::encode() made of some memory, and lies at `from`, becomes that memory at `to`; both
+  // on the device, apart, and multiples of 16.  It is not verified here: it comes from memory of
+  // our own, which was.
+  virtual Status decode(Addr, Addr, const codec::Shape&, Stream) { return lacks("a decoder"); }
 
   // Where time is modelled, the calling thread's, in ns; null on a machine that has its own.  There
   // is one thread then: who would have had another sets this to that one's time while it works.

@@ -67,6 +67,9 @@ class ForwardingDriver : public Driver {
   Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) override {
     return device_.fill(to, value, size, stream);
   }
+  Status decode(Addr to, Addr from, const codec::Shape& shape, Stream stream) override {
+    return device_.decode(to, from, shape, stream);
+  }
   std::int64_t* modelled_time() override { return device_.modelled_time(); }
 
  protected:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of messages about memory, and two refusals that all drivers share.
+// The words of messages about memory, and the refusals that all drivers share.
 #pragma once
 
 #include <ios>
@@ -22,7 +22,15 @@ inline std::string span_text(Addr address, Bytes size) {
 // Both drivers refuse what the hardware would do in no particular order.
 inline Status check_apart(Addr to, Addr from, Bytes size) {
   if (to - from >= size && from - to >= size) return {};
-  return invalid("copy_within: ", span_text(from, size), " overlaps ", span_text(to, size));
+  return invalid(span_text(from, size), " overlaps ", span_text(to, size));
+}
+
+inline Status check_decode(Addr to, Addr from, Bytes bytes, Bytes code) {
+  if (to % 16 != 0 || from % 16 != 0) {
+    return invalid("decode: ", address_text(from), " to ", address_text(to),
+                   " is not in multiples of 16");
+  }
+  return check_apart(to, from, bytes > code ? bytes : code);
 }
 
 inline Status check_fingerprint(const void* to, Bytes size, const void* fingerprint) {

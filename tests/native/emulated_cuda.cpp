@@ -15,6 +15,7 @@
 
 #include "driver/cuda/abi.hpp"
 #include "driver/emulated/driver.hpp"
+#include "emulated_kernels.hpp"
 
 namespace penstock::driver::cuda {
 namespace {
@@ -360,7 +361,6 @@ struct Calls {
     DO_WHEN(in_context(), error_of(gpu().fill(to, value, size, stream_of(stream))));
   }
 
-  // The kernels of copy_out_changed(), by name; with both launched the second does the work.
   static Error cuModuleLoadData(ModulePtr* module, const void* image) {
     NEEDS(in_context());
     if (std::strncmp(static_cast<const char*>(image), "\n.version", 9) != 0) return kInvalidValue;
@@ -371,36 +371,14 @@ struct Calls {
   static Error cuModuleUnload(ModulePtr) { return in_context(); }
   static Error cuModuleGetFunction(FunctionPtr* function, ModulePtr, const char* name) {
     NEEDS(in_context());
-    static int compare;
-    static int copy;
-    const bool first = std::strcmp(name, "penstock_compare") == 0;
-    *function = reinterpret_cast<FunctionPtr>(first ? &compare : &copy);
-    if (first) compare_function = *function;
-    return first || std::strcmp(name, "penstock_copy_if_changed") == 0 ? kSuccess : kInvalidValue;
+    *function = find_kernel(name);
+    return *function != nullptr ? kSuccess : kInvalidValue;
   }
   static Error cuLaunchKernel(FunctionPtr function, unsigned, unsigned, unsigned, unsigned,
                               unsigned, unsigned, unsigned, StreamPtr stream, void** parameters,
                               void**) {
-    NEEDS(in_context());
-    const auto from = *static_cast<DevicePtr*>(parameters[0]);
-    const auto size = 16 * *static_cast<std::uint64_t*>(parameters[1]);
-    const auto* page = reinterpret_cast<const void*>(from);
-    static thread_local bool known = false;
-    static thread_local std::uint32_t* copies = nullptr;
-    const bool first = function == compare_function;
-    if (first) {
-      known = *static_cast<std::uint32_t*>(parameters[3]) != 0;
-      copies = *static_cast<std::uint32_t**>(parameters[4]);
-    }
-    void* const host = *static_cast<void**>(parameters[first ? 5 : 2]);
-    if (host == nullptr) return kSuccess;
-    return error_of(gpu().launch(stream_of(stream), [=, was = known, count = copies] {
-      if (was && std::memcmp(host, page, size) == 0) return;
-      std::memcpy(host, page, size);
-      ++std::atomic_ref(*count);
-    }));
+    DO_WHEN(in_context(), error_of(launch_kernel(gpu(), function, stream_of(stream), parameters)));
   }
-  static inline FunctionPtr compare_function = nullptr;
   static inline std::set<DevicePtr> mapped_anew;  // since `stale`
   static inline std::mutex mapped_anew_mutex;
   static inline std::mutex work_spaces_mutex;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conformance: which bytes copies and fills touch.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "conformance.hpp"
 #include "conformance_bench.hpp"
+#include "weights.hpp"
 
 namespace penstock::driver::conformance {
 namespace {
@@ -157,6 +159,43 @@ void changed_copies(Driver& driver) {
                       Code::kInvalidArgument);
 }
 
+// Sizes that are a multiple of nothing, and escapes of every kind.
+void encoded_pages(Driver& driver) {
+  Bench bench(driver);
+  const Bytes room = std::max<Bytes>(bench.granule, 256 * kKiB);
+  const Addr address = bench.backed({align_up(room, bench.granule), align_up(room, bench.granule)});
+  const Addr staged = address + align_up(room, bench.granule);
+  const Stream stream = bench.stream();
+  auto* host = bench.page_locked(room);
+  for (const Bytes size :
+       {Bytes{2}, Bytes{30}, Bytes{32}, Bytes{34}, 2 * codec::kTile - 2, 2 * codec::kTile,
+        2 * codec::kTile + 2, 9 * codec::kTile + 46, Bytes{128 * kKiB}}) {
+    for (const bool noise : {false, true}) {
+      std::vector<std::byte> raw(size);
+      testing::draw_weights(raw, static_cast<std::uint32_t>(size));
+      const ByteVector random = pattern(size, size);
+      for (Bytes i = 0; noise && i < size / 3; ++i) raw[i] = static_cast<std::byte>(random[i]);
+      const codec::Survey survey = codec::survey(raw);
+      const Bytes coded = survey.shape.size();
+      REQUIRE(coded <= room);
+      codec::encode(survey, raw, {reinterpret_cast<std::byte*>(host), coded});
+      PENSTOCK_REQUIRE_OK(driver.fill(address, 0xA5, room, stream));
+      PENSTOCK_REQUIRE_OK(driver.copy_in(staged, host, coded, stream));
+      PENSTOCK_REQUIRE_OK(driver.decode(address, staged, survey.shape, stream));
+      PENSTOCK_REQUIRE_OK(driver.synchronize(stream));
+      const ByteVector found = bench.read(address, room);
+      CHECK(std::memcmp(found.data(), raw.data(), size) == 0);
+      CHECK(std::all_of(found.begin() + static_cast<std::ptrdiff_t>(size), found.end(),
+                        [](std::uint8_t byte) { return byte == 0xA5; }));
+    }
+  }
+  const codec::Shape shape{64, 0};
+  for (const Bytes apart : {Bytes{32}, 4 * kKiB + 8}) {
+    PENSTOCK_CHECK_CODE(driver.decode(address, address + apart, shape, stream),
+                        Code::kInvalidArgument);
+  }
+}
+
 }  // namespace
 
 std::vector<Rule> rules_of_copies() {
@@ -166,6 +205,7 @@ std::vector<Rule> rules_of_copies() {
       {"overlapping copies are refused", overlapping_copies},
       {"copies of nothing are allowed", empty_copies},
       {"what has not changed is not copied out again", changed_copies},
+      {"what was encoded comes back on the device", encoded_pages},
   };
 }
 

@@ -41,6 +41,7 @@ struct Machine {
     in = std::make_unique<Timeline>(*device, in_stream.value());
     out = std::make_unique<Timeline>(*device, out_stream.value());
     work = std::make_unique<Timeline>(*device, work_stream.value());
+    copies = std::make_unique<engine::PageCopies>(*device);
     for (int i = 0; i < 2; ++i) {
       auto chunk = device->create_chunk(kGranule, driver::Place::kDevice);
       auto address = device->reserve(kGranule);
@@ -57,7 +58,7 @@ struct Machine {
       hosts.emplace_back(kGranule, static_cast<std::byte>(i < 2 ? 0 : 10 + i));
     }
     if (!map(pages, 0) || !map(pages + kGranule, 1)) return false;
-    mapper = std::make_unique<Mapper>(*device, kGranule, *in, *out);
+    mapper = std::make_unique<Mapper>(*device, kGranule, *copies, *in, *out);
     return true;
   }
   bool map(Addr address, int chunk) {
@@ -84,7 +85,8 @@ struct Machine {
                          .own = own[i],
                          .address = page(static_cast<int>(i) + 2),
                          .host = hosts[i + 2].data(),
-                         .bytes = kGranule});
+                         .bytes = kGranule,
+                         .parts = {}});
     }
   }
 
@@ -94,6 +96,7 @@ struct Machine {
   std::vector<Addr> own;
   Addr pages = 0;
   std::vector<std::vector<std::byte>> hosts;
+  std::unique_ptr<engine::PageCopies> copies;
   std::unique_ptr<Mapper> mapper;  // last
 };
 

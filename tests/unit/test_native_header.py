@@ -21,7 +21,7 @@ SIGNATURES = {
 }
 
 INCLUDE = Path(__file__).parents[2] / "native/api/include/penstock"
-PARTS = ("penstock", "budget", "simulate")
+PARTS = ("penstock", "budget", "packing", "simulate")
 WHOLE = "".join((INCLUDE / f"{part}.h").read_text("utf-8") for part in PARTS)
 TEXT = re.sub(r"/\*.*?\*/", "", WHOLE, flags=re.DOTALL)
 TYPES = {

@@ -201,6 +201,11 @@ class CudaDriver final : public CudaMemory {
     return kernels_.copy_if_changed(to, from, size, fingerprint, native(stream));
   }
 
+  Status decode(Addr to, Addr from, const codec::Shape& shape, Stream stream) override {
+    PENSTOCK_TRY(check_decode(to, from, shape.raw_bytes, shape.size()));
+    return shape.raw_bytes == 0 ? Status{} : kernels_.decode(to, from, shape, native(stream));
+  }
+
   Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override {
     PENSTOCK_TRY(check_apart(to, from, size));
     if (size == 0) return {};

@@ -13,6 +13,7 @@
 #include "driver/cuda/device.hpp"
 #include "driver/driver.hpp"
 #include "driver/kernels/changed_copy_ptx.hpp"
+#include "driver/kernels/decode_ptx.hpp"
 
 namespace penstock::driver::cuda {
 
@@ -45,10 +46,25 @@ class CudaKernels {
     fingerprint->valid = 1;  // for what follows in the stream
     return {};
   }
+  Status decode(Addr to, Addr from, const codec::Shape& shape, StreamPtr stream) {
+    PENSTOCK_TRY(load());
+    std::uint64_t values = shape.values();
+    std::uint64_t indices = from + shape.indices_at();
+    std::uint64_t starts = from + shape.starts_at();
+    std::uint64_t escapes = from + shape.escapes_at();
+    std::uint64_t count = shape.escapes;
+    void* parameters[] = {&to, &from, &values, &indices, &starts, &escapes, &count};
+    const auto blocks =
+        static_cast<unsigned>(std::min<std::uint64_t>(shape.tiles(), kDecodeBlocks));
+    return device_.call(symbols_.cuLaunchKernel, {}, decode_, blocks, 1, 1, kDecodeThreads, 1, 1, 0,
+                        stream, parameters, nullptr);
+  }
   void give_everything_back() {
     for (const DevicePtr digests : digests_) symbols_.cuMemFree(digests);
     if (work_ != 0) symbols_.cuMemFree(std::exchange(work_, 0));
-    if (module_ != nullptr) symbols_.cuModuleUnload(std::exchange(module_, nullptr));
+    for (ModulePtr* module : {&module_, &decoder_}) {
+      if (*module != nullptr) symbols_.cuModuleUnload(std::exchange(*module, nullptr));
+    }
   }
 
  private:
@@ -58,6 +74,9 @@ class CudaKernels {
   static constexpr unsigned kCompareBlocks = 264;
   // Enough to fill the link; more would only take room from the program's kernels.
   static constexpr unsigned kCopyBlocks = 16;
+  // One a multiprocessor of an H200: they keep up with the link many times over.
+  static constexpr unsigned kDecodeBlocks = 132;
+  static constexpr unsigned kDecodeThreads = 256;
   static constexpr Bytes kWorkBytes = 24;
   static constexpr Bytes kDigestBytes = 16;
   static constexpr std::size_t kDigests = 4096;  // taken at a time
@@ -67,11 +86,13 @@ class CudaKernels {
     if (module_ != nullptr) return {};
     const CudaScope scope(device_);
     Undo undo([this] { give_everything_back(); });
-    PENSTOCK_TRY(device_.check(symbols_.cuModuleLoadData(&module_, kChangedCopyPtx),
-                               "cuModuleLoadData of Penstock's kernels"));
+    const char* const what = "cuModuleLoadData of Penstock's kernels";
+    PENSTOCK_TRY(device_.check(symbols_.cuModuleLoadData(&module_, kChangedCopyPtx), what));
+    PENSTOCK_TRY(device_.check(symbols_.cuModuleLoadData(&decoder_, kDecodePtx), what));
     const auto& find = symbols_.cuModuleGetFunction;
     PENSTOCK_TRY(device_.call(find, {}, &compare_, module_, "penstock_compare"));
     PENSTOCK_TRY(device_.call(find, {}, &copy_, module_, "penstock_copy_if_changed"));
+    PENSTOCK_TRY(device_.call(find, {}, &decode_, decoder_, "penstock_decode"));
     PENSTOCK_TRY(device_.call(symbols_.cuMemAlloc, {kWorkBytes}, &work_, kWorkBytes));
     PENSTOCK_TRY(device_.call(symbols_.cuMemsetD8Async, {}, work_, 0, kWorkBytes, nullptr));
     PENSTOCK_TRY(device_.call(symbols_.cuCtxSynchronize, {}));
@@ -94,6 +115,8 @@ class CudaKernels {
   const Symbols& symbols_;
   std::mutex mutex_;
   ModulePtr module_ = nullptr;
+  ModulePtr decoder_ = nullptr;
+  FunctionPtr decode_ = nullptr;
   FunctionPtr compare_ = nullptr;
   FunctionPtr copy_ = nullptr;
   DevicePtr work_ = 0;

@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "driver/emulated/event.hpp"
@@ -191,6 +194,20 @@ class EmulatedGpu final : public HostDriver {
   Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) override {
     return launch(stream, [=] {
       if (size != 0) std::memset(pointer(to), value, size);
+    });
+  }
+
+  // Fatal where the code is not whole: somebody else has written there, or not all had arrived.
+  Status decode(Addr to, Addr from, const codec::Shape& shape, Stream stream) override {
+    PENSTOCK_TRY(count());
+    PENSTOCK_TRY(check_decode(to, from, shape.raw_bytes, shape.size()));
+    return streams_.enqueue(stream, [=] {
+      const std::span code(static_cast<const std::byte*>(pointer(from)), shape.size());
+      const std::span raw(static_cast<std::byte*>(pointer(to)), shape.raw_bytes);
+      const Status status = codec::decode(code, raw);
+      if (status.ok()) return;
+      std::fprintf(stderr, "emulated GPU: %s\n", status.message().c_str());
+      std::abort();
     });
   }
 

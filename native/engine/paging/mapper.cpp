@@ -20,9 +20,11 @@ constexpr std::chrono::milliseconds kSpin{2};
 
 }  // namespace
 
-Mapper::Mapper(driver::Driver& driver, Bytes chunk_bytes, Timeline& in, Timeline& out)
+Mapper::Mapper(driver::Driver& driver, Bytes chunk_bytes, PageCopies& copies, Timeline& in,
+               Timeline& out)
     : driver_(driver),
       chunk_bytes_(chunk_bytes),
+      copies_(copies),
       in_(in),
       out_(out),
       most_(std::clamp<std::size_t>(kMostBytes / chunk_bytes, 1, kMostPages)),
@@ -199,7 +201,7 @@ Status Mapper::copy_out(Move& move) {
     if (out.copy == Move::Copy::kNone) continue;
     copied = true;
     if (out.copy == Move::Copy::kPlain) {
-      PENSTOCK_TRY(driver_.copy_out(out.host, out.own, out.bytes, out_.stream()));
+      PENSTOCK_TRY(copies_.out(out.host, out.own, out.bytes, out.parts, out_.stream()));
     } else {
       PENSTOCK_TRY(
           driver_.copy_out_changed(out.host, out.own, out.bytes, out.fingerprint, out_.stream()));
@@ -212,16 +214,14 @@ Status Mapper::copy_out(Move& move) {
 }
 
 Status Mapper::copy_in(Move& move) {
-  bool copied = false;
+  std::vector<PageCopies::In> copied;
   for (const Move::In& in : move.in) {
-    if (in.host == nullptr) continue;
-    if (!copied) PENSTOCK_TRY(move.arrival.make_wait(in_.stream()));
-    copied = move.left = true;
-    PENSTOCK_TRY(driver_.copy_in(in.own, in.host, in.bytes, in_.stream()));
+    if (in.copied()) copied.push_back({in.own, in.host, in.bytes, in.parts});
   }
-  if (!copied) return {};
-  PENSTOCK_ASSIGN(const Tick tick, in_.record());
-  move.arrival = {&in_, tick};
+  if (copied.empty()) return {};
+  PENSTOCK_TRY(move.arrival.make_wait(in_.stream()));
+  move.left = true;
+  PENSTOCK_ASSIGN(move.arrival, copies_.in(copied, in_));
   return {};
 }
 
@@ -245,6 +245,7 @@ Status Mapper::map(Move& move) {
 void Mapper::undo(Move& move) {
   (void)driver_.synchronize(out_.stream());
   (void)driver_.synchronize(in_.stream());
+  copies_.synchronize();
   if (move.left) return;  // what was copied in has taken their place
   for (Move::Out& out : move.out) {
     if (out.mapped) continue;

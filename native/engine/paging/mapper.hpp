@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/paging/page_copies.hpp"
 #include "engine/paging/page_table.hpp"
 
 namespace penstock::engine {
@@ -41,6 +42,7 @@ struct Move {
     std::byte* host = nullptr;
     Bytes bytes = 0;
     driver::Fingerprint* fingerprint = nullptr;
+    std::span<const Part> parts;
   };
   struct In {
     PageId page = kNoPage;
@@ -48,8 +50,11 @@ struct Move {
     driver::Chunk chunk{};
     Addr own = 0;
     Addr address = 0;
-    const std::byte* host = nullptr;  // null: nothing is copied
+    const std::byte* host = nullptr;  // null, and no parts: nothing is copied
     Bytes bytes = 0;
+    std::span<const Part> parts;
+
+    [[nodiscard]] bool copied() const { return host != nullptr || !parts.empty(); }
   };
   std::vector<Mark> busy;  // of the victims' uses and copies
   std::vector<Out> out;
@@ -72,9 +77,10 @@ struct Move {
 
 class Mapper {
  public:
-  // Copies in go by `in`, all others by `out`; both are the mapper's to record on while moves are
+  // Copies in go by `in`, all others by `out`; both, and `copies`, are the mapper's while moves are
   // under way.
-  Mapper(driver::Driver& driver, Bytes chunk_bytes, Timeline& in, Timeline& out);
+  Mapper(driver::Driver& driver, Bytes chunk_bytes, PageCopies& copies, Timeline& in,
+         Timeline& out);
   ~Mapper();  // after the moves that were submitted
   Mapper(const Mapper&) = delete;
   Mapper& operator=(const Mapper&) = delete;
@@ -103,6 +109,7 @@ class Mapper {
 
   driver::Driver& driver_;
   const Bytes chunk_bytes_;
+  PageCopies& copies_;
   Timeline& in_;
   Timeline& out_;
   std::size_t most_;           // pages that are copied and mapped at a time

@@ -32,6 +32,7 @@ PageTable::~PageTable() {
     if (ranges_[nth(page.range)].kind == RangeKind::kHeap) take_host(page);
   }
   for (void* slab : fingerprints_) (void)driver_.host_free(slab);
+  for (void* block : unpacked_) (void)driver_.host_free(block);
   for (const Range& range : ranges_) release(range);
 }
 
@@ -90,7 +91,7 @@ Status PageTable::give_piece(Page& page) {
 }
 
 Status PageTable::give_host(Page& page) {
-  if (page.host != nullptr) return {};
+  if (page.host != nullptr || !page.parts.empty()) return {};
   PENSTOCK_TRY(give_fingerprint(page));
   const Status status = guarded([&] { return host_chunks_ ? give_chunk(page) : give_piece(page); });
   if (!status.ok()) spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
@@ -176,7 +177,7 @@ Result<std::int32_t> PageTable::create(Bytes bytes, RangeKind kind) {
   if (paged) room_for(pages_, pages_.size() + divide_up(bytes, pool_.chunk_bytes()));
   by_address_.insert(range.address, end, index);
   undo.keep();
-  if (kind != RangeKind::kHeap) host_bytes_ += bytes;
+  if (kind != RangeKind::kHeap) host_bytes_ += range.host_bytes = bytes;
   if (kind == RangeKind::kPinned) pinned_bytes_ += range.reserved;
   if (kind == RangeKind::kPaged) paged_bytes_ += bytes;
   if (paged) {
@@ -201,7 +202,7 @@ void PageTable::undo_create() {
   ranges_.pop_back();
   if (range.first_page != kNoPage) pages_.resize(nth(range.first_page));
   by_address_.erase(range.address);
-  if (range.kind != RangeKind::kHeap) host_bytes_ -= range.bytes;
+  host_bytes_ -= range.host_bytes;
   if (range.kind == RangeKind::kPinned) pinned_bytes_ -= range.reserved;
   if (range.kind == RangeKind::kPaged) paged_bytes_ -= range.bytes;
   release(range);

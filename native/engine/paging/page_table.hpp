@@ -7,13 +7,16 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/interval_map.hpp"
 #include "driver/driver.hpp"
-#include "engine/order/timeline.hpp"
 #include "engine/paging/chunk_pool.hpp"
 #include "engine/paging/host_slabs.hpp"
+#include "engine/paging/mark.hpp"
+#include "engine/paging/part.hpp"
 #include "policy/residency/hotness.hpp"
 #include "policy/residency/stillness.hpp"
 #include "policy/types.hpp"
@@ -25,19 +28,6 @@ using policy::SlotId;
 inline constexpr PageId kNoPage = -1;
 inline constexpr SlotId kNoSlot = -1;
 
-// A tick of some stream's timeline; without one, long ago.
-struct Mark {
-  Timeline* timeline = nullptr;
-  Tick tick = 0;
-
-  Status synchronize() const { return timeline ? timeline->synchronize(tick) : Status{}; }
-  Result<bool> reached() const { return timeline ? timeline->reached(tick) : true; }
-  Status make_wait(driver::Stream stream) const {
-    return timeline ? timeline->make_wait(stream, tick) : Status{};
-  }
-  friend bool operator==(const Mark&, const Mark&) = default;
-};
-
 // Keep the latest tick of each timeline.
 void add_mark(std::vector<Mark>& marks, Mark mark);
 
@@ -46,7 +36,8 @@ struct Move;
 struct Page {
   Addr address = 0;
   std::byte* host = nullptr;
-  Bytes bytes = 0;  // what a copy moves; the last page of a range may be short
+  Bytes bytes = 0;          // the last page of a range may be short
+  std::vector<Part> parts;  // of a packed range, which has no `host`
   std::int32_t range = 0;
   SlotId slot = kNoSlot;    // where its data is, or is on its way to
   SlotId mapped = kNoSlot;  // whose chunk its address is mapped to; may outlive `slot`
@@ -73,6 +64,17 @@ struct Page {
   Mark ready;    // its data has arrived
   Mark written;  // the host copy is whole
   std::vector<Mark> last_use;
+
+  // What a copy of it moves.
+  [[nodiscard]] Bytes travels() const { return parts.empty() ? bytes : engine::travels(parts); }
+};
+
+// A block of a range that is to be packed.
+struct Packing {
+  Addr address = 0;
+  Bytes bytes = 0;
+  bool encode = false;        // it holds bf16 values, and is neither written nor read in place
+  std::byte* host = nullptr;  // where it lies afterwards, all of it as it is; null: encoded
 };
 
 enum class RangeKind { kPaged, kPinned, kOnHost, kHeap };
@@ -82,6 +84,7 @@ struct Range {
   Bytes bytes = 0;     // as asked for
   Bytes reserved = 0;  // a multiple of the chunk size
   std::byte* host = nullptr;
+  Bytes host_bytes = 0;
   RangeKind kind = RangeKind::kPaged;
   driver::Chunk chunk{};  // of a pinned range
   bool backed = false;    // pinned: the chunk is mapped
@@ -105,6 +108,21 @@ class PageTable {
   // The range created last goes again; none of its pages has been resident.
   void undo_create();
 
+  // ---- Pages whose host memory is encoded (packed_pages.cpp) ----
+  // Encode the host memory of a paged range, which is blocks in order of their addresses, where
+  // that gains, and pack it; what it took is given back.  None of its pages has been resident.  On
+  // failure nothing has changed.
+  Status pack(std::int32_t range, std::span<Packing> blocks);
+  // Of a block that was packed, what the host holds.
+  Status read(Addr address, Bytes bytes, std::byte* to);
+  // It lies as it is from here on, in one piece; where.
+  Result<std::byte*> unpack(Addr address, Bytes bytes);
+  // The bytes that are encoded, and what their codes take.
+  [[nodiscard]] Bytes encoded_bytes() const { return encoded_bytes_; }
+  [[nodiscard]] Bytes code_bytes() const { return code_bytes_; }
+  // Device memory that is no page's.
+  void hold(Bytes bytes) { pinned_bytes_ += bytes; }
+
   // Of a page with a fingerprint that is about to leave: what is expected of the comparison.
   static void expect(Page& page);
   // Host memory for a page of a heap that has none yet.
@@ -123,6 +141,9 @@ class PageTable {
   [[nodiscard]] const Page& page(PageId id) const { return pages_[nth(id)]; }
   [[nodiscard]] PageId pages() const { return static_cast<PageId>(pages_.size()); }
   [[nodiscard]] const Range& range(std::int32_t index) const { return ranges_[nth(index)]; }
+  [[nodiscard]] std::int32_t index_of(const Range& range) const {
+    return static_cast<std::int32_t>(&range - ranges_.data());
+  }
   // The range that holds [address, address + bytes), or null.
   [[nodiscard]] const Range* find(Addr address, Bytes bytes) const;
   // The pages of that piece of a paged range: [first, last].
@@ -136,6 +157,8 @@ class PageTable {
   Status give_fingerprint(Page& page);
   Status give_chunk(Page& page);
   Status give_piece(Page& page);
+  // Those of a block, each with its page's address.
+  Result<std::vector<std::pair<Addr, Part*>>> parts_of(Addr address, Bytes bytes);
   Status acquire(Range& range);
   Status back_pinned(Range& range);
   void release(const Range& range);
@@ -150,6 +173,9 @@ class PageTable {
   Bytes pinned_bytes_ = 0;
   Bytes paged_bytes_ = 0;
   Bytes host_bytes_ = 0;
+  Bytes encoded_bytes_ = 0;
+  Bytes code_bytes_ = 0;
+  std::vector<void*> unpacked_;      // page-locked
   std::vector<void*> fingerprints_;  // page-locked, kFingerprints each
   std::vector<driver::Fingerprint*> spare_fingerprints_;
   Bytes changed_before_ = 0;  // of pages that have lost their host memory since

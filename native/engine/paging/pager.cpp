@@ -442,6 +442,8 @@ PagerStats Pager::stats() {
   stats.pinned_bytes = table_.pinned_bytes();
   stats.host_bytes = table_.host_bytes();
   stats.paged_bytes = table_.paged_bytes();
+  stats.encoded_bytes = table_.encoded_bytes();
+  stats.code_bytes = table_.code_bytes();
   stats.pages = static_cast<std::uint64_t>(table_.pages());
   stats.uses = uses_.size();
   stats.slots = static_cast<std::uint64_t>(residents_.slots());

@@ -74,6 +74,8 @@ struct PagerStats {
   Bytes pinned_bytes = 0;
   Bytes host_bytes = 0;
   Bytes paged_bytes = 0;
+  Bytes encoded_bytes = 0;
+  Bytes code_bytes = 0;
   std::uint64_t pages = 0;
   std::uint64_t uses = 0;  // that are known, declared or learned
   std::uint64_t slots = 0;
@@ -106,6 +108,14 @@ class Pager {
   Status flush(Addr address, Bytes bytes);
   // What lies there is not needed until a use writes it.
   Status forget(Addr address, Bytes bytes);
+  // Encode the host memory of these blocks, all those of a paged range that is not in use yet,
+  // where it gains; says where the others lie then.  What is encoded must not be written, on either
+  // side.
+  Status pack(std::span<Packing> blocks);
+  // A block as the host has it, of a range that was packed.
+  Status read(Addr address, Bytes bytes, std::byte* to);
+  // Such a block is not encoded from here on; where it lies.
+  Result<std::byte*> unpack(Addr address, Bytes bytes);
   Status resize(Bytes budget);
   Bytes smallest();
   // The budget is part of a shared one from here on; null: of none.
@@ -171,6 +181,7 @@ class Pager {
   [[nodiscard]] SlotId slots_for(Bytes budget) const;
   [[nodiscard]] SlotId largest_use() const;
   Status fit_slots();
+  Status stage();
   Status change_slots(SlotId wanted, Bytes budget);
   SlotId one_more_slot();
   Result<std::vector<SlotId>> choose_slots_to_give(SlotId wanted, const policy::Plan* next);

@@ -158,7 +158,7 @@ Status Pager::adopt_order(std::vector<UseId> order, SlotId reserve, std::size_t 
   policy::Sequence sequence;
   sequence.page_bytes.reserve(static_cast<std::size_t>(table_.pages()));
   for (PageId id = 0; id < table_.pages(); ++id) {
-    sequence.page_bytes.push_back(table_.page(id).bytes);
+    sequence.page_bytes.push_back(table_.page(id).travels());
   }
   for (const UseId use : order) {
     sequence.steps.push_back({uses_[static_cast<std::size_t>(use)].pages});

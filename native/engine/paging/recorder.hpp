@@ -45,7 +45,7 @@ class Recorder {
                                           const policy::learning::Regulars& regulars) const {
     std::vector<Bytes> page_bytes;
     page_bytes.reserve(nth(table.pages()));
-    for (PageId id = 0; id < table.pages(); ++id) page_bytes.push_back(table.page(id).bytes);
+    for (PageId id = 0; id < table.pages(); ++id) page_bytes.push_back(table.page(id).travels());
     return sequence(uses, std::move(page_bytes), regulars);
   }
   [[nodiscard]] policy::Sequence sequence(const std::vector<Use>& uses,

@@ -87,7 +87,8 @@ Status ResidentSet::map_run(PageId first, std::span<const SlotId> into) {
 
 // As few copies as the host memory of neighbours allows.  Memory that happens to follow, and was
 // page-locked by another call, is refused by CUDA as one copy.
-Status ResidentSet::copy_in(PageId first, std::size_t count, driver::Stream stream) {
+Result<Mark> ResidentSet::copy_in(PageId first, std::size_t count, Timeline& line) {
+  std::vector<PageCopies::In> in_parts;
   const auto end = first + static_cast<PageId>(count);
   for (PageId id = first; id < end;) {
     const Page& head = table_.page(id);
@@ -95,20 +96,28 @@ Status ResidentSet::copy_in(PageId first, std::size_t count, driver::Stream stre
       ++id;
       continue;
     }
+    if (!head.parts.empty()) {
+      in_parts.push_back({head.address, nullptr, head.bytes, head.parts});
+      counters_.bytes_in += head.travels();
+      ++counters_.copies;
+      ++id;
+      continue;
+    }
     Bytes bytes = 0;
     do {
       bytes += table_.page(id++).bytes;
-    } while (id < end && !table_.page(id).blank && table_.continues(id - 1));
+    } while (id < end && !table_.page(id).blank && table_.page(id).parts.empty() &&
+             table_.continues(id - 1));
     if (evicted_ == Evicted::kOnHost) {  // both sides are the device's addresses
-      PENSTOCK_TRY(
-          driver_.copy_within(head.address, reinterpret_cast<Addr>(head.host), bytes, stream));
+      PENSTOCK_TRY(driver_.copy_within(head.address, reinterpret_cast<Addr>(head.host), bytes,
+                                       line.stream()));
     } else {
-      PENSTOCK_TRY(driver_.copy_in(head.address, head.host, bytes, stream));
+      PENSTOCK_TRY(driver_.copy_in(head.address, head.host, bytes, line.stream()));
     }
     counters_.bytes_in += bytes;
     ++counters_.copies;
   }
-  return {};
+  return copies_.in(in_parts, line);
 }
 
 Status ResidentSet::place_in_stream(PageId first, std::span<const SlotId> into) {
@@ -125,15 +134,17 @@ Status ResidentSet::place_in_stream(PageId first, std::span<const SlotId> into) 
   next_in_ = (next_in_ + 1) % in_.size();
   for (const Mark& mark : before) PENSTOCK_TRY(mark.make_wait(line.stream()));
   // Without a mark nobody would wait for what is on its way already.
-  Undo wait([&] { (void)driver_.synchronize(line.stream()); });
-  PENSTOCK_TRY(copy_in(first, into.size(), line.stream()));
-  PENSTOCK_ASSIGN(const Tick tick, line.record());
+  Undo wait([&] {
+    (void)driver_.synchronize(line.stream());
+    copies_.synchronize();
+  });
+  PENSTOCK_ASSIGN(const Mark ready, copy_in(first, into.size(), line));
   wait.keep();
   for (std::size_t i = 0; i < into.size(); ++i) {
     const PageId id = first + static_cast<PageId>(i);
     Page& page = table_.page(id);
     page.slot = into[i];
-    page.ready = Mark{&line, tick};
+    page.ready = ready;
     page.last_use.clear();
     Slot& target = slot(into[i]);
     target.page = id;

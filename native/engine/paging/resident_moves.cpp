@@ -32,6 +32,7 @@ Status ResidentSet::leaves(SlotId id, Move& move) {
     out.copy = Move::Copy::kPlain;
   }
   out.host = page.host;
+  out.parts = page.parts;
   out.fingerprint = page.fingerprint;
   for (const Mark& mark : page.last_use) add_mark(move.busy, mark);
   add_mark(move.busy, page.written);
@@ -51,7 +52,7 @@ Status ResidentSet::submit(std::unique_ptr<Move> made) {
     slot(out.slot).move = &move;
     ++counters_.unmap_calls;
     if (out.copy != Move::Copy::kPlain) continue;
-    counters_.bytes_out += out.bytes;
+    counters_.bytes_out += bytes_out(table_.page(out.page));
     ++counters_.copies;
   }
   for (const Move::In& in : move.in) {
@@ -65,8 +66,8 @@ Status ResidentSet::submit(std::unique_ptr<Move> made) {
     target.move = &move;
     target.busy.clear();
     ++counters_.map_calls;
-    if (in.host == nullptr) continue;
-    counters_.bytes_in += in.bytes;
+    if (!in.copied()) continue;
+    counters_.bytes_in += page.travels();
     ++counters_.copies;
   }
   return {};
@@ -83,7 +84,8 @@ Status ResidentSet::move(PageId first, std::span<const SlotId> into, bool prefet
     const PageId id = first + static_cast<PageId>(i);
     const Page& page = table_.page(id);
     made->in.push_back({id, into[i], *target.chunk, target.own, page.address,
-                        page.blank ? nullptr : page.host, page.bytes});
+                        page.blank ? nullptr : page.host, page.bytes,
+                        page.blank ? std::span<const Part>{} : std::span<const Part>(page.parts)});
   }
   return submit(std::move(made));
 }

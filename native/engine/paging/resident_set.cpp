@@ -15,7 +15,8 @@ ResidentSet::ResidentSet(driver::Driver& driver, ChunkPool& pool, PageTable& tab
       table_(table),
       counters_(counters),
       evicted_(evicted),
-      in_(evicted == Evicted::kMapped ? streams : 1) {}
+      in_(evicted == Evicted::kMapped ? streams : 1),
+      copies_(driver) {}
 
 Status ResidentSet::start() {
   const auto open = [this](std::unique_ptr<Timeline>& line) -> Status {
@@ -28,7 +29,7 @@ Status ResidentSet::start() {
   for (auto& line : in_) PENSTOCK_TRY(open(line));
   PENSTOCK_TRY(open(out_));
   if (evicted_ == Evicted::kUnmapped) {
-    mapper_ = std::make_unique<Mapper>(driver_, pool_.chunk_bytes(), *in_.front(), *out_);
+    mapper_ = std::make_unique<Mapper>(driver_, pool_.chunk_bytes(), copies_, *in_.front(), *out_);
   }
   return {};
 }
@@ -40,6 +41,7 @@ ResidentSet::~ResidentSet() {
     if (line) (void)driver_.synchronize(line->stream());
   }
   if (out_) (void)driver_.synchronize(out_->stream());
+  copies_.synchronize();
   for (PageId id = 0; id < table_.pages(); ++id) {
     Page& page = table_.page(id);
     for (const Mark& mark : page.last_use) (void)mark.synchronize();
@@ -112,6 +114,13 @@ Status ResidentSet::synchronize_page(PageId id) {
   return page.written.synchronize();
 }
 
+Bytes ResidentSet::bytes_out(const Page& page) {
+  if (page.parts.empty()) return page.bytes;
+  Bytes bytes = 0;
+  for (const Part& part : page.parts) bytes += part.encoded() ? 0 : part.bytes;
+  return bytes;
+}
+
 Status ResidentSet::write_back(PageId id) {
   Page& page = table_.page(id);
   PENSTOCK_TRY(table_.give_host(page));
@@ -123,8 +132,8 @@ Status ResidentSet::write_back(PageId id) {
     PENSTOCK_TRY(driver_.copy_out_changed(page.host, page.address, page.bytes, page.fingerprint,
                                           out_->stream()));
   } else {
-    PENSTOCK_TRY(driver_.copy_out(page.host, page.address, page.bytes, out_->stream()));
-    counters_.bytes_out += page.bytes;
+    PENSTOCK_TRY(copies_.out(page.host, page.address, page.bytes, page.parts, out_->stream()));
+    counters_.bytes_out += bytes_out(page);
     ++counters_.copies;
   }
   Result<Tick> recorded = out_->record();

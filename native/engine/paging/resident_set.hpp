@@ -25,6 +25,7 @@
 #include "engine/paging/chunk_pool.hpp"
 #include "engine/paging/counters.hpp"
 #include "engine/paging/mapper.hpp"
+#include "engine/paging/page_copies.hpp"
 #include "engine/paging/page_table.hpp"
 
 namespace penstock::engine {
@@ -61,6 +62,12 @@ class ResidentSet {
   ResidentSet& operator=(const ResidentSet&) = delete;
 
   Status start();  // creates the copy streams, before anything else
+  // From here on pages may have parts that are encoded, in moves of so many bytes at the most.
+  Status stage(Bytes encoded_bytes) {
+    settle_all();
+    return copies_.stage(pool_, encoded_bytes);
+  }
+  [[nodiscard]] const PageCopies& copies() const { return copies_; }
 
   void work_follows() { idle_ = false; }
   // kOnHost: the address of a page that is nowhere yet leads to its host memory.
@@ -103,7 +110,8 @@ class ResidentSet {
   [[nodiscard]] Status check();
 
  private:
-  Status idle();  // waits for the device, once until work follows
+  static Bytes bytes_out(const Page& page);  // that a copy of it moves
+  Status idle();                             // waits for the device, once until work follows
   Status evict_to_host(SlotId id);
   Status unmap_from_host(PageId id);
   Status arrived(PageId first, std::span<const SlotId> into, Status placed);
@@ -112,7 +120,7 @@ class ResidentSet {
   Status place_in_stream(PageId first, std::span<const SlotId> into);
   Status evict_in_stream(SlotId id);
   Status map_run(PageId first, std::span<const SlotId> into);
-  Status copy_in(PageId first, std::size_t count, driver::Stream stream);
+  Result<Mark> copy_in(PageId first, std::size_t count, Timeline& line);
   Status unmap_page(PageId id);
   // The slot's chunk at this address; evicted pages give up theirs to it if they must.
   Status map_to(Slot& target, Addr address);
@@ -138,6 +146,7 @@ class ResidentSet {
   std::size_t next_in_ = 0;
   std::unique_ptr<Timeline> out_;
   std::vector<Slot> slots_;
+  PageCopies copies_;
   std::vector<std::unique_ptr<Move>> moves_;  // under way, or not yet collected
   std::unique_ptr<Mapper> mapper_;            // last: it goes first
 };

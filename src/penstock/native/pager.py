@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref, c_int32, sizeof
+from ctypes import byref, c_int32, c_void_p, sizeof
 
 from .device import Device
 from .handle import Paging
 from .library import check
-from .structs import PagerOptions, PagerStats, Piece, Range
+from .structs import Packing, PagerOptions, PagerStats, Piece, Range
 
 SAFETY = {"normal": 0, "strict": 1, "fast": 2}
 PINNED, ON_HOST = 1, 2  # flags of a range
@@ -111,3 +111,24 @@ class Pager(Paging):
     def forget(self, address: int, size: int) -> None:
         """The content of a piece is not needed any more: it is not copied out, nor in."""
         check(self._lib.penstock_forget(self.handle, address, size))
+
+    def pack(self, blocks: Sequence[tuple[int, int, bool]]) -> list[int | None]:
+        """Encode blocks of a range on the host; where they lie then, None where encoded.
+
+        Args:
+            blocks: All of the range, in order: (address, bytes, whether it may be encoded).
+        """
+        array = (Packing * len(blocks))(*[Packing(a, n, int(e), 0, None) for a, n, e in blocks])
+        check(self._lib.penstock_pack(self.handle, array, len(blocks)))
+        return [block.host for block in array]
+
+    def read(self, address: int, size: int, to: int) -> None:
+        """Copy a block of a packed range, as the host has it, to memory at `to`."""
+        check(self._lib.penstock_read(self.handle, address, size, to))
+
+    def unpack(self, address: int, size: int) -> int:
+        """Let a block of a packed range lie on the host as it is; where."""
+        host = c_void_p()
+        check(self._lib.penstock_unpack(self.handle, address, size, byref(host)))
+        assert host.value is not None
+        return host.value

@@ -153,7 +153,20 @@ class PagerStats(Structure):
         + [(name, c_uint64) for name in _STAT_COUNTS]
         + [(name, c_double) for name in ("profiled_ms", "stall_ms", "largest_stall_ms")]
         + [("largest_stall_use", c_int32), ("reserved", c_int32)]
+        + [(name, c_uint64) for name in ("encoded_bytes", "code_bytes")]
     )
+
+
+class Packing(Structure):
+    """penstock_packing."""
+
+    _fields_ = [
+        ("address", c_uint64),
+        ("bytes", c_uint64),
+        ("encode", c_uint32),
+        ("reserved", c_uint32),
+        ("host", c_void_p),
+    ]
 
 
 class BudgetUse(Structure):

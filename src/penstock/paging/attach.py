@@ -20,12 +20,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from penstock.errors import UsageError
 from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
 from .attached import refuse_attached
 from .attachment import BaseAttachment
-from .blocks import Block, as_module
+from .blocks import Block, as_module, may_encode
 from .contracts import Hooks
 from .device import settle
 from .hooks import UseHooks
@@ -41,6 +42,8 @@ CHEAP_CHUNK, PAGES_AT_LEAST = 16 * MIB, 128
 # What is in flight beyond the running module's own: at least so many pages, and 1.2 ms of the link
 # of an H200, which hides the host's pauses, where that is little of the budget (the same sweep).
 LOOK_AHEAD_CHUNKS, LOOK_AHEAD, LOOK_AHEAD_SHARE = 4, 64 * MIB, 1 / 32
+COMPRESS = ("off", "auto", "bf16")
+SMALLEST_SHARE = 8  # of a page: what is smaller is not encoded
 COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
 
@@ -54,6 +57,7 @@ def attach(
     look_ahead: int | str | None = None,
     safety: str | None = None,
     host_memory: int | str | None = None,
+    compress: str = "off",
     emulated: dict[str, int] | None = None,
 ) -> Attachment:
     """Page a model's parameters and buffers, so that it runs in less device memory than it weighs.
@@ -87,6 +91,9 @@ def attach(
         safety: "normal", or "strict": every operator is checked, and evicted blocks are unmapped
             at once.
         host_memory: Most host memory to use; default what is available.
+        compress: "bf16": weights of this dtype lie encoded in host memory, lossless, in three
+            quarters of their size; so they cross the link, and the device decodes them. "auto":
+            where the model does not fit its budget. "off".
         emulated: Options of the emulated GPU: capacity, granularity, seed, max_delay_us, ...
 
     Returns:
@@ -98,6 +105,10 @@ def attach(
             a weight of it is attached already. The model is as it was.
         EnvironmentProblem: If the device is not there.
     """
+    if compress not in COMPRESS:
+        raise UsageError(
+            f"compress={compress!r} is not known", remedy=f"one of {', '.join(map(repr, COMPRESS))}"
+        )
     model = as_module(model)
     refuse_attached(model)
     opened, torch_device, settings = settle(
@@ -109,7 +120,7 @@ def attach(
         safety=safety,
         host_memory=host_memory,
     )
-    return Attachment(model, opened, torch_device, load=load, **settings)
+    return Attachment(model, opened, torch_device, load=load, compress=compress, **settings)
 
 
 class Attachment(BaseAttachment[Pager]):
@@ -127,8 +138,10 @@ class Attachment(BaseAttachment[Pager]):
         look_ahead: int | str | None,
         safety: str,
         host_memory: int | str | None,
+        compress: str = "off",
     ) -> None:
         self._asked = (chunk_size, look_ahead)
+        self._compress = compress
         self._safety = safety
         self._read_before: set[Block] = set()
         super().__init__(
@@ -160,7 +173,13 @@ class Attachment(BaseAttachment[Pager]):
             safety=self._safety,
             link_gb_per_s=self._manager.link(self.device)[0] if measure else 0,
         )
-        return pager, BlockStore(blocks, pager, self.torch_device)
+        return pager, BlockStore(blocks, pager, self.torch_device, encode=self._may_encode)
+
+    def _may_encode(self, block: Block) -> bool:
+        if self._compress == "off" or (self._compress == "auto" and self._fits()):
+            return False
+        # Of many small blocks in a page each would take a kernel.
+        return block.nbytes >= self._grain // SMALLEST_SHARE and may_encode(block)
 
     def _default_look_ahead(self) -> int:
         ahead = min(LOOK_AHEAD, int(self.budget * LOOK_AHEAD_SHARE))

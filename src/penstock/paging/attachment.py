@@ -16,7 +16,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 import torch
 from torch import nn
@@ -42,6 +42,8 @@ from .turns import Turn
 from .wrappers import Wrapper, wrap_anew
 
 if TYPE_CHECKING:
+    from collections import OrderedDict
+
     from typing_extensions import Self
 
 FITS_SHARE = 0.9  # of the budget: a model up to this is taken to fit beside its activations
@@ -111,7 +113,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self.weight_bytes = sum(block.nbytes for block in blocks)
         free, total = self.device.memory()
         self.budget = int(free * 0.9) if gpu_memory is None else parse_size(gpu_memory, total=total)
-        if self._tables_may_stay() and self.weight_bytes > FITS_SHARE * self.budget:
+        if self._tables_may_stay() and not self._fits():
             leave_tables_on_host(blocks)
         self._check_budget(free)
         self._check_host(blocks, host_memory)
@@ -150,6 +152,10 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     @abstractmethod
     def _whole(self, stats: dict[str, Any]) -> int:
         """The bytes of device memory that everything would take."""
+
+    def _fits(self) -> bool:
+        """Whether the model is taken to fit its budget as a whole."""
+        return self.weight_bytes <= FITS_SHARE * self.budget
 
     def _tables_may_stay(self) -> bool:
         """Whether embedding tables may stay on the host."""
@@ -254,10 +260,11 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._handles.append(model.register_forward_hook(self._ends, always_call=True))
         for module in self._slots:
             # The registry sets an attribute on the hook, which a bound method refuses.
-            self._handles += [
-                module.register_state_dict_pre_hook(lambda *_: self._before_state_dict()),
-                module.register_state_dict_post_hook(lambda *state: self._state_dict(*state)),
-            ]
+            before = module.register_state_dict_pre_hook(lambda *_: self._before_state_dict())
+            after = module.register_state_dict_post_hook(lambda *state: self._state_dict(*state))
+            # Others' see what ours gives.
+            cast("OrderedDict[int, Any]", module._state_dict_hooks).move_to_end(after.id, False)
+            self._handles += [before, after]
         self._handles.append(model.register_load_state_dict_pre_hook(self._before_load))
 
     def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from penstock.errors import UsageError
@@ -77,6 +78,7 @@ class Block:
         device_bytes: All of it, flat, at that address.
         host_bytes: All of it, flat: the page-locked copy.
         written: A use may change it; buffers are written, parameters once it has been seen.
+        encoded: The host has its code in the place of `host_bytes`.
     """
 
     nbytes: int
@@ -86,6 +88,7 @@ class Block:
     device_bytes: torch.Tensor | None = None
     host_bytes: torch.Tensor | None = None
     written: bool = False
+    encoded: bool = False
 
     @property
     def name(self) -> str:
@@ -238,6 +241,25 @@ def leave_tables_on_host(blocks: list[Block]) -> None:
             for slot in block.slots
         ):
             block.home = Home.HOST
+
+
+def may_encode(block: Block) -> bool:
+    """Whether the block can lie encoded on the host: bf16 weights that come as a whole, to be read.
+
+    Tables and experts of which rows are read in place have to lie there as they are.
+    """
+    return (
+        block.home is Home.PAGED
+        and not block.written
+        and all(
+            slot.is_parameter
+            and slot.wrapper is None
+            and slot.tensor.dtype is torch.bfloat16
+            and not isinstance(slot.module, nn.Embedding | nn.EmbeddingBag)
+            and (slot.tensor.dim() <= 2 or isinstance(slot.module, _ConvNd))
+            for slot in block.slots
+        )
+    )
 
 
 def align(size: int) -> int:

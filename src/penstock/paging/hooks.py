@@ -34,7 +34,7 @@ from .contracts import Passes
 from .forwards import Forwards
 from .gather import Gathers
 from .joint import Joints, joints
-from .looks import only_looks
+from .looks import only_looks, only_saves
 from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost
 from .store import BlockStore
@@ -292,8 +292,7 @@ class UseHooks:
         if part.number < 0:
             self._opens(part, [])
             return
-        step = (self._last, use.number)
-        if step not in self._steps:
+        if (step := (self._last, use.number)) not in self._steps:
             self._new_step(step)
         self._last = use.number
         if part is use:
@@ -376,6 +375,7 @@ class UseHooks:
             written = written.union(self._by_tensor[id(tensor)] for tensor in changed)
         if any(not block.written for block in written):
             for block in written:
+                self._store.unpack(block)
                 block.written = True
             self._uses.declare(use)
             self._unwritten.collect()
@@ -397,7 +397,8 @@ class UseHooks:
     def listed(self, tensor: torch.Tensor) -> None:
         """Somebody walks through the tensors: mostly for what they are, not what they hold."""
         for block in self._uncovered(tensor):
-            if only_looks(sys._getframe(1)):
+            frame = sys._getframe(1)
+            if only_looks(frame) or (block.encoded and only_saves(frame)):
                 return
             self.on_host.give(block, asked_for=not self._in_pass and not self._running)
 

@@ -42,14 +42,29 @@ _FUNCTIONS = frozenset(
 )
 
 
+def only_saves(frame: FrameType | None) -> bool:
+    """Whether it is PyTorch's own state_dict() that walks here: what it takes is replaced.
+
+    Args:
+        frame: The innermost one of the walk.
+    """
+    frame = _walker(frame)
+    return frame is not None and frame.f_code is nn.Module._save_to_state_dict.__code__
+
+
+def _walker(frame: FrameType | None) -> FrameType | None:
+    while frame is not None and frame.f_code in _WALKS:
+        frame = frame.f_back
+    return frame
+
+
 def only_looks(frame: FrameType | None) -> bool:
     """Whether the code that walks here takes no more of a tensor than an attribute.
 
     Args:
         frame: The innermost one of the walk.
     """
-    while frame is not None and frame.f_code in _WALKS:
-        frame = frame.f_back
+    frame = _walker(frame)
     if frame is None:
         return False
     if _takes_attribute(frame.f_code, frame.f_lasti) and "next" not in frame.f_globals:

@@ -41,6 +41,7 @@ def from_pretrained(
     look_ahead: int | str | None = None,
     safety: str | None = None,
     host_memory: int | str | None = None,
+    compress: str = "off",
     emulated: dict[str, int] | None = None,
     **loading: Any,
 ) -> Attachment:
@@ -56,6 +57,7 @@ def from_pretrained(
         look_ahead: As for attach().
         safety: As for attach().
         host_memory: As for attach().
+        compress: As for attach().
         emulated: As for attach().
         **loading: For cls.from_pretrained(), such as `dtype`. The dtype of the files needs no
             second copy of the weights, any other one does while they are loaded.
@@ -90,6 +92,7 @@ def from_pretrained(
                 look_ahead=look_ahead,
                 safety=safety,
                 host_memory=host_memory,
+                compress=compress,
                 emulated=emulated,
             )
         finally:

@@ -128,6 +128,8 @@ class PagerStats(BaseStats):
         unmap_calls: Calls that unmapped them.
         copies: Copies between host and device; one may hold several pages.
         slots: Chunks of device memory that there is room for.
+        encoded_bytes: Bytes of blocks that lie encoded on the host.
+        code_bytes: Bytes that they take there, and on the link.
     """
 
     prefetched_pages: int
@@ -136,6 +138,18 @@ class PagerStats(BaseStats):
     unmap_calls: int
     copies: int
     slots: int
+    encoded_bytes: int
+    code_bytes: int
+
+    @property
+    def code_ratio(self) -> float:
+        """How many bytes a byte of code stands for; 1 where nothing is encoded."""
+        return self.encoded_bytes / self.code_bytes if self.code_bytes else 1.0
+
+    @property
+    def host_saved_bytes(self) -> int:
+        """Bytes of page-locked host memory that codes save."""
+        return self.encoded_bytes - self.code_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +225,10 @@ def explain(stats: BaseStats) -> str:
         if stats.largest_stall_ms > 0:
             where = stats.largest_stall_module or "the root"
             parts.append(f"longest {stats.largest_stall_ms:.1f} ms before {where}")
+    if isinstance(stats, PagerStats) and stats.encoded_bytes:
+        parts.append(
+            f"{format_bytes(stats.encoded_bytes)} of blocks encoded, {stats.code_ratio:.2f} to 1"
+        )
     if stats.mismatches:
         parts.append(f"{stats.mismatches} uses out of order")
     return ", ".join(parts)
@@ -228,6 +246,8 @@ def memory_summary(attachment: BaseAttachment) -> str:
         ("  always resident", stats["pinned_bytes"]),
         ("page-locked on the host", stats["host_bytes"]),
     ]
+    if stats.get("encoded_bytes"):
+        rows.append(("  saved by encoding", stats["encoded_bytes"] - stats["code_bytes"]))
     lines = [f"{name:<26}{format_bytes(value):>12}" for name, value in rows]
     lines.append(
         f"{'pages':<26}{stats['pages']:>12}  ({stats['kept_pages']} stay, "

@@ -62,13 +62,27 @@ class BlockStore:
         blocks: All of them.
         storages: Everything that tensors over memory of the pager's can share, for as long as
             somebody does.
+
+    Args:
+        blocks: All of them.
+        pager: The pager.
+        device: Where their tensors will be.
+        encode: Whether a block may lie encoded on the host, where that gains.
     """
 
-    def __init__(self, blocks: list[Block], pager: Pager | None, device: torch.device) -> None:
+    def __init__(
+        self,
+        blocks: list[Block],
+        pager: Pager | None,
+        device: torch.device,
+        *,
+        encode: Callable[[Block], bool] | None = None,
+    ) -> None:
         self.blocks = blocks
         self.device = device
         self.storages: list[StorageWeakRef] = []
         self._pager = pager
+        self._encode = encode
         self._ranges: list[tuple[int, int]] = []
         self._moved: dict[Block, list[_Moved]] = {}
 
@@ -104,10 +118,19 @@ class BlockStore:
         return hosts | {block.address for block in self.blocks}
 
     def host_view(self, block: Block, slot: Slot) -> torch.Tensor:
-        """The slot's tensor as a view of the page-locked host copy, on the CPU."""
-        assert block.host_bytes is not None
+        """The slot's tensor as a view of the host copy, on the CPU, or of what that stands for."""
         moved = next(moved for moved in self._moved[block] if moved.tensor is slot.tensor)
-        return like(moved.device, block.host_bytes)
+        return like(moved.device, self._decoded(block))
+
+    def _decoded(self, block: Block) -> torch.Tensor:
+        """The host copy, or another one where that is encoded."""
+        if block.encoded:
+            assert self._pager is not None
+            flat = torch.empty(block.nbytes, dtype=torch.uint8)
+            self._pager.read(block.address, block.nbytes, flat.data_ptr())
+            return flat
+        assert block.host_bytes is not None
+        return block.host_bytes
 
     def move_out(self, *, undo: bool = False) -> None:
         """Give the model ordinary tensors on the CPU, with the content of the host copies.
@@ -118,12 +141,15 @@ class BlockStore:
             undo: The model gets back on "meta" what was there before.
         """
         for block in self.blocks:
-            if block in self._moved and block.host_bytes is not None:
+            if block in self._moved and (block.encoded or block.host_bytes is not None):
                 made = all(moved.before is not moved.tensor for moved in self._moved[block])
                 if undo and made:
                     self._put_back(block)
                 else:
-                    self._point(block, partial(_copied, flat=block.host_bytes.clone()))
+                    flat = self._decoded(block)
+                    self._point(
+                        block, partial(_copied, flat=flat if block.encoded else flat.clone())
+                    )
             self._forget(block)
 
     def drop(self) -> None:
@@ -135,6 +161,7 @@ class BlockStore:
 
     def _forget(self, block: Block) -> None:
         block.host_bytes = block.device_bytes = None
+        block.encoded = False
         self._moved.pop(block, None)
 
     def _put_back(self, block: Block) -> None:
@@ -148,6 +175,7 @@ class BlockStore:
 
     def to_host(self, block: Block) -> None:
         """Let the block's tensors lie in the host copy, which must be current."""
+        self.unpack(block)
         moved = self._moved[block]
         if moved[0].host is None:
             with torch.inference_mode(False):
@@ -158,6 +186,15 @@ class BlockStore:
                 for each in moved:
                     each.host = like(each.device, flat)
         self._point(block, lambda moved: moved.host)
+
+    def unpack(self, block: Block) -> None:
+        """Let the host copy be read and written in place, for good."""
+        if block.encoded:
+            assert self._pager is not None
+            host = self._pager.unpack(block.address, block.nbytes)
+            with torch.inference_mode(False):
+                block.host_bytes = self._bytes(host, block.nbytes, _CPU)
+            block.encoded = False
 
     @contextmanager
     def in_reach(self) -> Iterator[None]:
@@ -219,9 +256,7 @@ class BlockStore:
     def host_aliases(self, block: Block) -> int:
         """How many tensors lie over the block's host copy, as the device sees it."""
         host = self._moved[block][0].host
-        if host is None:
-            return 0
-        return int(torch._C._storage_Use_Count(host.untyped_storage()._cdata))
+        return 0 if host is None else _users(host)
 
     def version(self, block: Block) -> int:
         """A number that grows when a tensor of the block is changed in place, but by ``.data``."""
@@ -239,11 +274,11 @@ class BlockStore:
         return known is slot.tensor and self._is_ours(block, slot.tensor)
 
     def _is_ours(self, block: Block, tensor: torch.Tensor) -> bool:
-        assert block.host_bytes is not None
         if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             return False
         at = tensor.untyped_storage().data_ptr()
-        return at in (block.address, block.host_bytes.data_ptr())
+        host = block.host_bytes
+        return at == block.address or (host is not None and at == host.data_ptr())
 
     def _point(self, block: Block, data: Callable[[_Moved], torch.Tensor | None]) -> None:
         for moved in self._moved[block]:
@@ -261,6 +296,8 @@ class BlockStore:
         if home is Home.PAGED:
             self._ranges.append((made.address, size))
         self._lay(blocks, load, address=made.address, host=made.host or 0)
+        if home is Home.PAGED:
+            self._pack(blocks)
         if home is Home.PINNED:
             self._pager.fetch(made.address, size)
 
@@ -276,6 +313,20 @@ class BlockStore:
                 moved_in(block.nbytes)
             address += align(block.nbytes)
             host += align(block.nbytes)
+
+    def _pack(self, blocks: list[Block]) -> None:
+        """Encode on the host what may be, unless a loader has kept what it was to fill."""
+        if self._encode is None or not any(map(self._encode, blocks)):
+            return
+        if any(_users(block.host_bytes) > 1 for block in blocks):
+            return
+        assert self._pager is not None
+        hosts = self._pager.pack(
+            [(block.address, block.nbytes, self._encode(block)) for block in blocks]
+        )
+        for block, host in zip(blocks, hosts, strict=True):
+            block.encoded = host is None
+            block.host_bytes = None if host is None else self._bytes(host, block.nbytes, _CPU)
 
     def _bytes(self, address: int, size: int, device: torch.device) -> torch.Tensor:
         flat = bytes_at(address, size, device)
@@ -313,6 +364,13 @@ class BlockStore:
                 entries[id(before)] = _Moved(_with_data(slot, data), before, data)
             slot.table[slot.key] = slot.tensor = entries[id(before)].tensor
         self._moved[block] = list(entries.values())
+
+
+def _users(flat: torch.Tensor | None) -> int:
+    """How many tensors lie over the same memory."""
+    assert flat is not None
+    # One for the storage's own handle, which asking makes.
+    return int(torch._C._storage_Use_Count(flat.untyped_storage()._cdata)) - 1
 
 
 def _load(slot: Slot, flat: torch.Tensor, load: Loader) -> None:

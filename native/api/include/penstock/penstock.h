@@ -193,6 +193,7 @@ typedef struct {
   double profiled_ms, stall_ms, largest_stall_ms; /* of the last profiled iteration */
   int32_t largest_stall_use;
   int32_t reserved;
+  uint64_t encoded_bytes, code_bytes; /* of blocks that are encoded on the host, and of the codes */
 } penstock_pager_stats;
 
 PENSTOCK_API penstock_status penstock_pager_get_stats(penstock_pager* pager,
@@ -486,6 +487,7 @@ PENSTOCK_API penstock_status penstock_replay(const penstock_trace* trace,
 #endif
 
 #include "penstock/budget.h"
+#include "penstock/packing.h"
 #include "penstock/simulate.h"
 
 #endif /* PENSTOCK_PENSTOCK_H_ */
