@@ -144,6 +144,10 @@ class PeakWatch:
         if self._card.small:
             self._emulated = attachment.stats().peak_device_bytes
 
+    def forget(self) -> None:
+        """Watch from here on, what was in use before it began still taken off."""
+        self._highest = self._card.used()
+
     def peak(self) -> int:
         """Bytes so far."""
         return max(self._highest - self._before, self._emulated)

@@ -145,6 +145,7 @@ def paged_row(bench: Bench, how: str, budget: int) -> dict[str, Any]:
             step_in_backward=True,
             activations=how,
         )
+        watch.forget()  # the model lay on the card before
         try:
             row.update(bench.run(model, optimizer, after))
             row["stats"], row["moved"] = asdict(attached.stats()), moved
