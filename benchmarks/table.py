@@ -346,11 +346,57 @@ def fits() -> str:
     return one_budget("fits")
 
 
+def trained() -> str:
+    """Training beyond the budget, run by run."""
+    found = []
+    for name, document in sorted(results("training")):
+        rows = document["rows"] if name.startswith("activations") else []
+        for row in (each for each in rows if "ratio_to_ideal" in each):
+            resident = [
+                each
+                for each in rows
+                if each["model"] == row["model"] and each["how"] in ("resident", "again")
+            ]
+            found.append(
+                [
+                    row["model"],
+                    name,
+                    gib(row["budget_bytes"]),
+                    gib(resident[0]["torch_peak_bytes"]),
+                    ", ".join(f"{each['median_ms']:,.1f}" for each in resident),
+                    f"{row['ideal_ms']:,.1f}",
+                    f"{row['median_ms']:,.1f}",
+                    f"{row['p99_ms']:,.1f}",
+                    f"{row['ratio_to_ideal']:.2f}",
+                    gib(row["used_bytes"]),
+                    f"{row['largest_loss_difference']:.1e}",
+                    f"{resident[1]['largest_loss_difference']:.1e}",
+                ]
+            )
+    head = "model | file | budget, GiB | resident needs | resident, and again | ideal | attached"
+    return lines(f"{head} | p99 | x ideal | peak | losses differ by | resident's by", found)
+
+
+def compressed() -> str:
+    """Without, with and without again."""
+    rows = dict(results("compression"))["h200"]["rows"]
+    found = []
+    for row in rows:
+        if "compress" in row and "median_ms" in row:
+            budget = f"{row['gib']}.00" if "gib" in row else "1.00"
+            more = [f"{row['weights_gb_per_s']:.1f} GB/s" if "weights_gb_per_s" in row else ""]
+            times = [f"{row['median_ms']:.1f}", f"{row['p99_ms']:.1f}"]
+            name = {"stream": "page-ins alone"}.get(row["row"], row["row"])
+            exact = "yes" if row["exact"] else "no"
+            found.append([name, budget, row["compress"], exact, *times, *more])
+    return lines("work | budget, GiB | compress | exact | ms | p99 | weights over the link", found)
+
+
 TABLES = {
     each.__name__: each
     for each in (
         *(forward, packing, programs, simulated, simulated_itself, simulated_ratios),
-        *(budgets, strategies, shapes, llama, two, fits),
+        *(budgets, strategies, shapes, llama, two, fits, trained, compressed),
     )
 }
 

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pages gain that travel encoded: without, with and without again, in one process.
+
+    python benchmarks/compressed_pages.py --output benchmarks/results/compression/h200.json
+
+`stream` is page-ins and nothing else: one row of numbers through 24 weights of 128 MiB within 1 GiB.
+`llama` is a forward of 1 x 1,024 within several budgets. Bits are compared with the resident model's.
+`--small` runs everything in little on the emulated GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from budget_card import Card, PeakWatch, same_bits, spread
+from held_out_models import outputs, subject
+from measure import command_line, output_parser, provenance, write_result
+from torch import nn
+
+from penstock.units import GIB, MIB
+
+SETTINGS = ("off", "bf16", "off")
+
+
+def figures(card: Card, held: Any, step: Callable[[], Any], references: Any) -> dict[str, Any]:
+    """Times of a step, and what it moved."""
+    exact = [same_bits(outputs(step()), references)]
+    times = card.time(step)
+    exact.append(same_bits(outputs(step()), references))
+    stats = held.stats()
+    return {
+        "exact": all(exact),
+        **spread(times),
+        "link_gb_per_s": round(held.link()[0], 2),
+        "iteration_bytes_in": stats.iteration_bytes_in,
+        "iteration_page_loads": stats.iteration_page_loads,
+        "stall_ms": stats.stall_ms,
+        "page_locked_bytes": stats.host_bytes,
+        "encoded_bytes": stats.encoded_bytes,
+        "code_bytes": stats.code_bytes,
+    }
+
+
+def rows(
+    card: Card,
+    part: str,
+    model: Callable[[], nn.Module],
+    load: Any,
+    given: dict[str, Any],
+    references: Any,
+    budgets: list[int],
+) -> list[dict[str, Any]]:
+    """One row a setting and budget."""
+    found = []
+    for compress in SETTINGS:
+        began = time.perf_counter()
+        with card.attached(model(), budgets[0], load=load, compress=compress) as (held, watch):
+            attach_s = time.perf_counter() - began
+            for budget in budgets:
+                if budget != budgets[0]:
+                    held.resize(budget + watch.kept)
+                    held.model(**given)
+                    watch.forget()
+                row = {"part": part, "compress": compress, "budget_bytes": budget}
+                row.update(figures(card, held, partial(held.model, **given), references))
+                row.update(attach_s=round(attach_s, 2), within_budget=watch.peak() <= budget)
+                found.append(row)
+                print({k: v for k, v in row.items() if k != "samples_ms"}, flush=True)
+    return found
+
+
+class Wide(nn.Sequential):
+    """Weights that are read once for a single row."""
+
+    def __init__(self, width: int) -> None:
+        wide = [nn.Linear(width, width, bias=False, dtype=torch.bfloat16) for _ in range(24)]
+        super().__init__(*wide)
+
+
+def stream(card: Card) -> list[dict[str, Any]]:
+    width = 256 if card.small else 8192
+
+    def load(name: str, to: torch.Tensor) -> None:
+        torch.manual_seed(int(name.split(".")[0]))
+        to.copy_(torch.randn(to.shape, device=card.device, dtype=to.dtype) * 0.02)
+
+    def build() -> nn.Module:
+        with torch.device("meta"):
+            return Wide(width).eval()
+
+    resident = build().to_empty(device=card.device)
+    for name, parameter in resident.named_parameters():
+        load(name, parameter.data)
+    given = {"input": torch.randn(1, width, device=card.device, dtype=torch.bfloat16)}
+    references = [tensor.cpu() for tensor in outputs(resident(**given))]
+    budget = MIB if card.small else GIB
+    del resident
+    return rows(card, "stream", build, load, given, references, [budget])
+
+
+def llama(card: Card) -> list[dict[str, Any]]:
+    recipe = subject("llama", small=card.small)
+    model = recipe.resident(card.device)
+    given = recipe.make_inputs(model, 1, 16 if card.small else 1024, card.device)
+    references = [tensor.cpu() for tensor in outputs(model(**given))]
+    resident = {"part": "llama", "compress": "resident", **spread(card.time(partial(model, **given)))}
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    budgets = [weights * 2 // 3, weights // 2] if card.small else [8 * GIB, 4 * GIB, 2 * GIB]
+    del model
+    build = partial(recipe.build, "meta")
+    load = recipe.loader(card.device)
+    return [resident, *rows(card, "llama", build, load, given, references, budgets)]
+
+
+@torch.no_grad()
+def main() -> int:
+    parser = output_parser(__doc__, required=False)
+    parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")
+    args = parser.parse_args()
+    card = Card(small=args.small)
+    found = [*stream(card), *llama(card)]
+    if args.output is not None:
+        where = {} if args.small else provenance()
+        write_result(args.output, {"command": command_line(), "where": where, "rows": found})
+    return int(not all(row.get("exact", True) for row in found))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
