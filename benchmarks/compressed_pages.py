@@ -3,9 +3,9 @@
 
     python benchmarks/compressed_pages.py --output benchmarks/results/compression/h200.json
 
-`stream` is page-ins and nothing else: one row of numbers through 24 weights of 128 MiB within 1 GiB.
-`llama` is a forward of 1 x 1,024 within several budgets. Bits are compared with the resident model's.
-`--small` runs everything in little on the emulated GPU.
+`stream` is page-ins and nothing else: one row of numbers through 24 weights of 128 MiB within
+1 GiB. `llama` is a forward of 1 x 1,024 within several budgets. Bits are compared with the resident
+model's. `--small` runs everything in little on the emulated GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from budget_card import Card, PeakWatch, same_bits, spread
+from budget_card import Card, same_bits, spread
 from held_out_models import outputs, subject
 from measure import command_line, output_parser, provenance, write_result
 from torch import nn
@@ -107,7 +107,8 @@ def llama(card: Card) -> list[dict[str, Any]]:
     model = recipe.resident(card.device)
     given = recipe.make_inputs(model, 1, 16 if card.small else 1024, card.device)
     references = [tensor.cpu() for tensor in outputs(model(**given))]
-    resident = {"part": "llama", "compress": "resident", **spread(card.time(partial(model, **given)))}
+    times = spread(card.time(partial(model, **given)))
+    resident = {"part": "llama", "compress": "resident", **times}
     weights = sum(parameter.nbytes for parameter in model.parameters())
     budgets = [weights * 2 // 3, weights // 2] if card.small else [8 * GIB, 4 * GIB, 2 * GIB]
     del model
