@@ -262,3 +262,37 @@ def test_a_mode_that_is_over_is_not_left_within_inference_mode_that_began_after_
     assert torch.zeros(2).tolist() == [0, 0]  # of no tensor that could tell
     leave_over()
     assert _get_current_dispatch_mode() is None
+
+
+class Hoards(nn.Module):
+    """Keeps what it makes in a cycle, as frames keep what they made with the error they raised."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(8)))
+
+    def forward(self, x, pieces=0):
+        kept = []
+        kept.append(kept)
+        for _ in range(pieces):
+            kept.append(torch.zeros(8192))
+        return self.layers(x)
+
+
+def test_what_a_pass_that_ran_out_of_memory_made_is_gone_before_the_next():
+    model = Hoards().eval()
+    x = torch.randn(4, 64)
+    gc.collect()
+    gc.disable()
+    try:
+        emulated = {"granularity": 4096, "capacity": 64 << 20}
+        with (
+            torch.no_grad(),
+            attach(model, gpu_memory=256 * 1024, device="emulated", emulated=emulated) as held,
+        ):
+            held.model(x)
+            with pytest.raises(OutOfMemory):
+                held.model(x, pieces=100)
+            assert held.model(x, pieces=4).shape == x.shape
+    finally:
+        gc.enable()

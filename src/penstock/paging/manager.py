@@ -80,6 +80,7 @@ class Manager:
         self._latest: Share | None = None
         self._before = 0
         self.shown = self._seen = False
+        self._broken_off = False  # a pass ended for want of memory
         self._link: tuple[float, float] | None = None
         weakref.finalize(self, self.budget.close)
 
@@ -186,6 +187,9 @@ class Manager:
 
     def turn_to(self, share: Share) -> None:
         """A pass of this one begins."""
+        if self._broken_off:  # what it made may be in cycles with its error
+            self._broken_off = False
+            gc.collect()
         share.in_a_row = share.in_a_row + 1 if self._latest is share else 1
         self._latest = share
 
@@ -230,6 +234,7 @@ class Manager:
 
     def explain(self, error: BaseException | None) -> None:
         """Tell PyTorch's error of a pass that ends for want of memory who has it."""
+        self._broken_off |= isinstance(error, torch.OutOfMemoryError | OutOfMemory)
         if isinstance(error, torch.OutOfMemoryError) and error.args:
             error.args = (f"{error.args[0]}\n{self.who_has_what()}", *error.args[1:])
 
