@@ -274,8 +274,7 @@ class Hoards(nn.Module):
     def forward(self, x, pieces=0):
         kept = []
         kept.append(kept)
-        for _ in range(pieces):
-            kept.append(torch.zeros(8192))
+        kept.extend(torch.zeros(8192) for _ in range(pieces))
         return self.layers(x)
 
 
