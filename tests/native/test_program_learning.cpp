@@ -204,8 +204,9 @@ TEST_CASE("program: a phase that was planned before is planned again when it com
   const auto learning = demanded() - before;
   phase(1, 8);
   before = demanded();
-  phase(3, 8);  // a round is 40 pages: learned anew it costs two rounds of them
-  CHECK(demanded() - before < learning / 2);
+  phase(3, 8);  // a round is 40 pages, and learned anew it costs more than that
+  CHECK(learning > 40);
+  CHECK(demanded() - before < 36);
   bench.close();
   CHECK(bench.wrong() == 0);
 }

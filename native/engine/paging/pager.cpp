@@ -159,8 +159,7 @@ bool Pager::is_free(SlotId id) {
 policy::residency::Held Pager::held(SlotId id) const {
   const Slot& slot = residents_.slot(id);
   if (slot.page == kNoPage) return {.empty = true};
-  return {.dead = table_.page(slot.page).live == 0,
-          .kept = slot.release == kForEver,
+  return {.kept = slot.release == kForEver,
           .distance = cursor_.distance(slot.page),
           .stamp = slot.stamp};
 }
@@ -216,7 +215,9 @@ Status Pager::bring(PageId id, Among among) {
     }
     (void)issue_loads();
   }
-  if (page.slot == kNoSlot) return among == Among::kPlanned ? demand(id) : demand_other(id);
+  if (page.slot == kNoSlot) {
+    return among == Among::kPlanned && !foresees() ? demand(id) : demand_other(id);
+  }
   residents_.hurry(id);
   return {};
 }

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,8 +29,10 @@
 #include "engine/paging/resident_set.hpp"
 #include "engine/paging/stall_profile.hpp"
 #include "policy/learning/known_orders.hpp"
+#include "policy/learning/next_uses.hpp"
 #include "policy/learning/period.hpp"
 #include "policy/learning/turns.hpp"
+#include "policy/residency/idle_pages.hpp"
 #include "policy/residency/straying.hpp"
 #include "policy/residency/victim.hpp"
 
@@ -204,7 +207,15 @@ class Pager {
   Status close(std::size_t group);  // nothing, while work of it is under way
   Status close_idle(std::size_t but);
   Status demand_other(PageId page);
+  // Pages that the plan does not know, by their next uses (pager_foresight.cpp).
+  [[nodiscard]] bool foresees() const { return paging_ && !cursor_.planned(); }
+  void uses(PageId page);
+  void rests(PageId page);
+  void list_idle();
+  std::optional<policy::residency::IdlePages::Last> needed_last();
   SlotId choose_other_slot();
+  SlotId slot_to_leave(std::int64_t distance);
+  Status bring_ahead();
   UseId intern(const std::vector<PageId>& pages);
   void forget_uses();
   Status use_begins(UseId use);
@@ -273,6 +284,12 @@ class Pager {
   SlotId stolen_ = 0;   // how many it should have left beyond that
   SlotId missed_ = 0;   // such pages that had left when they were needed again
   SlotId hot_ = 0;      // pages that join group after group
+  policy::learning::NextUses next_uses_;
+  policy::residency::IdlePages idle_{next_uses_};
+  bool listed_ = false;               // idle_ has all that are idle
+  std::uint64_t jumps_ = 0;           // of next_uses_, when it was made
+  std::int64_t ahead_ = 0;            // up to where in next_uses_ pages have been brought in
+  std::deque<std::int64_t> brought_;  // where they stand
   std::vector<PageId> touched_, fresh_, planned_;  // kept for their capacity
   std::map<Bytes, std::vector<Addr>> closed_heaps_;
 };

@@ -39,8 +39,9 @@ void Pager::drop_plan() {
   straying_.reset();
   stolen_ = missed_ = 0;
   reserve_ = 0;
+  listed_ = false;
   for (SlotId id = 0; id < residents_.slots(); ++id) {
-    residents_.slot(id).planned = false;
+    residents_.set_planned(id, false);
     residents_.slot(id).release = -1;
   }
 }

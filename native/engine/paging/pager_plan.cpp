@@ -71,12 +71,15 @@ void Pager::relabel(policy::Plan& plan) {
   }
   for (policy::Kept& kept : plan.kept) kept.slot = actual[static_cast<std::size_t>(kept.slot)];
   for (policy::Load& load : plan.loads) load.slot = actual[static_cast<std::size_t>(load.slot)];
-  for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).planned = false;
-  for (const policy::Kept& kept : plan.kept) residents_.slot(kept.slot).planned = true;
-  for (const policy::Load& load : plan.loads) residents_.slot(load.slot).planned = true;
+  for (SlotId id = 0; id < residents_.slots(); ++id) residents_.set_planned(id, false);
+  for (const policy::Kept& kept : plan.kept) residents_.set_planned(kept.slot, true);
+  for (const policy::Load& load : plan.loads) residents_.set_planned(load.slot, true);
+  listed_ = false;
 }
 
 void Pager::adopt(policy::Plan plan, std::int64_t begun) {
+  // What was brought ahead without a plan would be in its way.
+  if (paging_) residents_.settle_all();
   residents_.collect();
   relabel(plan);
   for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).release = -1;

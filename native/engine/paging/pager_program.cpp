@@ -74,8 +74,8 @@ Status Pager::back(Addr address, Bytes bytes) {
     Page& page = table_.page(id);
     if (page.backed) continue;
     if (!paging_) {
-      const SlotId slot = page.slot != kNoSlot ? page.slot : choose_other_slot();
-      if (slot == kNoSlot || (page.slot != slot && residents_.slot(slot).page != kNoPage)) {
+      const SlotId slot = page.slot != kNoSlot ? page.slot : residents_.empty_slot();
+      if (slot == kNoSlot) {
         return {Code::kOutOfMemory,
                 "the budget of " + std::to_string(pool_.budget()) + " bytes is full"};
       }
@@ -128,6 +128,7 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
     page.live += delta;
     page.hotness.changed = period_.fed();
     if (delta < 0 && page.live == 0 && page.slot != kNoSlot) mark_death(page);
+    if (page.live == std::max(delta, 0) && idle_.has(id)) rests(id);
     // Work that reaches it unseen, before any that is seen to, faults if this fails.
     if (options_.evicted == Evicted::kOnHost && paging_ && page.live > 0 && page.backed) {
       (void)guarded([&] { return residents_.map_on_host(id); });
@@ -163,6 +164,7 @@ Status Pager::pin(Addr address, Bytes bytes, int delta) {
   for (PageId id = first; id <= last; ++id) {
     if (delta < 0) {
       --table_.page(id).active;
+      rests(id);
     } else if (Status status = pin_page(id); !status.ok()) {
       for (PageId undo = first; undo < id; ++undo) --table_.page(undo).active;
       return status;
@@ -187,6 +189,7 @@ Status Pager::pin_page(PageId id) {
   });
   if (!status.ok()) {
     --page.active;
+    rests(id);
     return status;
   }
   page.blank = false;
@@ -308,7 +311,10 @@ Status Pager::enter(std::size_t index) {
       if (table_.page(id).writing) table_.page(id).blank = false;
     }
     // What cannot be brought in ahead will be when it is needed, or fail then.
-    if (cursor_.planned() && !others_giving()) (void)guarded([this] { return issue_loads(); });
+    if (!others_giving()) {
+      if (cursor_.planned()) (void)guarded([this] { return issue_loads(); });
+      (void)guarded([this] { return bring_ahead(); });
+    }
     check_residency();
     return {};
   }
@@ -317,6 +323,7 @@ Status Pager::enter(std::size_t index) {
   for (const PageId id : fresh_) {
     Page& page = table_.page(id);
     --page.active;
+    rests(id);
     if (page.group == static_cast<std::int32_t>(index)) page.group = -1;
     group.pages.pop_back();
   }
@@ -342,6 +349,7 @@ Status Pager::bring_in(std::size_t index) {
   for (const PageId id : fresh_) {
     Page& page = table_.page(id);
     ++counters_.page_uses;
+    uses(id);
     const bool of_use = use >= 0 && std::binary_search(planned_.begin(), planned_.end(), id);
     joins(page, of_use);
     counters_.page_hits += page.slot != kNoSlot;
@@ -374,6 +382,7 @@ Status Pager::close(std::size_t index) {
       if (page.writing) page.blank = false;
       page.writing = false;
       if (page.group == static_cast<std::int32_t>(index)) page.group = -1;
+      rests(id);
     }
     group.pages.clear();
   }
@@ -409,17 +418,6 @@ Status Pager::stream_gone(driver::Stream stream) {
     if (group.id == id && group.pages.empty() && group.under_way == 0) group.id = {};
   }
   return status;
-}
-
-// Of the slots that the plan does not name.
-SlotId Pager::choose_other_slot() {
-  SlotId best = kNoSlot;
-  for (SlotId id = 0; id < residents_.slots(); ++id) {
-    const Slot& slot = residents_.slot(id);
-    if (slot.planned || (slot.page != kNoPage && table_.page(slot.page).active > 0)) continue;
-    if (best == kNoSlot || policy::residency::unused_longer(held(id), held(best))) best = id;
-  }
-  return best;
 }
 
 Status Pager::demand_other(PageId page) {

@@ -69,7 +69,17 @@ class ResidentSet {
   [[nodiscard]] SlotId slots() const { return static_cast<SlotId>(slots_.size()); }
   [[nodiscard]] Slot& slot(SlotId id) { return slots_[nth(id)]; }
   [[nodiscard]] const Slot& slot(SlotId id) const { return slots_[nth(id)]; }
-  void add_slots(SlotId count) { slots_.resize(slots_.size() + nth(count)); }
+  void add_slots(SlotId count) {
+    slots_.resize(slots_.size() + nth(count));
+    empty_ = true;
+  }
+  // The plan names it, or does not any more.
+  void set_planned(SlotId id, bool planned) {
+    slot(id).planned = planned;
+    empty_ = true;
+  }
+  // One that is empty, not the plan's, and as a rule not moved out of any more; kNoSlot: none is.
+  [[nodiscard]] SlotId empty_slot();
   // Of an empty slot: give the chunk back; the last slot takes this one's number.
   Status remove_slot(SlotId id);
 
@@ -138,6 +148,7 @@ class ResidentSet {
   std::size_t next_in_ = 0;
   std::unique_ptr<Timeline> out_;
   std::vector<Slot> slots_;
+  bool empty_ = true;                         // one may be
   std::vector<std::unique_ptr<Move>> moves_;  // under way, or not yet collected
   std::unique_ptr<Mapper> mapper_;            // last: it goes first
 };
