@@ -4,8 +4,8 @@
     python benchmarks/one_budget.py --parts llama generate moe shapes fits two random oom cycles \
         --seconds 580 --output benchmarks/results/one_budget/h200.json
 
-Each part runs models that nobody here wrote, resident first, then attached within budgets that do
-not hold them. The ideal of a row is max(T, X / B): T the resident step and B the page-locked copy
+Each part runs models that nobody here wrote, resident and attached within budgets that do not hold
+them, by turns. The ideal of a row is max(T, X / B): T the resident step and B the page-locked copy
 speed, both measured in this process; X = max(0, M - S), with M the bytes of weights that a pass
 touches (embedding tables by rows) and S the budget less the resident run's own peak of everything
 else. Memory is the driver's own figure by NVML, every 5 ms. A row that fails has an "error", and
@@ -21,15 +21,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from budget_card import Card, PeakWatch, Touched, ideal, same_bits, spread, weight_bytes
+from budget_card import Card, PeakWatch, ideal, same_bits, spread
 from held_out_models import outputs
 from measure import command_line, provenance, write_result
-from resident_process import REPEATS, ResidentProcess, by_turns, settle
+from resident import Resident, by_turns, measure, settle
 from torch import nn
 
 from penstock.units import GIB
@@ -39,21 +39,6 @@ SPARE_S = 15.0  # no new work so long before the limit
 
 class OutOfTime(Exception):
     """The time that the command line gave is over."""
-
-
-@dataclass
-class Resident:
-    """What a step is held against: the same step with everything on the card."""
-
-    weights: int
-    touched: list[int]
-    others: int
-    step_ms: float
-    references: list[torch.Tensor]
-
-    @property
-    def needed(self) -> int:
-        return self.weights + self.others
 
 
 class Suite:
@@ -101,74 +86,34 @@ class Suite:
         self, part: str, name: str, models: list[nn.Module], step: Callable[[], Any]
     ) -> Resident:
         """Two rows of the resident step, which say how much one differs from the other."""
-        card = self.card
-        card.clear()
-        before = 0 if card.small else torch.cuda.memory_allocated(card.device)
-        counts = [Touched(model) for model in models]
-        results = outputs(step())
-        for count in counts:
-            count.remove()
-        touched = [size for count in counts for size in count.passes]
-        references = [result.to("cpu", copy=True) for result in results]
-        del results
-        card.forget_peak()
-        first = card.time(step)
-        others = max(0, card.peak() - before)
-        weights = sum(map(weight_bytes, models))
-        found = Resident(weights, touched, others, spread(first)["median_ms"], references)
-        common = {"weight_bytes": weights, "touched_bytes": touched, "others_bytes": others}
-        self.row(part, name, "resident", lambda: {**common, **spread(first)})
-        self.row(
-            part,
-            name,
-            "resident, again (A/A)",
-            lambda: {
-                "exact": all(same_bits(outputs(step()), references) for _ in range(REPEATS)),
-                **spread(card.time(step)),
-            },
-        )
-        return found
-
-    def resident_beside(self, part: str, what: str, beside: ResidentProcess) -> Resident:
-        """The same two rows of a resident step in a process of its own."""
-        found = beside.measure(what)
+        found = measure(self.card, models, step)
         common = {
             "weight_bytes": found.weights,
             "touched_bytes": found.touched,
             "others_bytes": found.others,
         }
-        self.row(part, what, "resident", lambda: {**common, **spread(found.first)})
+        self.row(part, name, "resident", lambda: {**common, **spread(found.first)})
         again = {"exact": found.exact, **spread(found.again)}
-        self.row(part, what, "resident, again (A/A)", lambda: again)
-        step_ms = spread(found.first)["median_ms"]
-        return Resident(found.weights, found.touched, found.others, step_ms, found.references)
+        self.row(part, name, "resident, again (A/A)", lambda: again)
+        return found
 
     def attached(
-        self,
-        resident: Resident,
-        step: Callable[[], Any],
-        held: Any,
-        watch: PeakWatch,
-        budget: int,
-        beside: Callable[[], float] | None = None,
+        self, resident: Resident, step: Callable[[], Any], held: Any, watch: PeakWatch, budget: int
     ) -> dict[str, Any]:
         """The figures of one attached step: two compared passes, the timed ones between.
 
-        With `beside`, a resident step follows each, and is what they are held against.
+        A resident step follows each, and is what they are held against.
         """
+        card = self.card
         exact = [same_bits(outputs(step()), resident.references)]
         self.check_time()
-        step_ms, more = resident.step_ms, {}
-        if beside is None:
-            times = self.card.time(step)
-        else:
-            times, resident_times = by_turns(self.card, step, beside)
-            figures = spread(resident_times)
-            step_ms = figures["median_ms"]
-            more = {f"resident_{key}": value for key, value in figures.items()}
+        times, beside = by_turns(card, step, resident.step, steps=card.steps, warmups=card.warmups)
         exact.append(same_bits(outputs(step()), resident.references))
-        row = {"exact": all(exact), **spread(times), **more}
-        bound = ideal(step_ms, resident.touched, budget - resident.others, held.link()[0])
+        figures = spread(beside)
+        row = {"exact": all(exact), **spread(times)}
+        row.update({f"resident_{key}": value for key, value in figures.items()})
+        room = budget - resident.others
+        bound = ideal(figures["median_ms"], resident.touched, room, held.link()[0])
         return {**row, **self.against(bound, row["median_ms"]), **memory(held, watch, budget)}
 
     def against(self, bound: dict[str, Any], median_ms: float) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from budget_card import ideal, same_bits, spread
 from held_out_models import Subject, outputs, subject
-from one_budget import OutOfTime, Resident, Suite, memory
-from resident_process import ResidentProcess, steps_of
+from one_budget import OutOfTime, Suite, memory
+from resident import Resident, by_turns, steps_of
 
 from penstock.units import MIB, parse_size
 
@@ -41,7 +41,6 @@ def llama(suite: Suite) -> None:
     for key, given in inputs.items():
         step = partial(model, **given)
         residents[key] = suite.resident("llama", names[key], [model], step)
-    del model, step
     for text in BUDGETS:
         budget = budget_of(suite, text, residents["S"].weights)
         for order, keys in ORDERS.items():
@@ -84,11 +83,12 @@ def _llama_in_order(
         before = residents[next(reversed(steps))]
         for key in keys * 2:
             suite.check_time()
-            times[key] += card.time(steps[key], warmups=0, steps=1)
+            own, (beside,) = by_turns(card, steps[key], residents[key].step, steps=1, warmups=0)
+            times[key] += own
             # It begins with what was left beside the other's tensors.
             room = budget - max(residents[key].others, before.others)
             before = residents[key]
-            bounds[key].append(ideal(before.step_ms, before.touched, room, held.link()[0]))
+            bounds[key].append(ideal(beside, before.touched, room, held.link()[0]))
         for key, samples in times.items():
             suite.row(
                 "llama",
@@ -269,24 +269,29 @@ def fits(suite: Suite) -> None:
         suite.check_time()
         recipe = subject(name, small=card.small)
         size = (1, 16) if card.small else SIZES.get(name, (1, 512))
-        with ResidentProcess(recipe, card, size) as beside:
-            what = f"{name} forward"
-            resident = suite.resident_beside("fits", what, beside)
-            beside.time(what)
-            budget = resident.needed * 5 // 4 // MIB * MIB + 64 * MIB
-            meta, load = recipe.build("meta"), recipe.loader(card.device)
-            step = steps_of(recipe, meta, recipe.make_inputs(meta, *size, card.device))[what]
-            with card.attached(meta, budget, load=load) as (held, watch):
-                given = resident, step, held, watch, budget
-                turns = partial(beside.time, what)
-                suite.row("fits", what, "attached", partial(suite.attached, *given, turns))
-                room = torch.empty(
-                    budget - resident.needed // 2, dtype=torch.uint8, device=card.device
-                )
-                suite.row("fits", what, "beside a tensor", partial(suite.attached, *given, turns))
-                del room
-                card.clear()
-                suite.row("fits", what, "after it", partial(suite.attached, *given, turns))
+        what, resident = next(iter(_residents(suite, "fits", recipe, size).items()))
+        budget = resident.needed * 5 // 4 // MIB * MIB + 64 * MIB
+        meta, load = recipe.build("meta"), recipe.loader(card.device)
+        step = steps_of(recipe, meta, recipe.make_inputs(meta, *size, card.device))[what]
+        with card.attached(meta, budget, load=load) as (held, watch):
+            run = partial(suite.attached, resident, step, held, watch, budget)
+            suite.row("fits", what, "attached", run)
+            room = torch.empty(budget - resident.needed // 2, dtype=torch.uint8, device=card.device)
+            suite.row("fits", what, "beside a tensor", run)
+            del room
+            card.clear()
+            suite.row("fits", what, "after it", run)
+        del resident
+
+
+def _residents(
+    suite: Suite, part: str, recipe: Subject, size: tuple[int, int]
+) -> dict[str, Resident]:
+    """Its steps with everything on the card."""
+    model = recipe.resident(suite.card.device)
+    given = recipe.make_inputs(model, *size, suite.card.device)
+    steps = steps_of(recipe, model, given)
+    return {what: suite.resident(part, what, [model], step) for what, step in steps.items()}
 
 
 def _fail(error: Exception) -> dict[str, Any]:
@@ -299,31 +304,16 @@ def half_of_what_it_needs(suite: Suite, part: str, name: str, batch: int, length
     card = suite.card
     recipe = subject(name, small=card.small)
     size = batch, min(length, 16) if card.small else length
-    with ResidentProcess(recipe, card, size) as beside:
-        residents = {what: suite.resident_beside(part, what, beside) for what in beside.steps}
-        budget = half(suite, max(residents.values(), key=lambda each: each.needed))
-        for what in beside.steps:  # its allocator has what it needs from here on
-            beside.time(what)
+    residents = _residents(suite, part, recipe, size)
+    budget = half(suite, max(residents.values(), key=lambda each: each.needed))
 
-        def measure() -> dict[str, Any]:
-            meta, load = recipe.build("meta"), recipe.loader(card.device)
-            given = recipe.make_inputs(meta, *size, card.device)
-            with card.attached(meta, budget, load=load) as (held, watch):
-                for what, step in steps_of(recipe, held.model, given).items():
-                    suite.row(
-                        part,
-                        what,
-                        "attached, half of it",
-                        partial(
-                            suite.attached,
-                            residents[what],
-                            step,
-                            held,
-                            watch,
-                            budget,
-                            partial(beside.time, what),
-                        ),
-                    )
-                return memory(held, watch, budget)
+    def measure() -> dict[str, Any]:
+        meta, load = recipe.build("meta"), recipe.loader(card.device)
+        given = recipe.make_inputs(meta, *size, card.device)
+        with card.attached(meta, budget, load=load) as (held, watch):
+            for what, step in steps_of(recipe, held.model, given).items():
+                row = partial(suite.attached, residents[what], step, held, watch, budget)
+                suite.row(part, what, "attached, half of it", row)
+            return memory(held, watch, budget)
 
-        suite.row(part, name, "attached: all rows of it", measure)
+    suite.row(part, name, "attached: all rows of it", measure)

@@ -47,25 +47,33 @@ def _models_in_turn(suite: Suite, layers: tuple[int, ...]) -> None:
         for number, (recipe, model) in enumerate(zip(recipes, models, strict=True))
     ]
 
-    def step() -> list[torch.Tensor]:
-        pairs = zip(models, given, strict=True)
+    def passes(each: list[nn.Module]) -> list[torch.Tensor]:
+        pairs = zip(each, given, strict=True)
         return [tensor for model, inputs in pairs for tensor in outputs(model(**inputs))]
 
-    resident = suite.resident("two", name, models, step)
+    resident = suite.resident("two", name, models, partial(passes, models))
     resident.touched = [sum(resident.touched)]  # one sweep over all of them
     budget = parse_size(card.budget("8GiB", resident.weights))
-    for model in models:
-        model.to("cpu")
+    loads = [recipe.loader(card.device) for recipe in recipes]
+
+    def load(name: str, destination: torch.Tensor) -> None:
+        number, _, rest = name.partition(".")
+        loads[int(number)](rest, destination)
 
     def together() -> dict[str, Any]:
-        with card.attached(models, budget, keep=True) as (held, watch):
-            return suite.attached(resident, step, held, watch, budget)
+        metas = [recipe.build("meta") for recipe in recipes]
+        with card.attached(metas, budget, load=load) as (held, watch):
+            return suite.attached(resident, partial(passes, metas), held, watch, budget)
 
     def one_by_one() -> dict[str, Any]:
+        metas = [recipe.build("meta") for recipe in recipes]
         with ExitStack() as stack:
             share = budget // len(models)
-            pairs = [stack.enter_context(card.attached(m, share, keep=True)) for m in models]
-            return suite.attached(resident, step, pairs[0][0], pairs[0][1], budget)
+            pairs = [
+                stack.enter_context(card.attached(meta, share, load=one))
+                for meta, one in zip(metas, loads, strict=True)
+            ]
+            return suite.attached(resident, partial(passes, metas), *pairs[0], budget)
 
     suite.row("two", name, "one attachment", together)
     suite.row("two", name, "an attachment each, equal shares", one_by_one)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MODULES = 96 * MIB
 MARGIN = 1 / 64  # of the budget, for what the driver takes between two looks; at most MODULES
 FIRST_MARGIN = 1 / 16  # before a pass has shown it
-SEEN_MARGIN = 1 / 256  # where a pass like it has run twice, so that its kernels are there
+SEEN_MARGIN = 1 / 256, 16 * MIB  # a pass like it has run twice, so that its kernels are there
 SLACK = 1 / 32  # of the budget: what is cached beyond need before it is given back
 LINK_BYTES = 32 * MIB  # of the copies that measure the link: 0.6 ms each
 
@@ -229,8 +229,10 @@ class Manager:
             return self.before() + MODULES
         pages = sum(int(share.pager.stats()["device_bytes"]) for share in self._shares)
         used = self._before - self.torch.free()
-        margin = SEEN_MARGIN if self._seen else MARGIN if self.shown else FIRST_MARGIN
-        return max(0, used - pages - self.held()) + min(MODULES, int(self.bytes * margin))
+        share, most = MARGIN if self.shown else FIRST_MARGIN, MODULES
+        if self._seen:
+            share, most = SEEN_MARGIN
+        return max(0, used - pages - self.held()) + min(most, int(self.bytes * share))
 
     def explain(self, error: BaseException | None) -> None:
         """Tell PyTorch's error of a pass that ends for want of memory who has it."""

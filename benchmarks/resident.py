@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step with everything on the card, which takes turns with the same step attached.
+
+A host's processors run at one speed now and at half of it a second later, as neighbours come and
+go: passes are compared with those just before and after them, of the same thread. (A process of
+its own for the resident model is no way: two that share a card take turns on it, and passes of
+some milliseconds took three times as long.)
+
+The resident weights lie in memory that PyTorch's allocator does not know of, so that within a
+budget everything is as if they were not there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from budget_card import Card, Touched, same_bits, spread, weight_bytes
+from held_out_models import Subject, outputs
+from torch import nn
+
+REPEATS = 3  # of a resident step, which must give the same bits for others to be held to them
+TOKENS = 8
+
+
+def settle() -> None:
+    """Have products repeat themselves: cuBLAS may sum up in another order each time."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+
+
+class Outside:
+    """Memory of the device from the driver itself, freed with the last tensor in it."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        address = ctypes.c_uint64()
+        error = self._driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes))
+        if error:
+            raise MemoryError(f"cuMemAlloc of {nbytes} bytes: error {error}")
+        self._address = address
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address.value, False),
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self._driver.cuMemFree_v2(self._address)
+
+
+def move_outside(model: nn.Module) -> nn.Module:
+    """The model with its parameters in memory that PyTorch's allocator does not know of."""
+    for parameter in model.parameters():
+        if parameter.is_cuda and parameter.nbytes:
+            there = torch.as_tensor(Outside(parameter.nbytes), device=parameter.device)
+            there = there.view(parameter.dtype).view(parameter.shape)
+            parameter.data = there.copy_(parameter.data)
+    return model
+
+
+def steps_of(recipe: Subject, model: Any, given: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """A forward pass, and some tokens where the model makes any."""
+    steps: dict[str, Callable[[], Any]] = {f"{recipe.name} forward": partial(model, **given)}
+    if recipe.generates:
+        prompt = {key: value for key, value in given.items() if not key.startswith("decoder")}
+        tokens = {"do_sample": False, "max_new_tokens": TOKENS}
+        steps[f"{recipe.name} generate {TOKENS}"] = partial(model.generate, **prompt, **tokens)
+    return steps
+
+
+@dataclass
+class Resident:
+    """A step that others are held against.
+
+    Attributes:
+        step: The step itself.
+        weights: Bytes.
+        touched: Of these, in each of the step's passes.
+        others: Bytes of all else at the peak of PyTorch's allocator.
+        first: Milliseconds of each step, and again.
+        again: The A/A samples.
+        exact: Whether it gives the same bits each time.
+        references: Its results, on the host.
+    """
+
+    step: Callable[[], Any]
+    weights: int
+    touched: list[int]
+    others: int
+    first: list[float]
+    again: list[float]
+    exact: bool
+    references: list[torch.Tensor]
+
+    @property
+    def needed(self) -> int:
+        return self.weights + self.others
+
+    @property
+    def step_ms(self) -> float:
+        return float(spread(self.first)["median_ms"])
+
+
+def measure(card: Card, models: list[nn.Module], step: Callable[[], Any]) -> Resident:
+    """Run a step of resident models some times, twice over."""
+    for model in models:
+        move_outside(model)
+    card.clear()
+    before = 0 if card.small else torch.cuda.memory_allocated(card.device)
+    counts = [Touched(model) for model in models]
+    results = outputs(step())
+    for count in counts:
+        count.remove()
+    references = [result.to("cpu", copy=True) for result in results]
+    del results
+    card.forget_peak()
+    first = card.time(step)
+    others = max(0, card.peak() - before)
+    return Resident(
+        step,
+        sum(map(weight_bytes, models)),
+        [size for count in counts for size in count.passes],
+        others,
+        first,
+        card.time(step, warmups=0),
+        all(same_bits(outputs(step()), references) for _ in range(REPEATS)),
+        references,
+    )
+
+
+def by_turns(
+    card: Card, step: Callable[[], Any], other: Callable[[], Any], *, steps: int, warmups: int
+) -> tuple[list[float], list[float]]:
+    """Milliseconds of each step, and of the other one behind it."""
+    samples: tuple[list[float], list[float]] = [], []
+    for number in range(warmups + steps):
+        for made, run in zip(samples, (step, other), strict=True):
+            card.synchronize()
+            began = time.perf_counter()
+            run()
+            card.synchronize()
+            if number >= warmups:
+                made.append((time.perf_counter() - began) * 1e3)
+    return samples
