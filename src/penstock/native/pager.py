@@ -83,12 +83,12 @@ class Pager(Paging):
 
     def begin(self, use: int, stream: int = 0) -> None:
         """The use begins: its pages are resident for what `stream` is given from here on."""
-        if status := self._begin(self.handle, use, stream):
+        if status := self._begin(self._handle or self.handle, use, stream):
             check(status)
 
     def end(self, use: int, stream: int = 0) -> None:
         """The use ends: `stream` has been given all that touches its pages."""
-        if status := self._end(self.handle, use, stream):
+        if status := self._end(self._handle or self.handle, use, stream):
             check(status)
 
     def iteration(self, kind: int = 0, work: int = 0) -> None:

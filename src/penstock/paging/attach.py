@@ -194,7 +194,7 @@ class Attachment(BaseAttachment[Pager]):
             self._stream,
             turn=self._turn,
             passes=self,
-            most_jointly=self._look_ahead // 2,
+            most_jointly=self._look_ahead,
             always_watch=self._safety == "strict",
         )
 

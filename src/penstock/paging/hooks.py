@@ -98,6 +98,7 @@ class UseHooks:
         self._uses = Uses(store, pager, chunk, self._by_tensor, self.on_host)
         self._own = self._uses.of_modules(self._names, paged)
         self.gathers = Gathers(self._own, self._uses.define, partial(store.pages, chunk=chunk))
+        self._gathering = frozenset(use for use in self._own.values() if use in self.gathers)
         # Within which reads last, and which may be called alone.
         scopes = [m for m in self._names if m not in (model, *self._own) and any(m.children())]
         self._scopes = {module: Use(self._names[module], frozenset()) for module in scopes}
@@ -281,33 +282,39 @@ class UseHooks:
             while len(running) > before:
                 self._close(*running.pop())
 
+    # Of what runs at each use, no more is called than has something to do: the launching thread is
+    # what many models wait for.
     def _begins(self, module: nn.Module, use: Use, args: Any, kwargs: Any) -> None:
         if self._turn.owner != get_ident():
             self._outermost(use, module, args, kwargs)
         part = use
-        if use in self.gathers:
+        if use in self._gathering:
             part = self.gathers.part(use, args, kwargs, self._room, self._is_taken)
             for block in use.blocks - part.blocks:
                 self.on_host.give(block, asked_for=False)
-        if part.number < 0:
-            self._opens(part, [])
-            return
-        if (step := (self._last, use.number)) not in self._steps:
-            self._new_step(step)
-        self._last = use.number
-        if part is use:
-            self.gathers.declared(use)
-        if self.on_host:
-            self.on_host.take_back(part.blocks)
-        if not use.closed:
-            use.missing.update(use.parts)
-        self._begin(part)
-        self._opens(part, part.versions())
-
-    def _opens(self, use: Use, versions: list[int]) -> None:
-        self._running.append((use, versions))
-        (use.whole or use).open += 1
-        for table in use.tables:
+        versions = []
+        if part.number >= 0:
+            if (step := (self._last, use.number)) not in self._steps:
+                self._new_step(step)
+            self._last = use.number
+            if part is use and self._gathering:
+                self.gathers.declared(use)
+            if self.on_host.given:
+                self.on_host.take_back(part.blocks)
+            if use.parts and not use.closed:
+                use.missing.update(use.parts)
+            if self._reading:
+                self._release_reads(lambda: not self._fits(part))
+            try:
+                self._pager.begin(part.number, self._stream())
+            except OutOfMemory as error:
+                if not part.parts:
+                    raise self._passes.out_of_memory(error) from error
+                self._split(part)
+            versions = [tensor._version for tensor in part.tensors]
+        self._running.append((part, versions))
+        (part.whole or part).open += 1
+        for table in part.tables:
             table.open += 1
 
     def _is_taken(self, block: Block) -> bool:
@@ -317,9 +324,9 @@ class UseHooks:
         """The module's forward has returned, or raised; what was read inside it ends with it."""
         running = self._running
         if use.open:
-            while use not in ((ended := running.pop())[0], ended[0].whole):
-                self._close(*ended)
-            self._close(*ended)
+            while use not in ((ended := running[-1])[0], ended[0].whole):
+                self._close(*running.pop())
+            self._close(*running.pop())
             if whole and use.missing:
                 self._split(use)
         if not running and not self._in_pass:
@@ -335,7 +342,7 @@ class UseHooks:
         try:
             self._abandon()
             self.gathers.pass_begins()
-            if self.on_host:
+            if self.on_host.given:
                 self._unwritten.forget()
             self.on_host.take_all_back()
             self._passes.part_begins(use.name, module, args, kwargs)
@@ -343,36 +350,33 @@ class UseHooks:
             self._turn.release()
             raise
 
-    def _begin(self, use: Use) -> None:
-        if self._reading:
-            self._release_reads(lambda: not self._fits(use))
-        try:
-            self._pager.begin(use.number, self._stream())
-        except OutOfMemory as error:
-            if use.parts:
-                self._split(use)
-                return
-            raise self._passes.out_of_memory(error) from error
-
     def _split(self, use: Use) -> None:
         self._joints.open_up(use)
         self._uses.split(use)
 
     def _close(self, use: Use, versions: list[int]) -> None:
         """End a use; what it wrote is known to have been written."""
-        self._reading -= use.is_read
-        (use.whole or use).open -= not use.is_read
-        for table in () if use.is_read else use.tables:
-            table.open -= 1
+        if use.is_read:
+            self._reading -= 1
+        else:
+            (use.whole or use).open -= 1
+            for table in use.tables:
+                table.open -= 1
         if use.number < 0:
             return
         number = use.number
-        now = use.versions()
-        written = self._written & use.blocks if self._written else set()
-        if now != versions:
-            pairs = zip(use.tensors, versions, now, strict=True)
-            changed = (tensor for tensor, before, after in pairs if after != before)
-            written = written.union(self._by_tensor[id(tensor)] for tensor in changed)
+        now = [tensor._version for tensor in use.tensors]
+        if now != versions or self._written:
+            self._wrote(use, versions, now)
+        self._pager.end(number, self._stream())
+
+    def _wrote(self, use: Use, versions: list[int], now: list[int]) -> None:
+        """Some of a use's blocks may have been written while it ran."""
+        pairs = zip(use.tensors, versions, now, strict=True)
+        written = {
+            self._by_tensor[id(tensor)] for tensor, before, after in pairs if after != before
+        }
+        written |= self._written & use.blocks
         if any(not block.written for block in written):
             for block in written:
                 self._store.unpack(block)
@@ -381,7 +385,6 @@ class UseHooks:
             self._unwritten.collect()
             self._pager.begin(use.number, self._stream())
             self._pager.end(use.number, self._stream())
-        self._pager.end(number, self._stream())
 
     # ---- Reads -----------------------------------------------------------------------------
 

@@ -18,7 +18,15 @@ from .forwards import Forwards
 from .use import Use, ancestors
 
 _WHOLE_RUNS = 4  # before calls of the parts are not looked at
-_CHOICES = (nn.ModuleList, nn.ModuleDict)  # a pass may take some of their modules only
+
+
+def _may_choose(module: nn.Module) -> bool:
+    """Whether a pass may take some of its modules only, as of a list of experts."""
+    if not isinstance(module, nn.ModuleList | nn.ModuleDict):
+        return False
+    shapes = [tuple(p.shape for p in each.parameters()) for each in module.children()]
+    own = [each for each in shapes if each]
+    return len(set(own)) < len(own)
 
 
 def joints(
@@ -46,7 +54,7 @@ def joints(
         if not outer or module in own or taken.intersection(outer) or by_name.keys() & outer:
             continue
         within = list(module.modules())
-        if any(isinstance(each, _CHOICES) for each in within):
+        if any(map(_may_choose, within)):
             continue
         uses = [own[each] for each in within if each in own]
         blocks = frozenset().union(*(use.blocks for use in uses))

@@ -21,6 +21,9 @@ _ASKED_FOR = -1  # it may have been written in ways that leave no trace
 class OnHost:
     """Which blocks of one model are given at their host copies.
 
+    Attributes:
+        given: Those that are now, and the version of each that is known on the device.
+
     Args:
         store: The blocks, placed.
         chunk: Bytes of a page.
@@ -29,7 +32,7 @@ class OnHost:
     def __init__(self, store: BlockStore, chunk: int) -> None:
         self._store = store
         self._chunk = chunk
-        self._given: dict[Block, int] = {}  # and the version that is known on the device
+        self.given: dict[Block, int] = {}
         self._versions: dict[Block, int] = {}  # when they were given
         self._held: dict[Block, None] = {}  # given again after each use
         self._aliases: dict[Block, int] = {}  # tensors over the host copy, without any of others
@@ -37,11 +40,8 @@ class OnHost:
             block: self._count(block) for block in store.blocks if block.home is Home.PAGED
         }
 
-    def __bool__(self) -> bool:
-        return bool(self._given)
-
     def __contains__(self, block: Block) -> bool:
-        return block in self._given
+        return block in self.given
 
     def give(self, block: Block, *, asked_for: bool) -> None:
         """Let the block's tensors lie at the host copy.
@@ -50,20 +50,20 @@ class OnHost:
             block: A paged block.
             asked_for: Somebody outside every use has it, and may write it.
         """
-        if block not in self._given:
+        if block not in self.given:
             if block.written:
                 self._store.flush([block])
-            self._given[block] = self._versions[block] = self._store.version(block)
+            self.given[block] = self._versions[block] = self._store.version(block)
             self._store.to_host(block)
             if block not in self._aliases:
                 self._aliases[block] = self._store.host_aliases(block)
         if asked_for:
-            self._given[block] = _ASKED_FOR
+            self.given[block] = _ASKED_FOR
 
     def take_back(self, blocks: Iterable[Block]) -> None:
         """The device's address is theirs again, with what was written meanwhile."""
         for block in blocks:
-            known = self._given.pop(block, None)
+            known = self.given.pop(block, None)
             if known is None:
                 continue
             self._store.to_device(block)
@@ -74,7 +74,7 @@ class OnHost:
 
     def changes(self) -> int:
         """By how much the versions of what is given, and never written in forward, have grown."""
-        given = (block for block in self._given if not block.written)
+        given = (block for block in self.given if not block.written)
         return sum(self._store.version(block) - self._versions[block] for block in given)
 
     def refer(self, block: Block, more: int) -> None:
@@ -83,17 +83,17 @@ class OnHost:
 
     def take_all_back(self) -> None:
         """As take_back(), of all."""
-        self.take_back(list(self._given))
+        self.take_back(list(self.given))
 
     def unread(self, before: set[Block]) -> None:
         """What was given since, and not to anybody who kept it, is as if it had not been."""
-        for block in self._given.keys() - before:
-            del self._given[block]
+        for block in self.given.keys() - before:
+            del self.given[block]
             self._store.to_device(block)
 
     def blocks(self) -> set[Block]:
         """Those that are given now."""
-        return set(self._given)
+        return set(self.given)
 
     def give_held(self) -> None:
         """After the uses: what somebody still holds is given at the host copy again."""
