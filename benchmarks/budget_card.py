@@ -211,11 +211,11 @@ def digest(results: list[torch.Tensor]) -> int:
     for result in results:
         bits = _bits(result)
         for start in range(0, bits.numel(), COMPARED // 8):
-            piece = bits[start : start + COMPARED // 8].long()
-            places = torch.arange(piece.numel(), device=piece.device).mul_(0x9E3779B1).add_(start)
-            total = (total * 31 + int((places.bitwise_xor_(places >> 15) * (piece + 1)).sum())) % (
-                1 << 61
-            )
+            piece = bits[start : start + COMPARED // 8]
+            words = nn.functional.pad(piece, (0, -piece.numel() % 8)).view(torch.int64)
+            # Odd factors: what differs in one word differs in the sum of all, modulo 2 ** 64.
+            factors = torch.arange(words.numel(), device=words.device).mul_(0x9E3779B98).add_(1)
+            total = (total * 31 + int(words.mul(factors).sum())) % (1 << 61)
     return total
 
 

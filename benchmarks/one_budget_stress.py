@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from budget_card import digest, ideal, spread
 from held_out_models import outputs, subject
-from one_budget import OutOfTime, Suite, memory
+from one_budget import Suite, memory
+from resident import move_outside
 from torch import nn
 
 import penstock
@@ -83,23 +84,17 @@ def _models_in_turn(suite: Suite, layers: tuple[int, ...]) -> None:
 
 
 def random(suite: Suite) -> None:
-    """Passes of random batch and length, whose activations take 1 to 80 % of the budget."""
+    """Passes of random batch and length, whose activations take 1 to 80 % of the budget.
+
+    Each is held against the same pass of the resident model, just before it.
+    """
     card = suite.card
     recipe = subject("llama-medium", small=card.small)
-    model = recipe.resident(card.device)
+    model = move_outside(recipe.resident(card.device))
     weights = sum(p.nbytes for p in model.parameters())
     touched = weights - model.get_input_embeddings().weight.nbytes
     budget = parse_size(card.budget("3GiB", weights))
     longest = 32 if card.small else 2048
-
-    def run(model: nn.Module, batch: int, length: int) -> tuple[float, int]:
-        """Milliseconds of a pass, and the digest of what it gave."""
-        suite.check_time()
-        given = recipe.make_inputs(model, batch, length, card.device)
-        results: list[torch.Tensor] = []
-        times = card.time(lambda: results.extend(outputs(model(**given))), warmups=0, steps=1)
-        return times[0], digest(results)
-
     peaks = [
         peak_of(suite, model, recipe.make_inputs(model, batch, length, card.device))
         for batch, length in ((1, 8), (2, longest), (1, 8))  # the first one makes workspaces
@@ -113,38 +108,45 @@ def random(suite: Suite) -> None:
         tokens = draw.randint(1, 64) if card.small else max(8, int((wanted - base) / per_token))
         batch = max(1, round(tokens / draw.randint(min(8, tokens), min(longest, tokens))))
         sizes.append((batch, max(1, min(longest, tokens // batch))))
-    resident = [run(model, *size) for size in sizes]
-    resident_ms = [each[0] for each in resident]
-    suite.row("random", "llama-medium", "resident", partial(dict, **spread(resident_ms)))
-    del model
+
+    def timed(of: nn.Module, given: dict[str, Any]) -> tuple[float, int]:
+        """Milliseconds of a pass, and the digest of what it gave."""
+        results: list[torch.Tensor] = []
+        times = card.time(lambda: results.extend(outputs(of(**given))), warmups=0, steps=1)
+        return times[0], digest(results)
 
     def measure() -> dict[str, Any]:
         errors: list[str] = []
-        wrong, times, bounds = 0, [], []
+        wrong, times, beside, bounds = 0, [], [], []
         meta, load = recipe.build("meta"), recipe.loader(card.device)
         with card.attached(meta, budget, load=load) as (held, watch):
             link = held.link()[0]
-            for (batch, length), (base_ms, reference) in zip(sizes, resident, strict=True):
+            for batch, length in sizes:
+                if suite.left() < 0:
+                    break
+                given = recipe.make_inputs(model, batch, length, card.device)
+                base_ms, reference = timed(model, given)
                 try:
-                    ms, found = run(held.model, batch, length)
-                except OutOfTime:
-                    raise
+                    ms, found = timed(held.model, given)
                 except Exception as error:
                     errors.append(f"{batch} x {length}: {type(error).__name__}: {error}"[:300])
                     continue
                 times.append(ms)
+                beside.append(base_ms)
                 wrong += found != reference
                 room = int(budget - base - per_token * batch * length)
                 bounds.append(ideal(base_ms, [touched], room, link)["ideal_ms"])
             row = memory(held, watch, budget)
         row.update(spread(times), errors=errors[:20], exact=not wrong)
+        row.update({f"resident_{key}": value for key, value in spread(beside).items()})
         if errors:
             raise AssertionError(f"{len(errors)} of {len(sizes)} passes failed: {errors[0]}")
         if not card.small:
             row["ideal_ms"] = round(sum(bounds) / len(bounds), 3)
             row["ratio_to_ideal"] = round(sum(times) / sum(bounds), 4)
         low, high = (round(s / budget, 3) for s in (base + 8 * per_token, 0.8 * budget))
-        row["note"] = f"{len(sizes)} passes, activations {low} to {high} of it; ratio of the totals"
+        done = f"{len(times)} of {len(sizes)} passes"
+        row["note"] = f"{done}, activations {low} to {high} of it; ratio of the totals"
         return row
 
     suite.row("random", "llama-medium", "attached", measure)

@@ -278,7 +278,7 @@ def strategies() -> str:
 
 def shapes() -> str:
     """Held-out models within half of what they need, run by run."""
-    runs = [document["rows"] for name, document in results("one_budget") if "-shapes-" in name]
+    runs = [document["rows"] for name, document in results("one_budget") if "-shapes" in name]
     found = []
     for rows in runs:
         attached = {row["name"]: row for row in rows if "resident_median_ms" in row}
