@@ -132,6 +132,14 @@ def test_strict_safety_chunk_size_and_look_ahead_change_no_bit():
     assert other["counters"]["pages"] < plain["counters"]["pages"]
 
 
+def test_what_crosses_the_link_encoded_changes_no_bit():
+    options = {"gpu_memory": "400KiB", "chunk_size": "32KiB", "dtype": "bfloat16", "steps": 2}
+    plain, encoded = (tiny(**options, compress=how) for how in ("off", "bf16"))
+    assert encoded["output_sha256"] == plain["output_sha256"]
+    assert plain["counters"]["encoded_bytes"] == 0
+    assert encoded["counters"]["code_bytes"] < 0.8 * encoded["counters"]["encoded_bytes"] > 0
+
+
 def test_every_option_reaches_the_attachment(monkeypatch):
     real, asked = penstock.paging.attach, {}
 
@@ -141,10 +149,11 @@ def test_every_option_reaches_the_attachment(monkeypatch):
 
     monkeypatch.setattr("penstock.paging.attach", attach)
     options = {"gpu_memory": "400KiB", "chunk_size": "32KiB", "look_ahead": "48KiB"}
-    tiny(**options, safety="strict", host_memory="50MiB", emulated_seed=3, steps=1)
+    options |= {"safety": "strict", "compress": "auto"}
+    tiny(**options, host_memory="50MiB", emulated_seed=3, steps=1)
     emulated = asked.pop("emulated")
     assert asked.pop("load") is not None
-    assert asked == {**options, "safety": "strict", "host_memory": "50MiB", "device": "emulated"}
+    assert asked == {**options, "host_memory": "50MiB", "device": "emulated"}
     assert emulated == {"granularity": 16384, "capacity": 8 << 20, "seed": 3, "max_delay_us": 0}
 
 

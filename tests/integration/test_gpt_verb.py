@@ -381,6 +381,7 @@ def test_more_than_the_positions_is_exit_2(words, message, checkpoint, capsys):
         (["--fusion", "magic"], "--fusion 'magic' is unknown"),
         (["--fusion", "auto,ffn_layernorm"], "--fusion 'auto' stands alone"),
         (["--compile"], "--compile with --memory vmm"),
+        (["--memory", "managed", "--compress", "bf16"], "--compress bf16 with --memory managed"),
         (["--compile", "--memory", "resident", "--fusion", "auto"], "--fusion auto, which is"),
         (["--gpu-memory", "8GiBi"], "unknown unit 'GiBi'"),
         (["--gpu-memory", "0"], "no memory at all"),

@@ -95,7 +95,7 @@ def test_auto_is_on_where_the_model_does_not_fit():
 
 
 def test_what_it_may_be_is_said():
-    with pytest.raises(UsageError, match="compress='gzip'"):
+    with pytest.raises(UsageError, match="compress 'gzip' is unknown"):
         page(stack(), compress="gzip")
 
 

@@ -48,6 +48,26 @@ def test_the_name_of_an_ancestor(model, monkeypatch):
     assert budget(model) == 256 * MIB
 
 
+@pytest.mark.parametrize(
+    ("variable", "argument", "encoded"),
+    [("bf16", None, True), ("bf16", "off", False), ("off", "auto", True), ("auto", None, True)],
+)
+def test_compress_comes_from_both(monkeypatch, tmp_path, variable, argument, encoded):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_COMPRESS", variable)
+    layers = [torch.nn.Linear(256, 256) for _ in range(8)]
+    attached = penstock.attach(
+        torch.nn.Sequential(*layers).to(torch.bfloat16),
+        gpu_memory="600KiB",
+        device="emulated",
+        chunk_size="64KiB",
+        compress=argument,
+        emulated={"capacity": 8 * MIB, "granularity": 64 * 1024},
+    )
+    assert (attached.stats().encoded_bytes > 0) == encoded
+    attached.detach()
+
+
 def test_a_variable_that_is_not_valid_is_named(model, monkeypatch):
     monkeypatch.setenv("PENSTOCK_SAFETY", "lax")
     with pytest.raises(UsageError, match="PENSTOCK_SAFETY"):

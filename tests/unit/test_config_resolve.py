@@ -24,6 +24,7 @@ VALUES = {
     "boolean": [True, True, True, True],
 }
 CHOICES = {
+    "compress": ["bf16", "auto", "bf16", "auto"],
     "safety": ["strict", "strict", "strict", "strict"],
     "fusion": ["auto", "ffn_layernorm", "baseline", "dropout_layernorm,ffn_layernorm"],
     "log_level": ["error", "info", "debug", "error"],

@@ -26,7 +26,7 @@ from .common import STDOUT, Output, count, hide, need_extra, verb
 MORE = (
     "Also: --warmups N, --seed N; --enable-prefetch, --num-streams N, --allow-oversubscription "
     "(managed); --compile, --cuda-graph (resident); --host-memory, --chunk-size, --look-ahead, "
-    "--safety; --force, --enable-cudnn-benchmark."
+    "--safety, --compress; --force, --enable-cudnn-benchmark."
 )
 
 
@@ -53,7 +53,7 @@ def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
 @_switch("--allow-oversubscription", "With managed: exceed what the card has free.", hidden=True)
 @_switch("--enable-cudnn-benchmark", "Let cuDNN try its algorithms; a GPT has none.", hidden=True)
 @verb(
-    *("device", "gpu_memory", "host_memory", "chunk_size", "look_ahead", "safety"),
+    *("device", "gpu_memory", "host_memory", "chunk_size", "look_ahead", "safety", "compress"),
     *("fusion", "compile", "cuda_graph"),
 )
 def command(settings: Settings, output: Output, **flags: Any) -> None:
@@ -132,6 +132,6 @@ def _hold_check(check: Mapping[str, Any] | None) -> None:
 # What tunes or belongs to one way only is named in one line of the help, not in nine.
 hide(
     command,
-    *("host_memory", "chunk_size", "look_ahead", "safety", "compile", "cuda_graph"),
+    *("host_memory", "chunk_size", "look_ahead", "safety", "compress", "compile", "cuda_graph"),
     "force",
 )

@@ -203,6 +203,13 @@ class Settings:
         "other data. strict is normal with every operator of every pass checked; under penstock "
         "run it maps the page's copy on the host there: what reaches it unseen is slow, and right.",
     )
+    compress: str = _option(
+        "off",
+        kinds.choice("off", "auto", "bf16"),
+        "Whether bf16 weights cross the link encoded, lossless.",
+        details="bf16: weights of that dtype take three quarters of their size in host memory and "
+        "on the link, and the device decodes them. auto does so where the model does not fit.",
+    )
     record: str = _option(
         "",
         kinds.file(),

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock.errors import UsageError
 from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
@@ -42,7 +41,6 @@ CHEAP_CHUNK, PAGES_AT_LEAST = 16 * MIB, 128
 # What is in flight beyond the running module's own: at least so many pages, and 1.2 ms of the link
 # of an H200, which hides the host's pauses, where that is little of the budget (the same sweep).
 LOOK_AHEAD_CHUNKS, LOOK_AHEAD, LOOK_AHEAD_SHARE = 4, 64 * MIB, 1 / 32
-COMPRESS = ("off", "auto", "bf16")
 SMALLEST_SHARE = 8  # of a page: what is smaller is not encoded
 COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
@@ -57,7 +55,7 @@ def attach(
     look_ahead: int | str | None = None,
     safety: str | None = None,
     host_memory: int | str | None = None,
-    compress: str = "off",
+    compress: str | None = None,
     emulated: dict[str, int] | None = None,
 ) -> Attachment:
     """Page a model's parameters and buffers, so that it runs in less device memory than it weighs.
@@ -93,7 +91,7 @@ def attach(
         host_memory: Most host memory to use; default what is available.
         compress: "bf16": weights of this dtype lie encoded in host memory, lossless, in three
             quarters of their size; so they cross the link, and the device decodes them. "auto":
-            where the model does not fit its budget. "off".
+            where the model does not fit its budget. "off": nothing is; the default.
         emulated: Options of the emulated GPU: capacity, granularity, seed, max_delay_us, ...
 
     Returns:
@@ -105,10 +103,6 @@ def attach(
             a weight of it is attached already. The model is as it was.
         EnvironmentProblem: If the device is not there.
     """
-    if compress not in COMPRESS:
-        raise UsageError(
-            f"compress={compress!r} is not known", remedy=f"one of {', '.join(map(repr, COMPRESS))}"
-        )
     model = as_module(model)
     refuse_attached(model)
     opened, torch_device, settings = settle(
@@ -119,8 +113,9 @@ def attach(
         look_ahead=look_ahead,
         safety=safety,
         host_memory=host_memory,
+        compress=compress,
     )
-    return Attachment(model, opened, torch_device, load=load, compress=compress, **settings)
+    return Attachment(model, opened, torch_device, load=load, **settings)
 
 
 class Attachment(BaseAttachment[Pager]):
@@ -138,7 +133,7 @@ class Attachment(BaseAttachment[Pager]):
         look_ahead: int | str | None,
         safety: str,
         host_memory: int | str | None,
-        compress: str = "off",
+        compress: str | None = "off",
     ) -> None:
         self._asked = (chunk_size, look_ahead)
         self._compress = compress
@@ -176,7 +171,7 @@ class Attachment(BaseAttachment[Pager]):
         return pager, BlockStore(blocks, pager, self.torch_device, encode=self._may_encode)
 
     def _may_encode(self, block: Block) -> bool:
-        if self._compress == "off" or (self._compress == "auto" and self._fits()):
+        if self._compress == "off" or (self._compress is None and self._fits()):
             return False
         # Of many small blocks in a page each would take a kernel.
         return block.nbytes >= self._grain // SMALLEST_SHARE and may_encode(block)

@@ -41,7 +41,7 @@ def from_pretrained(
     look_ahead: int | str | None = None,
     safety: str | None = None,
     host_memory: int | str | None = None,
-    compress: str = "off",
+    compress: str | None = None,
     emulated: dict[str, int] | None = None,
     **loading: Any,
 ) -> Attachment:

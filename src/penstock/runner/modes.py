@@ -112,6 +112,7 @@ def _paged(
         look_ahead=settings.look_ahead,
         safety=settings.safety,
         host_memory=settings.host_memory,
+        compress=settings.compress,
         emulated=device.emulated,
     )
     try:

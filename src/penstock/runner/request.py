@@ -135,6 +135,11 @@ def checked(request: Request) -> Request:
             "come and go",
             remedy="--memory resident",
         )
+    if request.settings.compress == "bf16" and request.memory != "vmm":
+        raise UsageError(
+            f"--compress bf16 with --memory {request.memory}, where no page is encoded",
+            remedy="--memory vmm, or --compress auto",
+        )
     if request.compile and fusion == AUTO:
         raise UsageError(
             "--compile with --fusion auto, which is measured without it",
