@@ -37,8 +37,8 @@ from .joint import Joints, joints
 from .looks import only_looks, only_saves
 from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost
-from .store import BlockStore
 from .outside import Reader
+from .store import BlockStore
 from .tables import TABLES, Table
 from .turns import Turn
 from .unwritten import Unwritten

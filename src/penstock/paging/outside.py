@@ -12,6 +12,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -56,9 +57,17 @@ class _All(list[Reader]):
 
 
 class Shared(Table):
-    """The dict of a module that is not attached and shares a tensor with one that is."""
+    """The dict of a module that is not attached and shares a tensor with one that is.
 
-    __slots__ = ()
+    Attributes:
+        told: Whom it tells.
+    """
+
+    __slots__ = ("told",)
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.told = _All()
+        super().__init__(content, self.told)
 
 
 class Outside:
@@ -76,8 +85,8 @@ class Outside:
             for name in TABLES:
                 table = module.__dict__[name]
                 if not isinstance(table, Shared):
-                    table = module.__dict__[name] = Shared(table, _All())
-                table.readers.append(self.reader)
+                    table = module.__dict__[name] = Shared(table)
+                table.told.append(self.reader)
 
     def release(self) -> None:
         """Their dicts are ordinary ones again, if no other attachment wants to be told."""
@@ -85,9 +94,9 @@ class Outside:
         for module in self._modules:
             for name in TABLES:
                 table = module.__dict__.get(name)
-                if isinstance(table, Shared) and self.reader in table.readers:
-                    table.readers.remove(self.reader)
-                    if not table.readers:
+                if isinstance(table, Shared) and self.reader in table.told:
+                    table.told.remove(self.reader)
+                    if not table.told:
                         module.__dict__[name] = dict(dict.items(table))
         self._modules.clear()
 
