@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that hold a weight of an attached model without being a part of it: they work as before."""
+"""Modules that hold a weight of an attached model and are no part of it: they work as before."""
 
 from __future__ import annotations
 
