@@ -11,8 +11,6 @@ Usage: python tests/fuzz/campaign.py [--build build/asan] [--seconds S] [--jobs 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
 import re
 import subprocess
@@ -20,10 +18,12 @@ import sys
 import threading
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from runs import ROOT, add_run  # noqa: E402
+
 API = ("simulate", "replay", "pager", "managed", "allocator", "interposed")
 READERS = ("npz", "pickle", "snapshot", "work", "result", "json", "options", "checkpoint")
 COUNTS = re.compile(r"^(\w+): (\d+) inputs, (\d+) (\w+), (\d+) findings$", re.MULTILINE)
@@ -88,13 +88,6 @@ class Campaign:
                 print(f"{' '.join(words)}\n{done.stdout[-4000:]}", file=sys.stderr, flush=True)
 
 
-def written(path: Path, run: dict[str, Any]) -> None:
-    """Add the run to the file."""
-    document = json.loads(path.read_text()) if path.exists() else {"runs": []}
-    document["runs"].append(run)
-    path.write_text(json.dumps(document, indent=1) + "\n")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "asan")
@@ -111,11 +104,7 @@ def main() -> int:
         job.join()
     inputs = sum(each["inputs"] for each in campaign.counts.values())
     findings = sum(each["findings"] for each in campaign.counts.values())
-    said = ["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"]
-    commit = subprocess.run(said, capture_output=True, text=True, check=False).stdout.strip()
     run = {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit,
         "sanitizers": "address, undefined",
         "seconds": options.seconds,
         "jobs": options.jobs,
@@ -124,9 +113,7 @@ def main() -> int:
         "findings": findings,
         "subjects": {name: campaign.counts[name] for name in API + READERS},
     }
-    if options.output:
-        written(options.output, run)
-    print(json.dumps(run))
+    add_run(options.output, run)
     return 1 if findings else 0
 
 
