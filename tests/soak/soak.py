@@ -5,10 +5,13 @@ A round attaches a model or several, or trains one; changes the budget, runs thr
 than there is, fails a driver call; detaches, or drops everything. Now and then programs at random
 run on the engines (streams, graphs, pins, threads: the native property tests), and processes are
 killed (kills.py). On a card also an unchanged program under `penstock run` and `penstock.enable()`.
-At the end the process has no more threads, mappings and attachments than after its first rounds.
+On it, most of the time a model of several times its budget goes over the link, each of its bytes
+summed up and each sum compared with that of the resident model (summed.py). Between rounds, when
+nothing is attached, what the process holds is counted (growth.py): none of it may grow.
 
 Usage: python tests/soak/soak.py [--seconds S | --rounds N] [--seed N] [--device emulated|cuda]
-       [--native build/dev/native_tests]
+       [--native build/dev/native_tests] [--output FILE]
+FILE is a result file, to which the run is added.
 """
 
 from __future__ import annotations
@@ -29,9 +32,15 @@ from typing import Any
 
 import kills
 import torch
+from growth import Growth
+from summed import Summed
 from torch import nn
 
 import penstock
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from runs import add_run
 
 # An unchanged program: its losses, bit for bit.
 PROGRAM = """
@@ -67,6 +76,10 @@ class Soak:
         self.width = 1024 if self.cuda else 64
         self.rounds: Counter[str] = Counter()
         self.refused = 0
+        self.compared = 0
+        self.bytes_in = self.bytes_out = 0
+        self.summed: Summed | None = None  # once it is wanted
+        self.large_s = 30.0 if self.cuda else 0.5
 
     # ---- Models ----------------------------------------------------------------------------
 
@@ -125,7 +138,8 @@ class Soak:
                     self._same(models[which], plain[which])
         for ours, theirs in zip(models, plain, strict=True):
             for name, value in ours.state_dict().items():
-                assert torch.equal(value.cpu(), theirs.state_dict()[name].cpu()), name
+                self._equal(value, theirs.state_dict()[name], name)
+        self._paged(attachment)
         if attachment is not None and self.draw.random() < 0.7:
             attachment.detach()
             with torch.no_grad():
@@ -139,8 +153,19 @@ class Soak:
             except penstock.OutOfMemory:
                 self.refused += 1
                 continue
-            assert torch.equal(found, theirs(rows)), "a pass gave other bits"
+            self._equal(found, theirs(rows), "a pass gave other bits")
             return
+
+    def _equal(self, ours: torch.Tensor, theirs: torch.Tensor, otherwise: str) -> None:
+        assert torch.equal(ours.cpu(), theirs.cpu()), otherwise
+        self.compared += 1
+
+    def _paged(self, attachment: penstock.Attachment | None) -> None:
+        """It is about to go: what it has moved counts."""
+        if attachment is not None:
+            stats = attachment.stats()
+            self.bytes_in += stats.bytes_in
+            self.bytes_out += stats.bytes_out
 
     def _refusable(self, call: Any) -> None:
         try:
@@ -170,7 +195,7 @@ class Soak:
             elif isinstance(value, BaseException):
                 raise value
             else:
-                assert torch.equal(value, theirs(rows)), "a thread got other bits"
+                self._equal(value, theirs(rows), "a thread got other bits")
 
     def failure(self) -> None:
         """One driver call fails: an error, after which everything is right."""
@@ -185,7 +210,7 @@ class Soak:
                 except penstock.PenstockError:
                     self.refused += 1
                     continue
-                assert torch.equal(found, plain(rows)), "after a failure a pass gave other bits"
+                self._equal(found, plain(rows), "after a failure a pass gave other bits")
         if attachment is not None:
             self._refusable(attachment.detach)
 
@@ -220,9 +245,42 @@ class Soak:
                 optimizer.zero_grad()
                 losses.append(loss.item())
             assert losses[0] == losses[1], "a step gave another loss"
+            self.compared += 1
+        self._paged(attachment)
         attachment.detach()
         for name, value in model.state_dict().items():
-            assert torch.equal(value.cpu(), plain.state_dict()[name].cpu()), name
+            self._equal(value, plain.state_dict()[name], name)
+
+    def large(self) -> None:
+        """A model of several times its budget, of which each pass reads and compares every byte."""
+        if self.summed is None:
+            self.summed = Summed(*((96, 4096) if self.cuda else (6, 64)), cuda=self.cuda)
+        summed = self.summed
+        model = summed.fresh()
+        more: dict[str, Any] = {**self._where(), "load": summed.load}
+        more["safety"] = self.draw.choice(("normal", "normal", "normal", "strict"))
+
+        def tight() -> int:
+            return summed.room + int(summed.bytes * self.draw.uniform(0.1, 0.6))
+
+        try:
+            attachment = penstock.attach(model, gpu_memory=tight(), **more)
+        except penstock.PenstockError:
+            self.refused += 1
+            return
+        end = time.monotonic() + self.large_s
+        with torch.no_grad():
+            while time.monotonic() < end:
+                if self.draw.random() < 0.02:
+                    self._refusable(lambda: attachment.resize(tight()))
+                try:
+                    found = summed.sums(model)
+                except penstock.OutOfMemory:
+                    self.refused += 1
+                    continue
+                self._equal(found, summed.expected, "weights had other bytes")
+        self._paged(attachment)
+        attachment.detach(keep=False)
 
     def engines(self) -> None:
         """Programs at random on the engines."""
@@ -235,15 +293,12 @@ class Soak:
 
     def kill(self) -> None:
         """Processes that are killed and resumed."""
-        if not self.cuda:
-            command = [sys.executable, kills.__file__, "--kills", "4"]
-            command += ["--seed", str(self.draw.randrange(1 << 30))]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, kills.__file__, "--kills", "4"]
+        command += ["--seed", str(self.draw.randrange(1 << 30))]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def program(self) -> None:
         """An unchanged program, alone, within a budget, and on the stitching allocator."""
-        if not self.cuda:
-            return
         said = []
         within = [sys.executable, "-m", "penstock", "run", "--gpu-memory", "1GiB", "--"]
         for before, enabled in (([], False), (within, False), ([], True)):
@@ -257,19 +312,15 @@ class Soak:
 
     def round(self) -> None:
         """One of these."""
-        kinds = [self.inference] * 60 + [self.training] * 30 + [self.failure] * (not self.cuda) * 30
-        kinds += [self.engines, self.kill, *[self.program] * self.cuda]
+        kinds = [self.inference] * 60 + [self.training] * 30 + [self.engines]
+        if self.cuda:
+            kinds += [self.large] * 12 + [self.program]
+        else:
+            kinds += [self.large] * 3 + [self.failure] * 30 + [self.kill]
         kind = self.draw.choice(kinds)
         kind()
         self.rounds[kind.__name__] += 1
         gc.collect()
-
-
-def held() -> tuple[int, int, int]:
-    """Threads, mappings and attachments of this process."""
-    gc.collect()
-    maps = len(Path("/proc/self/maps").read_text().splitlines())
-    return len(os.listdir("/proc/self/task")), maps, len(penstock.attachments())
 
 
 def main() -> int:
@@ -279,28 +330,36 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("emulated", "cuda"), default="emulated")
     parser.add_argument("--native", type=Path, help="native_tests, for programs at random")
+    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     soak = Soak(random.Random(options.seed), options.device, options.native)
-    end = time.monotonic() + options.seconds
-    begun: tuple[int, int, int] | None = None
+    growth = Growth(cuda=soak.cuda)
+    begin = time.monotonic()
+    end = begin + options.seconds
     while soak.rounds.total() < options.rounds if options.rounds else time.monotonic() < end:
         try:
             soak.round()
         except BaseException:
             print(f"seed {options.seed}, after {soak.rounds.total()} rounds", flush=True)
             raise
-        if begun is None and soak.rounds.total() >= 20:
-            begun = held()
-    print(", ".join(f"{kind}: {count}" for kind, count in sorted(soak.rounds.items())))
-    print(f"refused with an error: {soak.refused}")
-    if begun is not None:
-        ended = held()
-        print(f"threads, mappings, attachments: {begun} after 20 rounds, {ended} at the end")
-        assert ended[0] <= begun[0], "threads are left"
-        assert ended[1] <= begun[1] + 200, "mappings are left"
-        assert ended[2] == 0, "attachments are left"
-    return 0
+        growth.look()
+    grown = growth.grown()
+    run = {
+        "device": torch.cuda.get_device_name() if soak.cuda else "emulated",
+        "seed": options.seed,
+        "seconds": round(time.monotonic() - begin),
+        "rounds": dict(sorted(soak.rounds.items())),
+        "bytes_in": soak.bytes_in,
+        "bytes_out": soak.bytes_out,
+        "compared": soak.compared,
+        "wrong": 0,  # the first one would have ended it
+        "refused": soak.refused,
+        "held": growth.held(),
+        "grown": grown,
+    }
+    add_run(options.output, run)
+    return 1 if grown else 0
 
 
 if __name__ == "__main__":

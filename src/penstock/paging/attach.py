@@ -29,6 +29,7 @@ from .blocks import Block, as_module, may_encode
 from .contracts import Hooks
 from .device import settle
 from .hooks import UseHooks
+from .outside import Outside
 from .stats import Stats, summarize
 from .store import BlockStore, Loader
 
@@ -115,7 +116,8 @@ def attach(
         host_memory=host_memory,
         compress=compress,
     )
-    return Attachment(model, opened, torch_device, load=load, **settings)
+    outside = Outside(model)
+    return Attachment(model, opened, torch_device, load=load, outside=outside, **settings)
 
 
 class Attachment(BaseAttachment[Pager]):
@@ -134,7 +136,9 @@ class Attachment(BaseAttachment[Pager]):
         safety: str,
         host_memory: int | str | None,
         compress: str | None = "off",
+        outside: Outside | None = None,
     ) -> None:
+        self._outside = outside
         self._asked = (chunk_size, look_ahead)
         self._compress = compress
         self._safety = safety
@@ -198,7 +202,14 @@ class Attachment(BaseAttachment[Pager]):
     def _hook(self) -> None:
         super()._hook()
         if isinstance(self.hooks, UseHooks):
-            self.hooks.watch_tables(table for own in self._tables.values() for table in own)
+            tables = [table for own in self._tables.values() for table in own]
+            readers = [self._outside.reader] if self._outside is not None else []
+            self.hooks.watch_tables([*tables, *readers])
+
+    def _close(self) -> None:
+        if self._outside is not None:
+            self._outside.release()
+        super()._close()
 
     def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
         super()._ends(model, args, output)

@@ -37,6 +37,7 @@ from .joint import Joints, joints
 from .looks import only_looks, only_saves
 from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost
+from .outside import Reader
 from .store import BlockStore
 from .tables import TABLES, Table
 from .turns import Turn
@@ -110,7 +111,7 @@ class UseHooks:
         self._reads: dict[Block, Use] = {}
         self._unwritten = Unwritten(self._read_only, self.on_host.changes)
         self._largest = max((use.nbytes for use in self._own.values()), default=0)
-        self._tables: list[Table] = []
+        self._tables: list[Table | Reader] = []
         self._forwards = Forwards()
         joined = {use: module for module, use in self._scopes.items() if use.parts}
         self._joints = Joints(joined, self._forwards, self._wrap)
@@ -143,7 +144,7 @@ class UseHooks:
         """The module path behind a use number, for reports."""
         return self._uses.name_of(use)
 
-    def watch_tables(self, tables: Iterable[Table]) -> None:
+    def watch_tables(self, tables: Iterable[Table | Reader]) -> None:
         """Have reads of these told, from now on and whenever the hooks are on."""
         self._tables = list(tables)
         self._tell(self)

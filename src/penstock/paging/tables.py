@@ -101,4 +101,4 @@ def uninstall(tables: dict[nn.Module, list[Table]]) -> None:
 
 def is_attached(module: nn.Module) -> bool:
     """Whether the module's tensors are those of an attachment."""
-    return isinstance(module.__dict__.get("_parameters"), Table)
+    return type(module.__dict__.get("_parameters")) is Table

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that hold a tensor of a model without being a part of it.
+
+A weight may be shared with a module that is not attached, and that module looks it up in its own
+dicts. A table (tables.py) in their place tells of these reads as the model's own do. Who shares a
+weight later reads it first, which is told anyway.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from .tables import TABLES, Readers, Table
+
+
+class Reader:
+    """Whom one attachment has told of reads, as long as it wants to be.
+
+    Attributes:
+        readers: As of a Table.
+        open: As of a Table: never, as no use covers modules that are not the model's.
+    """
+
+    def __init__(self) -> None:
+        self.readers: Readers | None = None
+        self.open = 0
+
+    def read(self, tensor: torch.Tensor) -> None:
+        """As of Readers."""
+        if self.readers is not None:
+            self.readers.read(tensor)
+
+    def listed(self, tensor: torch.Tensor) -> None:
+        """As of Readers."""
+        if self.readers is not None:
+            self.readers.listed(tensor)
+
+
+class _All(list[Reader]):
+    """Those of every attachment that the module shares a tensor with."""
+
+    def read(self, tensor: torch.Tensor) -> None:
+        for reader in self:
+            reader.read(tensor)
+
+    def listed(self, tensor: torch.Tensor) -> None:
+        for reader in self:
+            reader.listed(tensor)
+
+
+class Shared(Table):
+    """The dict of a module that is not attached and shares a tensor with one that is.
+
+    Attributes:
+        told: Whom it tells.
+    """
+
+    __slots__ = ("told",)
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.told = _All()
+        super().__init__(content, self.told)
+
+
+class Outside:
+    """The modules outside that hold a tensor of this model now.
+
+    Attributes:
+        reader: Is told what they read.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.reader = Reader()
+        self._modules: WeakKeyDictionary[nn.Module, None] = WeakKeyDictionary()
+        for module in _holders(model):
+            self._modules[module] = None
+            for name in TABLES:
+                table = module.__dict__[name]
+                if not isinstance(table, Shared):
+                    table = module.__dict__[name] = Shared(table)
+                table.told.append(self.reader)
+
+    def release(self) -> None:
+        """Their dicts are ordinary ones again, if no other attachment wants to be told."""
+        self.reader.readers = None
+        for module in self._modules:
+            for name in TABLES:
+                table = module.__dict__.get(name)
+                if isinstance(table, Shared) and self.reader in table.told:
+                    table.told.remove(self.reader)
+                    if not table.told:
+                        module.__dict__[name] = dict(dict.items(table))
+        self._modules.clear()
+
+
+def _tensors(modules: Iterable[nn.Module]) -> Iterator[torch.Tensor]:
+    for module in modules:
+        for name in TABLES:
+            table = module.__dict__.get(name)  # none in one that is being made, or of TorchScript's
+            if isinstance(table, dict):
+                yield from (tensor for tensor in dict.values(table) if tensor is not None)
+
+
+def _references(modules: Iterable[nn.Module]) -> dict[int, int]:
+    """How many there are to each tensor, beyond one for each place in these modules."""
+    found = {id(tensor): sys.getrefcount(tensor) for tensor in _tensors(modules)}
+    found.update((at, found[at] - n) for at, n in Counter(map(id, _tensors(modules))).items())
+    return found
+
+
+def _holders(model: nn.Module) -> list[nn.Module]:
+    """Modules that hold a tensor of the model's and are none of its own.
+
+    All objects of the process are gone through only if somebody holds one, such as an optimizer.
+    """
+    own = set(model.modules())
+    found = _references(own)
+    usual = _references([nn.Linear(1, 1, bias=False, device="meta")])
+    suspects = {at for at, count in found.items() if count > max(usual.values())}
+    if not suspects:
+        return []
+    return [
+        module
+        for module in gc.get_objects()
+        if issubclass(type(module), nn.Module)
+        and module not in own
+        and not suspects.isdisjoint(map(id, _tensors([module])))
+    ]
