@@ -422,7 +422,7 @@ def main() -> int:
     pages = {
         docs / "benchmarks.md": benchmarks_page(),
         docs / "allocator-benchmarks.md": allocator_table.page(),
-        docs / "fusion.md": fusion_page.page(),
+        docs / "fusion-benchmarks.md": fusion_page.page(),
         docs / "replay.md": replay_page.page(),
     }
     for path in (ROOT / "README.md", *sorted(docs.rglob("*.md"))):
