@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "fusion"
+from figures import MIB, RESULTS, table
+
 HEAD = """# Fused layers, measured
 
 Written by `python benchmarks/table.py` from the files in `benchmarks/results/fusion/`, which
 `benchmarks/fusion_suite.py` makes.
 """
 SHORT = {"dropout_layernorm,attention_layernorm,attention_projection,ffn_layernorm": "all four"}
-MIB = 2**20
 OTHERS = "activations and workspace MiB"
 Row = dict[str, Any]
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 def named(row: Row) -> str:
@@ -386,7 +379,7 @@ def run_text(number: int, document: dict[str, Any]) -> str:
 
 def page() -> str:
     """All of it."""
-    files = sorted(RESULTS.glob("*.json"), key=lambda file: file.stem)  # x before x-2
+    files = sorted((RESULTS / "fusion").glob("*.json"), key=lambda file: file.stem)  # x before x-2
     documents = [
         {**json.loads(file.read_text(encoding="utf-8")), "file": file.name} for file in files
     ]
