@@ -24,7 +24,7 @@ from figures import GIB, MIB, RESULTS, ROOT, commit, gib, lines, percent, result
 from training_tables import budgets, full_finetunes, strategies, trained
 
 SHOWN = "gpt3_6.7b_fp16"  # in README
-MARKS = re.compile(r"(<!-- figures: (\w+) -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
+MARKS = re.compile(r"(<!-- figures: (\w+) -->\n)(?:.*?\n)??(<!-- end of figures -->)", re.DOTALL)
 ALLOCATORS = ("native", "expandable", "stitch")
 # Of docs/run.md: what is shown of each file of results/run.
 PROGRAMS = (
@@ -380,7 +380,7 @@ def benchmarks_page() -> str:
 
 def filled(text: str) -> str:
     """A page with its tables as the results have them."""
-    return MARKS.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
+    return MARKS.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", text)
 
 
 def main() -> int:
