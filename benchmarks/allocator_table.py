@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "allocator"
+from figures import RESULTS, gib, percent, table
 
 HEAD = """# Benchmarks of the stitching allocator
 
@@ -30,19 +28,6 @@ free-memory figure, kernels that were loaded included. *Time* is the sum of the 
 each waited for. *Same* says whether every loss, or every generated token's mean, equals native's
 bit for bit.
 """
-
-
-def gib(size: float) -> str:
-    return f"{size / (1 << 30):.2f}"
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return [*lines, *["| " + " | ".join(row) + " |" for row in rows], ""]
-
-
-def percent(part: float) -> str:
-    return f"{100 * part:.1f} %"
 
 
 def usable(runs: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
@@ -88,7 +73,8 @@ def workloads(runs: list[dict[str, Any]]) -> list[str]:
         "### Memory and time",
         "",
         *MEMORY_NOTE.split("\n"),
-        *table(head, list(workload_rows(found))),
+        table(head, workload_rows(found)),
+        "",
     ]
 
 
@@ -114,7 +100,7 @@ def stitching(runs: list[dict[str, Any]]) -> list[str]:
         return []
     head = ["workload", "stitches", "served by an earlier one", "retries", "waits for a stream"]
     head += ["addresses of stitched ranges GiB", "driver calls", "of them in timed steps"]
-    return ["### What stitching did", "", *table(head, rows)]
+    return ["### What stitching did", "", table(head, rows), ""]
 
 
 def batches(runs: list[dict[str, Any]]) -> list[str]:
@@ -142,7 +128,7 @@ def batches(runs: list[dict[str, Any]]) -> list[str]:
     ]
     note = """Sequences a quarter as long as above; a batch counts if every length runs, and one
 sequence more failed. The search is one process that recovers from each failure."""
-    return ["### Largest batch under a cap", "", note, "", *table(head, rows)]
+    return ["### Largest batch under a cap", "", note, "", table(head, rows), ""]
 
 
 def calls(runs: list[dict[str, Any]]) -> list[str]:
@@ -166,7 +152,7 @@ def calls(runs: list[dict[str, Any]]) -> list[str]:
         + "."
     )
     head = ["bytes", "other live tensors", *names]
-    return ["### Cost of a call", "", note, "", *table(head, rows)]
+    return ["### Cost of a call", "", note, "", table(head, rows), ""]
 
 
 def soaks(runs: list[dict[str, Any]]) -> list[str]:
@@ -196,7 +182,7 @@ def soaks(runs: list[dict[str, Any]]) -> list[str]:
         "Every tensor carries a pattern of its own, checked by the device before it is freed "
         "(benchmarks/allocator_soak.py)."
     )
-    return ["### Soak", "", note, "", *table(head, rows)]
+    return ["### Soak", "", note, "", table(head, rows), ""]
 
 
 def failures(runs: list[dict[str, Any]]) -> list[str]:
@@ -207,7 +193,7 @@ def failures(runs: list[dict[str, Any]]) -> list[str]:
             why = f"exit code {run['exit']} after its result"
         if why is not None:
             rows.append([run["label"], why])
-    return ["### Not measured, or failed", "", *table(["run", "why"], rows)] if rows else []
+    return ["### Not measured, or failed", "", table(["run", "why"], rows), ""] if rows else []
 
 
 def section(document: dict[str, Any]) -> str:
@@ -225,5 +211,5 @@ def section(document: dict[str, Any]) -> str:
 
 
 def page() -> str:
-    files = sorted(RESULTS.glob("*.json"))
+    files = sorted((RESULTS / "allocator").glob("*.json"))
     return "\n".join([HEAD, *[section(json.loads(path.read_text())) for path in files]])

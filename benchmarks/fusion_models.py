@@ -178,8 +178,8 @@ def forward_step(model: GPT, tokens: Tensor, *, last: bool = False) -> Callable[
     return step
 
 
-def training_step(model: GPT, tokens: Tensor, *, threads: bool = False) -> Callable[[], None]:
-    """Forward and backward, the latter in the calling thread or in `threads` of autograd's own."""
+def training_step(model: GPT, tokens: Tensor) -> Callable[[], None]:
+    """Forward and backward, the latter in the calling thread."""
     targets = tokens.roll(-1, 1).reshape(-1)
 
     def step() -> None:
@@ -187,7 +187,7 @@ def training_step(model: GPT, tokens: Tensor, *, threads: bool = False) -> Calla
         logits = model(tokens)
         loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets)
         del logits
-        with torch.autograd.set_multithreading_enabled(threads):
+        with torch.autograd.set_multithreading_enabled(False):
             loss.backward()
 
     return step

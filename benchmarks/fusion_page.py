@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/fusion.md, made by table.py from benchmarks/fusion_page.md and results of fusion_suite.py.
+"""docs/fusion-benchmarks.md, made by table.py from the results of fusion_suite.py.
 
 A run has time for some of the tables: of each, the page takes the last run that has it whole.
 """
@@ -8,29 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import fusion_goals
-from fusion_goals import fits, others
+from figures import MIB, RESULTS, table
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "fusion"
-HOST = RESULTS.with_name("fusion_host.json")
-LAUNCHED = RESULTS.with_name("fusion_host_cuda.json")
-TEXT = Path(__file__).with_name("fusion_page.md")
-NOTE = """<!-- Written by benchmarks/table.py from benchmarks/results/fusion/ and the text in
-benchmarks/fusion_page.md; change those. -->
+HEAD = """# Fused layers, measured
+
+Written by `python benchmarks/table.py` from the files in `benchmarks/results/fusion/`, which
+`benchmarks/fusion_suite.py` makes.
 """
 SHORT = {"dropout_layernorm,attention_layernorm,attention_projection,ffn_layernorm": "all four"}
-MIB = 2**20
 OTHERS = "activations and workspace MiB"
 Row = dict[str, Any]
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 def named(row: Row) -> str:
@@ -245,24 +234,6 @@ def training(figures: Figures) -> str:
     )
 
 
-def threads(figures: Figures) -> str:
-    rows = []
-    found = figures.of("training, threads")
-    for row in (row for row in found if not row["threads"]):
-        other = next(r for r in found if r["threads"] and r["fusion"] == row["fusion"])
-        rows.append(
-            [
-                f"{row['model']}, batch {row['batch']}",
-                named(row),
-                f"{row['median_ms']:.1f}",
-                f"{other['median_ms']:.1f}",
-                f"{other['median_ms'] / row['median_ms']:.3f}",
-            ]
-        )
-    head = ["model", "variant", "ms, the calling thread", "ms, threads of autograd's", "x"]
-    return table(head, rows)
-
-
 def segments(figures: Figures) -> str:
     rows = []
     for row in figures.of("segment"):
@@ -342,15 +313,20 @@ def _needed(row: Row) -> str:
     return f"{row['activation_peak_bytes'] / MIB:.0f}{' alone' if beyond else ''}"
 
 
-def host(file: Path) -> str:
-    rows = []
-    for row in json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []:
-        times = [row["fused_us"], row["torch_us"]]
-        times += [row.get(f"{side}_with_backward_us") for side in ("fused", "torch")]
-        shown = ["" if time is None else f"{time:.0f}" for time in times]
-        rows.append([row["op"], row["mode"], *shown])
-    head = ["op", "mode", "us", "torch's layers us", "with backward us", "torch's layers us"]
-    return table(head, rows)
+def apart(group: list[Row]) -> float:
+    """By how much the baseline's second row is off its first."""
+    again = [row for row in group if row.get("again")]
+    return abs(again[0]["median_ms"] / group[0]["median_ms"] - 1) if again else 0.0
+
+
+def fits(row: Row) -> bool:
+    """Whether a variant could run in its budget."""
+    return bool(row.get("fits", True))
+
+
+def others(row: Row) -> int:
+    """Bytes of device memory that a variant takes beside the weights: activations, workspace."""
+    return int(row["used_by_driver_bytes"] - row["device_bytes"])
 
 
 def chosen(figures: Figures) -> str:
@@ -370,7 +346,7 @@ def chosen(figures: Figures) -> str:
                     f"{min(mine):.2f}",
                     f"{best['fusion']}, {best['median_ms']:.2f}",
                     f"{min(mine) / best['median_ms']:.3f}",
-                    f"{fusion_goals.apart(group):.1%}",
+                    f"{apart(group):.1%}",
                     f"{choice['seconds']:.1f}" if "seconds" in choice else "",
                 ]
             )
@@ -401,44 +377,29 @@ def run_text(number: int, document: dict[str, Any]) -> str:
     return text
 
 
-def figures_text(documents: list[dict[str, Any]]) -> str:
+def page() -> str:
+    """All of it."""
+    files = sorted((RESULTS / "fusion").glob("*.json"), key=lambda file: file.stem)  # x before x-2
+    documents = [
+        {**json.loads(file.read_text(encoding="utf-8")), "file": file.name} for file in files
+    ]
     figures, first = Figures(documents), documents[0]
     parts = [
-        "\n## Figures\n",
+        HEAD,
         f"{first['dtype'].removeprefix('torch.')}, {first['seq_len']:,} tokens a sequence, random "
         "weights, all layers. Times are medians of steps that are waited for one by one. The "
         "baseline stands first and last in each group: their difference is noise.\n",
         "\n".join(run_text(number, d) for number, d in enumerate(documents, 1)) + "\n",
     ]
     titles = {
-        "What was to be shown": lambda found: table(*fusion_goals.goals(found)),
         "Forward pass": prefill,
         "Training step": training,
         "A step as one CUDA graph": captured,
-        "Training step by where backward runs": threads,
         "Each segment by itself": segments,
         "Tokens one by one (1.5B, batch 1)": decode,
         "Under a budget (logits of the last token)": budgets,
         "Training under a budget (SGD, dropout 0.1)": training_budgets,
         "What auto chose": chosen,
-        "What an op costs the host (fusion_host.py: no GPU, kernels are not launched)": (
-            lambda _: host(HOST)
-        ),
-        "What an op costs the host, launched (fusion_host.py --device cuda)": (
-            lambda _: host(LAUNCHED)
-        ),
     }
-    for title, make in titles.items():
-        text = make(figures)
-        empty = text.count("\n") < 2
-        parts += [f"### {title}\n", ("Not measured yet." if empty else text) + "\n"]
+    parts += [f"## {title}\n\n{make(figures)}\n" for title, make in titles.items()]
     return "\n".join(parts)
-
-
-def page() -> str:
-    text = NOTE + TEXT.read_text(encoding="utf-8")
-    files = sorted(RESULTS.glob("*.json"), key=lambda file: file.stem)  # x before x-2
-    documents = [
-        {**json.loads(file.read_text(encoding="utf-8")), "file": file.name} for file in files
-    ]
-    return text + figures_text(documents) if documents else text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused layers on one card: checks, then every table of docs/fusion.md, into one JSON.
+"""The fused layers on one card: checks, then all of docs/fusion-benchmarks.md into one JSON.
 
     python benchmarks/fusion_suite.py --output benchmarks/results/fusion/h200.json
 
@@ -240,19 +240,6 @@ def captured(suite: Suite, model: str, batch: int, *, train: bool) -> None:
     suite.table(2, members)
 
 
-def threads(suite: Suite, model: str, batch: int) -> None:
-    """Training steps with backward in the calling thread, and in autograd's, in turns."""
-    plain = random_model(config_of(model)).train()
-    members = []
-    for name in ("baseline", "ffn_layernorm", EVERYTHING):
-        for own in (False, True):
-            variant, tokens = variant_of(plain, name), tokens_for(plain.config, batch)
-            label = {"work": "training, threads", "model": model, "batch": batch, "fusion": name}
-            step = training_step(variant, tokens, threads=own)
-            members.append(Member({**label, "threads": own}, step, dict))
-    suite.table(3, members)
-
-
 def compiled(suite: Suite, model: str, batch: int, name: str, *, train: bool) -> None:
     """A variant under torch.compile, in turns with the baseline without it."""
     work = "training" if train else "prefill"
@@ -288,7 +275,6 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
     ("checks", checks),
     ("training", partial(training, model="1.5B", batch=4)),
     ("training", partial(training, model="6.7B", batch=1)),
-    ("threads", partial(threads, model="1.5B", batch=4)),
     ("decode", fusion_budget.decode),
     ("budgets", partial(fusion_budget.budgets, model="1.5B")),
     ("budgets", partial(fusion_budget.budgets, model="6.7B")),

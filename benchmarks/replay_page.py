@@ -6,16 +6,14 @@ Run as a script it draws the picture, with matplotlib, which nothing else here n
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "replay.json"
+from figures import GIB, ROOT, gib, lines, result
+
 PICTURE = ROOT / "docs" / "replay.svg"
 HEAD = Path(__file__).with_name("replay_page.md")
 ALLOCATORS = ("native", "expandable", "stitch")
-GIB = 2**30
 
 # What torch.cuda.max_memory_reserved() told in runs of the same programs: native, expandable.
 MEASURED = {
@@ -28,55 +26,51 @@ MEASURED = {
 
 
 def load() -> tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]:
-    document = json.loads(RESULTS.read_text(encoding="utf-8"))
+    document = result("replay")
     return document, {(row["trace"], row["allocator"]): row for row in document["rows"]}
 
 
 def packing(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
-    lines = [
-        "| trace | requested GiB | native | expandable | stitch |",
-        "|---|---|---|---|---|",
-    ]
+    found = []
     for name in MEASURED:
-        cells = [
-            f"{rows[name, kind]['peak_reserved_bytes'] / GIB:.2f} GiB, "
+        *models, ours = (
+            f"{gib(rows[name, kind]['peak_reserved_bytes'])} GiB, "
             f"{rows[name, kind]['utilisation']:.1%}"
             for kind in ALLOCATORS
-        ]
-        requested = rows[name, "stitch"]["peak_requested_bytes"] / GIB
-        lines.append(f"| {name} | {requested:.2f} | {cells[0]} | {cells[1]} | **{cells[2]}** |")
-    return "\n".join(lines)
+        )
+        requested = gib(rows[name, "stitch"]["peak_requested_bytes"])
+        found.append([name, requested, *models, f"**{ours}**"])
+    return lines("trace | requested GiB | native | expandable | stitch", found)
 
 
 def cost(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
-    lines = [
-        "| trace | driver ms | of the time | of its second half | stitches | served by one made "
-        "before | ns a call | with 10 x live blocks |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    found = []
     for name in MEASURED:
         row = rows[name, "stitch"]
         total, second = row["modelled_driver_ms"], row["modelled_driver_ms_second_half"]
-        lines.append(
-            f"| {name} | {total:.0f} | {total / row['trace_ms']:.2%} | "
-            f"{second / (row['trace_ms'] / 2):.2%} | {row['stitches']:,} | "
-            f"{row['stitch_hits']:,} | {row['ns_per_op']:.0f} | {row['ns_per_op_10x_live']:.0f} |"
+        found.append(
+            [
+                *(name, f"{total:.0f}", f"{total / row['trace_ms']:.2%}"),
+                *(f"{second / (row['trace_ms'] / 2):.2%}", f"{row['stitches']:,}"),
+                *(f"{row['stitch_hits']:,}", f"{row['ns_per_op']:.0f}"),
+                f"{row['ns_per_op_10x_live']:.0f}",
+            ]
         )
-    return "\n".join(lines)
+    head = "trace | driver ms | of the time | of its second half | stitches | served by one made "
+    return lines(head + "before | ns a call | with 10 x live blocks", found)
 
 
 def models(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
-    lines = [
-        "| trace | native: measured, model | error | expandable: measured, model | error |",
-        "|---|---|---|---|---|",
-    ]
+    found = []
     for name, measured in MEASURED.items():
         cells = []
         for kind, real in zip(ALLOCATORS[:2], measured, strict=True):
             model = rows[name, kind]["peak_reserved_bytes"] / GIB
             cells += [f"{real:.2f}, {model:.2f} GiB", f"{model / real - 1:+.1%}"]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        found.append([name, *cells])
+    return lines(
+        "trace | native: measured, model | error | expandable: measured, model | error", found
+    )
 
 
 def page() -> str:
@@ -121,10 +115,10 @@ def draw() -> None:
         panel.tick_params(labelsize=8)
         panel.spines[["top", "right"]].set_visible(False)
     panels[-1].set_xlabel("seconds", fontsize=8)
-    lines = [plt.Line2D([], [], color=colours[kind]) for kind in ALLOCATORS]
-    lines.append(plt.Rectangle((0, 0), 1, 1, color="#ccd5d8"))
+    handles = [plt.Line2D([], [], color=colours[kind]) for kind in ALLOCATORS]
+    handles.append(plt.Rectangle((0, 0), 1, 1, color="#ccd5d8"))
     figure.legend(
-        lines,
+        handles,
         [*(f"reserved, {kind}" for kind in ALLOCATORS), "requested"],
         loc="outside upper center",
         ncols=4,

@@ -20,12 +20,11 @@ from typing import Any
 import allocator_table
 import fusion_page
 import replay_page
-from allocator_table import gib, percent, table
+from figures import GIB, MIB, RESULTS, ROOT, commit, gib, lines, percent, result, results
+from training_tables import budgets, full_finetunes, strategies, trained
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
-SHOWN = "gpt3_6.7b_fp16.json"  # in README
-MARKS = re.compile(r"(<!-- figures: (\w+) -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
+SHOWN = "gpt3_6.7b_fp16"  # in README
+MARKS = re.compile(r"(<!-- figures: (\w+) -->\n)(?:.*?\n)??(<!-- end of figures -->)", re.DOTALL)
 ALLOCATORS = ("native", "expandable", "stitch")
 # Of docs/run.md: what is shown of each file of results/run.
 PROGRAMS = (
@@ -38,18 +37,27 @@ PROGRAMS = (
     ("6.7B", "h200-6.7b-8", (1.25,)),
     ("6.7B", "h200-6.7b-7", (1.25, 0.8)),
 )
-# Of docs/finetune.md: files of results/finetune, and what labels begin with that are shown.
-BUDGETS = ("h200-budgets", "h200-peers", "h200-peers-2", "h200-6.7b-peers")
-STRATEGIES = (
-    ("h200-strategies-2", ("",)),
-    ("h200-strategies", ("opt LRO", "opt RO expandable", "13b")),
-    ("h200-ro", ("",)),
-    ("h200-x2", ("",)),
-    ("h200-x4-3", ("",)),
+# Of docs/run.md: what a program is, and the row of results/run that is shown of it.
+FRAMEWORKS = (
+    ("Triton kernel over 40 tensors of 64 MiB, which it writes", "frameworks-5", "triton"),
+    ("CuPy, 40 products", "frameworks-5", "cupy"),
+    ("JAX, 40 layers jitted as one", "frameworks-5", "jax"),
+    ("GPT-2 of 1B, torch.compile", "frameworks-3", "compile"),
+    ("GPT-2 XL, AdamW step, autocast, recomputation", "training-2", "training"),
+    ("kernels that follow a table built on the device, `strict`", "unseen", "unseen"),
+    ("one process, two GPUs", "two-gpus", "two gpus"),
+    ("GPT-2 of 1B, FSDP2 on two GPUs, torchrun", "fsdp-2", "fsdp"),
+)
+# Of docs/attach.md: files of results/safety, what tells a budget, and what ran.
+SAFETY = (
+    ("h200-6.7b", "gpu_memory_bytes", "GPT-3 6.7B, attach()"),
+    ("h200-run-6.7b", "budget_bytes", "GPT-3 6.7B, penstock run"),
+    ("h200-gpt2-xl", "gpu_memory_bytes", "GPT-2 XL, attach()"),
+    ("h200-run-gpt2-xl-2", "budget_bytes", "GPT-2 XL, penstock run"),
+    ("h200-run-gpt2-xl", "budget_bytes", "GPT-2 XL, penstock run"),
 )
 FEW_ROUNDS = ("h200-6.7b-5", "h200-6.7b-3")  # whose tokens are the median of two rounds
 
-GIB = 1 << 30
 
 HEAD = """# Benchmarks
 
@@ -104,23 +112,9 @@ def section(path: Path) -> str:
     return "\n".join([*lines, *[row_of(row) for row in document["rows"]], ""])
 
 
-def results(folder: str) -> list[tuple[str, dict[str, Any]]]:
-    """Name and content of the results in a folder, the newest of a series first."""
-    files = sorted((RESULTS / folder).glob("*.json"), reverse=True)
-    return [(path.stem, json.loads(path.read_text())) for path in files]
-
-
-def lines(head: str, rows: list[list[str]]) -> str:
-    return "\n".join(table(head.split(" | "), rows)[:-1])
-
-
-def commit(document: dict[str, Any]) -> str:
-    return str(document["where"]["commit"][:7])
-
-
 def forward() -> str:
     """A row for each way, a column for each budget."""
-    rows = json.loads((RESULTS / SHOWN).read_text())["rows"]
+    rows = result(SHOWN)["rows"]
     ours = [row for row in rows if row["how"] == "penstock" and row["ratio_to_floor"] > 1.01]
     budgets = sorted((row["gpu_memory_bytes"] for row in ours), reverse=True)
 
@@ -163,7 +157,7 @@ def programs() -> str:
     """Unmodified programs within budgets of what they need, divided."""
     rows = []
     for model, name, ratios in PROGRAMS:
-        document = json.loads((RESULTS / "run" / f"{name}.json").read_text())
+        document = result(f"run/{name}")
         by = {row.get("ratio", row["how"]): row for row in document["rows"]}
         plain, again = (by[how] for how in ("plain", "again"))
         rate = document["link_gb_per_s"] * 1e6
@@ -221,7 +215,7 @@ def simulated_itself() -> str:
 
 def simulated_ratios() -> str:
     """Recordings within several budgets, over the least that any policy takes."""
-    document = json.loads((RESULTS / "simulate" / "ratios.json").read_text())
+    document = result("simulate/ratios")
     rows = []
     for name, found in document.items():
         for part in sorted({row["peak_over_budget"] for row in found}):
@@ -236,44 +230,6 @@ def simulated_ratios() -> str:
         "| Belady on demand",
         rows,
     )
-
-
-def finetuned(name: str, *begins: str) -> list[tuple[str, dict[str, Any], str]]:
-    """Label, row and source of what succeeded; the source stands in the first row alone."""
-    document = json.loads((RESULTS / "finetune" / f"{name}.json").read_text())
-    chosen = [row for row in document["rows"] if "result" in row]
-    chosen = [row for row in chosen if row["label"].startswith(begins)]
-    sources = [f"{name}, {commit(document)}", *[""] * len(chosen)]
-    return [(row["label"], row, source) for row, source in zip(chosen, sources, strict=False)]
-
-
-def budgets() -> str:
-    """Full fine-tunes within budgets, and under peers' offload."""
-    rows = []
-    for name in BUDGETS:
-        found = finetuned(name, "")
-        by = {label: row["result"]["median_step_ms"] for label, row, _ in found}
-        resident = by.get("xl resident")
-        for label, row, source in found:
-            result, difference = row["result"], row["loss_difference"]
-            took = result["median_step_ms"]
-            cells = [label, f"{took:,.0f}", f"{took / resident:.2f}" if resident else ""]
-            cells += [f"{result['peak_device_bytes'] / GIB:.1f}"]
-            rows.append([*cells, f"{difference:.2g}" if difference is not None else "", source])
-    head = "work | step ms | x resident | device GiB | largest loss difference | file, commit"
-    return lines(head, rows)
-
-
-def strategies() -> str:
-    """The same work under the allocators."""
-    rows = []
-    for name, begins in STRATEGIES:
-        for label, row, source in finetuned(name, *begins):
-            result = row["result"]
-            sizes = (result[f"peak_{kind}_bytes"] / GIB for kind in ("active", "reserved"))
-            cells = [label, f"{result['median_step_ms']:,.0f}", *(f"{size:.1f}" for size in sizes)]
-            rows.append([*cells, percent(result["utilisation"]), source])
-    return lines("work | step ms | active GiB | reserved GiB | utilisation | file, commit", rows)
 
 
 def shapes() -> str:
@@ -291,7 +247,7 @@ def shapes() -> str:
                 if "exact" in row and row["name"].split()[0] == name and row not in steps
             }
             bits = "yes" if all(row["exact"] for row in steps) else "no"
-            cells = [name, gib(steps[0]["budget_bytes"]), f"{peak / (1 << 20):+,.0f} MiB"]
+            cells = [name, gib(steps[0]["budget_bytes"]), f"{peak / MIB:+,.0f} MiB"]
             cells.append(bits if exact == {True} else f"{bits}; resident neither")
             for row in steps:
                 cells += [
@@ -317,7 +273,7 @@ def one_budget(part: str) -> str:
             gib(row["budget_bytes"]),
             row["how"].removeprefix("attached, "),
             "yes" if row["exact"] else "no",
-            f"{(row['peak_bytes'] - row['budget_bytes']) / (1 << 20):+,.0f} MiB",
+            f"{(row['peak_bytes'] - row['budget_bytes']) / MIB:+,.0f} MiB",
             f"{row.get('resident_median_ms', resident[row['name']]['median_ms']):,.1f}",
             f"{row['ideal_ms']:,.1f}",
             f"{row['median_ms']:,.1f}",
@@ -346,37 +302,6 @@ def fits() -> str:
     return one_budget("fits")
 
 
-def trained() -> str:
-    """Training beyond the budget, run by run."""
-    found = []
-    for name, document in sorted(results("training")):
-        rows = document["rows"] if name.startswith("activations") else []
-        for row in (each for each in rows if "ratio_to_ideal" in each):
-            resident = [
-                each
-                for each in rows
-                if each["model"] == row["model"] and each["how"] in ("resident", "again")
-            ]
-            found.append(
-                [
-                    row["model"],
-                    name,
-                    gib(row["budget_bytes"]),
-                    gib(resident[0]["torch_peak_bytes"]),
-                    ", ".join(f"{each['median_ms']:,.1f}" for each in resident),
-                    f"{row['ideal_ms']:,.1f}",
-                    f"{row['median_ms']:,.1f}",
-                    f"{row['p99_ms']:,.1f}",
-                    f"{row['ratio_to_ideal']:.2f}",
-                    gib(row["used_bytes"]),
-                    f"{row['largest_loss_difference']:.1e}",
-                    f"{resident[1]['largest_loss_difference']:.1e}",
-                ]
-            )
-    head = "model | file | budget, GiB | resident needs | resident, and again | ideal | attached"
-    return lines(f"{head} | p99 | x ideal | peak | losses differ by | resident's by", found)
-
-
 def compressed() -> str:
     """Without, with and without again."""
     rows = dict(results("compression"))["h200"]["rows"]
@@ -392,11 +317,55 @@ def compressed() -> str:
     return lines("work | budget, GiB | compress | exact | ms | p99 | weights over the link", found)
 
 
+def safety() -> str:
+    """Normal between two runs of fast, by attach() and under penstock run."""
+    found = []
+    for name, key, way in SAFETY:
+        rows = result(f"safety/{name}")["rows"]
+        for size in dict.fromkeys(row.get(key) for row in rows if "safety" in row):
+            ms = [
+                (row["safety"], row.get("median_step_ms") or row["median_ms"])
+                for row in rows
+                if row.get(key) == size and "safety" in row
+            ]
+            if [kind for kind, _ in ms] != ["fast", "normal", "fast"]:
+                continue  # time ran out within it
+            fast, normal, again = (each for _, each in ms)
+            ratio = 2 * normal / (fast + again)
+            figures = (f"{each:.1f}" for each in (fast, normal, again))
+            found.append([way, f"{size / GIB:g}", *figures, f"{ratio:.2f}"])
+    return lines("work | budget, GiB | fast, ms | normal | fast again | normal / fast", found)
+
+
+def frameworks() -> str:
+    """Programs of several frameworks under penstock run."""
+    found = []
+    for title, name, program in FRAMEWORKS:
+        document = result(f"run/{name}")
+        row = next(row for row in document["rows"] if row["program"] == program)
+        times = [row[key] for key in ("plain_ms", "again_ms") if key in row]
+        plain, ideal = ", ".join(f"{each:.1f}" for each in times), ""
+        if "link_gb_per_s" in document:
+            # The half that does not fit comes in once a step; the file's ideal has the first
+            # plain step in it, which may have met a slow spell.
+            least = min(row["ideal_ms"], row["budget_bytes"] / document["link_gb_per_s"] / 1e6)
+            ideal = f"{row['run_ms'] / max(min(times), least):.1f}"
+        same = {True: "bit for bit", None: ""}[row.get("same")]
+        if "run_loss_differs_by" in row:
+            same = f"{row['run_loss_differs_by']:.1e} ({row['again_loss_differs_by']:.1e})"
+        found.append(
+            [title, plain, f"{row['run_ms']:.1f}", ideal, same, f"{name}, {commit(document)}"]
+        )
+    head = "program | plain, and again, ms | half, ms | x ideal | results"
+    return lines(f"{head} | results/run, commit", found)
+
+
 TABLES = {
     each.__name__: each
     for each in (
-        *(forward, packing, programs, simulated, simulated_itself, simulated_ratios),
-        *(budgets, strategies, shapes, llama, two, fits, trained, compressed),
+        *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
+        *(budgets, strategies, shapes, llama, two, fits, safety, trained, full_finetunes),
+        compressed,
     )
 }
 
@@ -411,7 +380,7 @@ def benchmarks_page() -> str:
 
 def filled(text: str) -> str:
     """A page with its tables as the results have them."""
-    return MARKS.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
+    return MARKS.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", text)
 
 
 def main() -> int:
@@ -422,7 +391,7 @@ def main() -> int:
     pages = {
         docs / "benchmarks.md": benchmarks_page(),
         docs / "allocator-benchmarks.md": allocator_table.page(),
-        docs / "fusion.md": fusion_page.page(),
+        docs / "fusion-benchmarks.md": fusion_page.page(),
         docs / "replay.md": replay_page.page(),
     }
     for path in (ROOT / "README.md", *sorted(docs.rglob("*.md"))):

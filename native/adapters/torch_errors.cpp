@@ -38,7 +38,7 @@ struct TorchErrors {
   Throw raise = nullptr;
 };
 
-constinit TorchErrors found;
+constinit TorchErrors exported;
 
 void* find(const char* symbol) {
   for (const char* name : {"libc10.so", "libc10_cuda.so", "libtorch_cuda.so", "libtorch_python.so",
@@ -83,20 +83,20 @@ ErrorKind find_torch_errors() {
   if (errors.allocate == nullptr || errors.raise == nullptr || errors.type == nullptr) {
     errors.kind = ErrorKind::kRuntimeError;
   }
-  found = errors;
-  return found.kind;
+  exported = errors;
+  return exported.kind;
 }
 
-ErrorKind error_kind() { return found.kind; }
+ErrorKind error_kind() { return exported.kind; }
 
 void raise_out_of_memory(const std::string& text) {
-  if (found.kind != ErrorKind::kRuntimeError) {
-    void* const object = found.allocate(kObjectBytes);
+  if (exported.kind != ErrorKind::kRuntimeError) {
+    void* const object = exported.allocate(kObjectBytes);
     std::memset(object, 0, kObjectBytes);
-    found.construct(object, {"penstock_torch_alloc", "torch_allocator.cpp", 0}, text);
+    exported.construct(object, {"penstock_torch_alloc", "torch_allocator.cpp", 0}, text);
     // The derived type adds no member: the table is all that tells it from its base.
-    if (found.table != nullptr) *static_cast<void***>(object) = found.table;
-    found.raise(object, found.type, destroy);
+    if (exported.table != nullptr) *static_cast<void***>(object) = exported.table;
+    exported.raise(object, exported.type, destroy);
   }
   raise_runtime_error(text);
 }

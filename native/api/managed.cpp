@@ -14,7 +14,7 @@ struct penstock_managed {
 namespace penstock::api {
 namespace {
 
-Result<engine::ManagedSetOptions> from_c(const penstock_managed_options& from) {
+Result<engine::ManagedSetOptions> managed_from_c(const penstock_managed_options& from) {
   engine::ManagedSetOptions to;
   PENSTOCK_COPY_FIELDS(to, from, budget, look_ahead, on_demand, allow_oversubscription,
                        profile_every)
@@ -67,7 +67,7 @@ penstock_status penstock_managed_create(penstock_device* device,
   using Made = Result<std::unique_ptr<engine::ManagedSet>>;
   return make(device, managed, [&](driver::Driver& driver) -> Made {
     if (groups == nullptr && count > 0) return missing("the list of groups");
-    PENSTOCK_ASSIGN(const engine::ManagedSetOptions wanted, from_c(read_struct(options)));
+    PENSTOCK_ASSIGN(const engine::ManagedSetOptions wanted, managed_from_c(read_struct(options)));
     PENSTOCK_ASSIGN(const std::vector<engine::GroupSpec> specs, specs_of(groups, count));
     PENSTOCK_ASSIGN(auto set, engine::ManagedSet::create(driver, wanted, specs));
     for (int32_t i = 0; i < count; ++i) groups[i].address = set->group(i).value().address;

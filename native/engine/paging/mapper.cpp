@@ -10,7 +10,7 @@ namespace {
 // Enough for the link to have the next copy while one page is mapped (60 to 110 us) and another is
 // unmapped; more only makes a page that is demanded wait behind copies that are not.  Not swept.
 constexpr std::size_t kMostPages = 6;
-constexpr Bytes kMostBytes = 128 * kMiB;
+constexpr Bytes kMostMoveBytes = 128 * kMiB;
 // How often it is asked whether uses and copies are over, which nothing tells the host.
 constexpr std::chrono::microseconds kPoll{20};
 // For as long as a page may be on its way a caller spins, as cudaDeviceSynchronize() does. A core
@@ -27,7 +27,7 @@ Mapper::Mapper(driver::Driver& driver, Bytes chunk_bytes, PageCopies& copies, Ti
       copies_(copies),
       in_(in),
       out_(out),
-      most_(std::clamp<std::size_t>(kMostBytes / chunk_bytes, 1, kMostPages)),
+      most_(std::clamp<std::size_t>(kMostMoveBytes / chunk_bytes, 1, kMostPages)),
       owner_(getpid()) {
   if (driver_.modelled_time() == nullptr) {
     thread_ = std::make_unique<std::thread>([this] { work(); });

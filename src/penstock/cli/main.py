@@ -36,6 +36,7 @@ VERBS = {
     "simulate": ("penstock.cli.simulate", "Say how recorded work would run within a budget."),
     "report": ("penstock.cli.report", "Show results of other verbs side by side."),
     "estimate": ("penstock.cli.estimate", "Say what a model needs and how fast it can be."),
+    "top": ("penstock.cli.top", "Show what is on each GPU now, process by process."),
     "doctor": ("penstock.cli.doctor", "Check this machine, and say what to change."),
     "config": ("penstock.cli.config", "Show every option, its value and where it came from."),
 }

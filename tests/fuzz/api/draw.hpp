@@ -16,6 +16,7 @@
 namespace penstock::fuzz {
 
 inline constexpr std::uint64_t kPage = 4096;
+inline constexpr std::uint64_t kMiB = 1 << 20;
 
 class Draw {
  public:

@@ -13,7 +13,6 @@ namespace {
 using GetProcAddress = std::int32_t (*)(const char*, void**, std::int32_t, std::uint64_t,
                                         std::int32_t*);
 constexpr std::uint64_t kLegacyStream = 1;  // the emulated driver wants it said
-constexpr std::uint64_t kMiB = 1 << 20;
 GetProcAddress emulated;
 
 std::int32_t get_device(std::int32_t* ordinal) {

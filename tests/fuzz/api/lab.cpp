@@ -10,8 +10,6 @@
 namespace penstock::fuzz {
 namespace {
 
-constexpr std::uint64_t kMiB = 1 << 20;
-
 // A program over a few blocks, that may go over them again and again.
 std::vector<penstock_work_record> recording(Draw& draw, std::uint64_t unit) {
   std::vector<penstock_work_record> records;

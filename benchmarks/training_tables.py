@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of training and fine-tuning, for table.py: docs/training.md and docs/finetune.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from figures import GIB, commit, gib, lines, percent, result, results
+
+# Of docs/finetune.md: files of results/finetune, and what labels begin with that are shown.
+BUDGETS = ("h200-budgets", "h200-peers", "h200-peers-2", "h200-6.7b-peers")
+STRATEGIES = (
+    ("h200-strategies-2", ("",)),
+    ("h200-strategies", ("opt LRO", "opt RO expandable", "13b")),
+    ("h200-ro", ("",)),
+    ("h200-x2", ("",)),
+    ("h200-x4-3", ("",)),
+)
+FULL = ("h200-xl-1", "h200-xl-2", "h200-6.7b")  # of docs/training.md
+
+
+def finetuned(name: str, *begins: str) -> list[tuple[str, dict[str, Any], str]]:
+    """Label, row and source of what succeeded; the source stands in the first row alone."""
+    document = result(f"finetune/{name}")
+    chosen = [row for row in document["rows"] if "result" in row]
+    chosen = [row for row in chosen if row["label"].startswith(begins)]
+    sources = [f"{name}, {commit(document)}", *[""] * len(chosen)]
+    return [(row["label"], row, source) for row, source in zip(chosen, sources, strict=False)]
+
+
+def budgets() -> str:
+    """Full fine-tunes within budgets, and under peers' offload."""
+    rows = []
+    for name in BUDGETS:
+        runs = finetuned(name, "")
+        by = {label: row["result"]["median_step_ms"] for label, row, _ in runs}
+        resident = by.get("xl resident")
+        for label, row, source in runs:
+            found, difference = row["result"], row["loss_difference"]
+            took = found["median_step_ms"]
+            cells = [label, f"{took:,.0f}", f"{took / resident:.2f}" if resident else ""]
+            cells += [f"{found['peak_device_bytes'] / GIB:.1f}"]
+            rows.append([*cells, f"{difference:.2g}" if difference is not None else "", source])
+    head = "work | step ms | x resident | device GiB | largest loss difference | file, commit"
+    return lines(head, rows)
+
+
+def strategies() -> str:
+    """The same work under the allocators."""
+    rows = []
+    for name, begins in STRATEGIES:
+        for label, row, source in finetuned(name, *begins):
+            found = row["result"]
+            sizes = (found[f"peak_{kind}_bytes"] / GIB for kind in ("active", "reserved"))
+            cells = [label, f"{found['median_step_ms']:,.0f}", *(f"{size:.1f}" for size in sizes)]
+            rows.append([*cells, percent(found["utilisation"]), source])
+    return lines("work | step ms | active GiB | reserved GiB | utilisation | file, commit", rows)
+
+
+def trained() -> str:
+    """Training beyond the budget, run by run."""
+    found = []
+    for name, document in sorted(results("training")):
+        rows = document["rows"] if name.startswith("activations") else []
+        for row in (each for each in rows if "ratio_to_ideal" in each):
+            resident = [
+                each
+                for each in rows
+                if each["model"] == row["model"] and each["how"] in ("resident", "again")
+            ]
+            found.append(
+                [
+                    row["model"],
+                    name,
+                    gib(row["budget_bytes"]),
+                    gib(resident[0]["torch_peak_bytes"]),
+                    ", ".join(f"{each['median_ms']:,.1f}" for each in resident),
+                    f"{row['ideal_ms']:,.1f}",
+                    f"{row['median_ms']:,.1f}",
+                    f"{row['p99_ms']:,.1f}",
+                    f"{row['ratio_to_ideal']:.2f}",
+                    gib(row["used_bytes"]),
+                    f"{row['largest_loss_difference']:.1e}",
+                    f"{resident[1]['largest_loss_difference']:.1e}",
+                ]
+            )
+    head = "model | file | budget, GiB | resident needs | resident, and again | ideal | attached"
+    return lines(f"{head} | p99 | x ideal | peak | losses differ by | resident's by", found)
+
+
+def full_finetunes() -> str:
+    """Full fine-tunes by training_budget.py, within budgets."""
+    found = []
+    for name in FULL:
+        document = result(f"training/{name}")
+        rows = [row for row in document["rows"] if "median_ms" in row]
+        source = f"{name}, {commit(document)}"
+        for row in rows:
+            # Nothing stands for a figure that the row has not.
+            ratio, loss = row.get("ratio_to_resident"), row.get("largest_loss_difference")
+            stats = row.get("stats", {})
+            moved = [stats.get(f"iteration_bytes_{way}") for way in ("in", "out")]
+            found.append(
+                [
+                    f"{row['model']}, {row.get('budget', row['how'])}",
+                    f"{row['median_ms']:,.1f}",
+                    f"{row['p10_ms']:,.1f} to {row['p90_ms']:,.1f}",
+                    f"{ratio:.2f}" if ratio else "",
+                    ", ".join(f"{way / 1e9:.1f}" for way in moved) if stats else "",
+                    gib(row["used_bytes"]),
+                    f"{loss:.1e}" if loss else "",
+                    source,
+                ]
+            )
+            source = ""
+    head = "work | step ms | p10 to p90 | x resident | GB in, out a step | used GiB"
+    return lines(f"{head} | largest loss difference | file, commit", found)
