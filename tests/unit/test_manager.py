@@ -143,6 +143,30 @@ def test_what_a_larger_input_needed_leaves_room_for_a_smaller_one_again(card):
         assert card.trims == trims  # nothing is given back in a steady pass
 
 
+@pytest.mark.parametrize("order", ["SL", "LSS", "LLSSS"])
+def test_room_that_the_next_pass_takes_back_is_left_alone(card, order):
+    model = Needy(card).eval()
+    reference = copy.deepcopy(model.first), copy.deepcopy(model.rest)
+    model.per_row = 8 * KIB
+    inputs = {"L": rows(), "S": rows()[:1]}
+    with page(model, 120, chunk_size=PAGE) as attached:
+        room, trims = [], []
+        for kind in order * 8:
+            x = inputs[kind]
+            assert torch.equal(model(x), reference[1](reference[0](x)))
+            room.append(pages_of(attached))
+            trims.append(card.trims)
+        last = len(order) * 2
+        if order == "SL":
+            assert len(set(room[-last:])) == 1  # neither grows for the other
+            assert trims[-last] == trims[-1]
+        else:  # a second small pass finds what the first has brought in
+            assert room[-1] > room[-len(order)]
+            assert trims[-1] - trims[-1 - len(order)] <= 2
+        need = 8 * KIB * len(rows())
+        assert min(room[-last:]) > 120 * KIB - need - 3 * PAGE  # nothing is kept back for good
+
+
 @pytest.mark.parametrize("kept_by_others", [0, 6 * KIB])
 def test_a_workspace_of_the_first_pass_does_not_count_twice_ever_after(card, kept_by_others):
     model = Needy(card).eval()

@@ -3,7 +3,8 @@
 
 What is decided here is how much a model's pages get ahead of time, at the beginning of a pass: what
 is left beside the tensors that passes of its kind were seen to need. A model that runs twice in a
-row takes the room of those that rest.
+row takes the room of those that rest. Room that the next pass would take back is left alone: what
+comes in for it has to come in for this pass anyway, and to hand memory over takes time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ AHEAD = 1 / 64
 SETTLING = 4  # the first passes may still load kernels and grow workspaces
 PASSES_SEEN = 4  # that a need may fall by: what lives beside them differs from pass to pass
 MOST_NEEDS = 256  # kinds of passes that are remembered
+STEADY = 4  # passes whose room did not fall, before what was given up ahead is taken back
 
 
 @dataclass(slots=True)
@@ -83,6 +85,9 @@ class Share:
         self._trimmed = False
         self._ahead = 0  # bytes given up beyond need, not to be taken back at once
         self._had = 0  # that the last pass began with
+        self._room = self._steady = 0  # of the last pass, and how many have had no less
+        self._latest: tuple[Hashable, Hashable] = None, None  # the last two kinds of passes
+        self._after: OrderedDict[Hashable, Hashable] = OrderedDict()  # what came behind such two
 
     def enter(self) -> None:
         """Its pages count from here on."""
@@ -135,6 +140,15 @@ class Share:
         nearest = min(self._needs.values(), key=lambda need: abs(need.size - size))
         return int(nearest.bytes * max(1.0, size / max(1, nearest.size)))
 
+    def _follows(self, key: Hashable) -> Hashable:
+        """A pass begins; the kind that came behind it, after the one before it, the last time."""
+        self._after[self._latest] = key
+        self._after.move_to_end(self._latest)
+        if len(self._after) > MOST_NEEDS:
+            self._after.popitem(last=False)
+        self._latest = self._latest[1], key
+        return self._after.get(self._latest)
+
     def begins(self, key: Hashable, size: int, *, first: Callable[[], int], whole: int) -> None:
         """A pass begins: size the pages for it.
 
@@ -147,6 +161,7 @@ class Share:
         manager = self._manager
         manager.turn_to(self)
         need, known = self._need(key, size), self._needs.get(key)
+        coming = self._needs.get(self._follows(key))
         manager.expect(seen=known is not None and known.passes >= 2)
         self._live, self._held, has = manager.live(), manager.held(), self.has()
         wanted, expected = whole, self._held
@@ -155,7 +170,8 @@ class Share:
         else:
             surplus = self._held - self._live
             loose = known is not None and known.loose
-            self._trimmed = has < whole and surplus - (0 if loose else need) > manager.slack
+            wants = max(0 if loose else need, 0 if coming is None else coming.bytes)
+            self._trimmed = has < whole and surplus - wants > manager.slack
             if self._trimmed:
                 manager.torch.empty_cache()
                 self._held = manager.held()
@@ -167,7 +183,11 @@ class Share:
         if wanted > room:
             manager.take_from_others(self, wanted - has + expected - self._held)
             room = manager.room_for(has, expected)
-        self._fit(min(wanted, room), has)
+        pages = min(wanted, room)
+        if coming is not None and pages > has:
+            left = manager.room_for(has, max(self._held, self._live + coming.bytes))
+            pages = max(has, min(pages, left))
+        self._fit(pages, has)
         manager.budget.new_peak()
 
     def shrink(self, least: int) -> None:
@@ -183,6 +203,10 @@ class Share:
         """Resize the pages, unless little is gained."""
         manager = self._manager
         had = max(has, self._had)  # pages may have left for tensors since
+        self._steady = self._steady + 1 if size >= self._room else 0
+        self._room = size
+        if self._steady >= STEADY:
+            self._ahead = 0
         if size < min(had, self.whole):
             most = int(manager.bytes * AHEAD) // manager.grain * manager.grain
             self._ahead = min(TIMES_AHEAD * (had - size), most)
