@@ -118,6 +118,14 @@ penstock_status penstock_unpack(penstock_pager* pager, uint64_t address, uint64_
   });
 }
 
+penstock_status penstock_verify(penstock_pager* pager, uint64_t* bytes) {
+  return with(pager, [&](auto& it) -> Status {
+    if (bytes == nullptr) return missing("bytes");
+    PENSTOCK_ASSIGN(*bytes, it.verify());
+    return {};
+  });
+}
+
 PENSTOCK_FORWARD(penstock_pager_resize, penstock_pager, it.resize(budget), uint64_t budget)
 
 uint64_t penstock_pager_smallest(penstock_pager* pager) {

@@ -70,6 +70,8 @@ void encode(const Survey& survey, std::span<const std::byte> raw, std::span<std:
 // kInvalidArgument where the code is truncated, forged or damaged, or of another size than `raw`,
 // which holds anything then.
 [[nodiscard]] Status decode(std::span<const std::byte> code, std::span<std::byte> raw);
+// Whether it decodes to what it was made from, by the digest; needs no memory.
+[[nodiscard]] Status check(std::span<const std::byte> code, Bytes raw_bytes);
 // Whether that is what it decodes to; needs no memory.
 [[nodiscard]] Status verify(std::span<const std::byte> code, std::span<const std::byte> raw);
 

@@ -187,6 +187,32 @@ TEST_CASE("packed pages: what a use writes to an unpacked block is kept, beside 
   CHECK(packed.wrong == 0);
 }
 
+TEST_CASE("packed pages: damage on either side is found") {
+  for (const auto evicted : {engine::Evicted::kUnmapped, engine::Evicted::kMapped}) {
+    Packed packed({.evicted = evicted});
+    PENSTOCK_REQUIRE_OK(packed.open());
+    PENSTOCK_REQUIRE_OK(packed.sweeps(2));
+    const auto found = packed.pager->verify();
+    PENSTOCK_REQUIRE_OK(found.status());
+    CHECK(found.value() == packed.pager->stats().encoded_bytes);
+    std::byte* const code = packed.pager->range(0).host;  // the codes come first
+    for (const Bytes at : {Bytes{0}, Bytes{100}, Bytes{3000}}) {
+      code[at] ^= std::byte{1};
+      CHECK(packed.pager->verify().status().code() == Code::kDriver);
+      code[at] ^= std::byte{1};
+    }
+    PENSTOCK_REQUIRE_OK(packed.pager->verify().status());
+    const engine::UseId use = packed.uses.front();
+    PENSTOCK_REQUIRE_OK(packed.pager->begin(use, packed.stream));
+    PENSTOCK_REQUIRE_OK(packed.device->launch(packed.stream, [&] {
+      *reinterpret_cast<std::uint8_t*>(packed.blocks.front().address + 40) ^= 1;
+    }));
+    PENSTOCK_REQUIRE_OK(packed.device->synchronize(packed.stream));
+    CHECK(packed.pager->verify().status().code() == Code::kDriver);
+    PENSTOCK_REQUIRE_OK(packed.pager->end(use, packed.stream));  // which may let it leave
+  }
+}
+
 TEST_CASE("packed pages: what makes no sense is refused, and changes nothing") {
   Packed packed({});
   PENSTOCK_REQUIRE_OK(packed.open());
@@ -223,6 +249,7 @@ TEST_CASE("packed pages: each driver call fails in turn, and nothing is left or 
       Packed packed({.evicted = evicted, .max_delay_us = 0, .fail_at_call = call});
       Status status = packed.open();
       if (status.ok()) status = packed.sweeps(1);
+      if (status.ok()) status = packed.pager->verify().status();
       if (status.ok()) status = packed.pager->unpack(packed.blocks[1].address, kUnaligned).status();
       failed += !status.ok();
       if (!status.ok() && packed.uses.size() == Packed::kBlocks) {  // it goes on

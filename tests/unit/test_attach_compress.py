@@ -48,6 +48,16 @@ def page(model, kib=96, compress="bf16", **more):
     )
 
 
+def test_what_is_encoded_can_be_checked():
+    model = stack()
+    with page(model) as attached, torch.no_grad():
+        model(rows())
+        assert attached.verify() == attached.stats().encoded_bytes > 0
+        model(rows())
+    with page(model, compress="off") as attached:
+        assert attached.verify() == 0
+
+
 def same(model, reference, count=4):
     with torch.no_grad():
         return all(torch.equal(model(rows(seed=n)), reference(rows(seed=n))) for n in range(count))

@@ -42,7 +42,7 @@ Status encode(const Piece& piece) {
 }
 
 Status read_part(const Part& part, std::byte* to) {
-  if (part.encoded()) return codec::decode({part.host, part.shape.size()}, {to, part.bytes});
+  if (part.encoded()) return codec::decode(part.code(), {to, part.bytes});
   std::memcpy(to, part.host, part.bytes);
   return {};
 }
@@ -180,6 +180,21 @@ Status PageTable::read(Addr address, Bytes bytes, std::byte* to) {
     failure.note(read_part(*parts[i].second, to + (parts[i].first - address)));
   });
   return failure.status();
+}
+
+Result<Bytes> PageTable::check_codes() const {
+  std::vector<const Part*> parts;
+  for (const Page& page : pages_) {
+    for (const Part& part : page.parts) {
+      if (part.encoded()) parts.push_back(&part);
+    }
+  }
+  FirstFailure failure;
+  in_parallel(parts.size(), [&](std::size_t i) {
+    failure.note(codec::check(parts[i]->code(), parts[i]->bytes));
+  });
+  PENSTOCK_TRY(failure.status());
+  return encoded_bytes_;
 }
 
 Result<std::byte*> PageTable::unpack(Addr address, Bytes bytes) {

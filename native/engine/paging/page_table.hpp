@@ -117,6 +117,8 @@ class PageTable {
   Status read(Addr address, Bytes bytes, std::byte* to);
   // It lies as it is from here on, in one piece; where.
   Result<std::byte*> unpack(Addr address, Bytes bytes);
+  // Whether all codes are what they were, by their digests; of how many bytes.
+  [[nodiscard]] Result<Bytes> check_codes() const;
   // The bytes that are encoded, and what their codes take.
   [[nodiscard]] Bytes encoded_bytes() const { return encoded_bytes_; }
   [[nodiscard]] Bytes code_bytes() const { return code_bytes_; }

@@ -116,6 +116,9 @@ class Pager {
   Status read(Addr address, Bytes bytes, std::byte* to);
   // Such a block is not encoded from here on; where it lies.
   Result<std::byte*> unpack(Addr address, Bytes bytes);
+  // What is encoded is what it was, on the host by its digests, and on the device, where it is, by
+  // what its code stands for; how many bytes.  kDriver where it is not.
+  Result<Bytes> verify();
   Status resize(Bytes budget);
   Bytes smallest();
   // The budget is part of a shared one from here on; null: of none.

@@ -2,7 +2,9 @@
 // The pager and encoded host memory: checks, room for what codes land in, and the page table's
 // part (packed_pages.cpp) while nothing moves.
 #include <algorithm>
+#include <utility>
 
+#include "base/undo.hpp"
 #include "engine/paging/pager.hpp"
 
 namespace penstock::engine {
@@ -68,6 +70,34 @@ Result<std::byte*> Pager::unpack(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   residents_.settle_all();  // moves know the parts as they are
   return guarded([&] { return table_.unpack(address, bytes); });
+}
+
+Result<Bytes> Pager::verify() {
+  const std::lock_guard lock(mutex_);
+  const auto damaged = [](Status status, const char* where) {
+    if (status.code() != Code::kInvalidArgument) return status;
+    return Status(Code::kDriver, where, " is not what was encoded: ", status.message());
+  };
+  return guarded([&]() -> Result<Bytes> {
+    residents_.settle_all();
+    const Result<Bytes> bytes = table_.check_codes();
+    if (!bytes.ok()) return damaged(bytes.status(), "host memory");
+    if (bytes.value() == 0) return bytes;
+    PENSTOCK_ASSIGN(void* const made, driver_.host_alloc(pool_.chunk_bytes()));
+    const Undo free([&] { (void)driver_.host_free(made); });
+    const std::span copy(static_cast<std::byte*>(made), pool_.chunk_bytes());
+    for (PageId id = 0; id < table_.pages(); ++id) {
+      const Page& page = table_.page(id);
+      if (page.slot == kNoSlot || std::ranges::none_of(page.parts, &Part::encoded)) continue;
+      PENSTOCK_TRY(residents_.copy_page_out(id, copy.data()));
+      for (const Part& part : page.parts) {
+        if (!part.encoded()) continue;
+        Status status = codec::verify(part.code(), copy.subspan(part.offset, part.bytes));
+        if (!status.ok()) return damaged(std::move(status), "a page on the device");
+      }
+    }
+    return bytes;
+  });
 }
 
 }  // namespace penstock::engine

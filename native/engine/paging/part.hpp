@@ -20,6 +20,7 @@ struct Part {
   codec::Shape shape{};  // of the code; of nothing where it is as it is
 
   [[nodiscard]] bool encoded() const { return shape.raw_bytes != 0; }
+  [[nodiscard]] std::span<const std::byte> code() const { return {host, shape.size()}; }
   [[nodiscard]] Bytes travels() const { return encoded() ? shape.size() : bytes; }
 };
 

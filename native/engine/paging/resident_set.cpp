@@ -114,6 +114,13 @@ Status ResidentSet::synchronize_page(PageId id) {
   return page.written.synchronize();
 }
 
+Status ResidentSet::copy_page_out(PageId id, std::byte* to) {
+  const Page& page = table_.page(id);
+  PENSTOCK_TRY(synchronize_page(id));
+  PENSTOCK_TRY(driver_.copy_out(to, page.address, page.bytes, out_->stream()));
+  return driver_.synchronize(out_->stream());
+}
+
 Bytes ResidentSet::bytes_out(const Page& page) {
   if (page.parts.empty()) return page.bytes;
   Bytes bytes = 0;

@@ -104,8 +104,9 @@ class ResidentSet {
   [[nodiscard]] bool freed_together(SlotId a, SlotId b);
   void mark_used(PageId id, Mark mark, bool written);
 
-  Status synchronize_page(PageId id);  // the host waits for all that touches it
-  Status write_back(PageId id);        // enqueue; clears dirty; no move may be under way
+  Status synchronize_page(PageId id);              // the host waits for all that touches it
+  Status copy_page_out(PageId id, std::byte* to);  // and wait; it stays as it is
+  Status write_back(PageId id);  // enqueue; clears dirty; no move may be under way
   // kInternal unless pages, slots, mappings and moves agree; for tests and debug builds.
   [[nodiscard]] Status check();
 

@@ -76,6 +76,7 @@ _SIGNATURES: Signatures = {
     "penstock_forget": (c_int32, [c_void_p, c_uint64, c_uint64]),
     "penstock_pack": (c_int32, [c_void_p, POINTER(Packing), c_int32]),
     "penstock_read": (c_int32, [c_void_p, c_uint64, c_uint64, c_void_p]),
+    "penstock_verify": (c_int32, [c_void_p, POINTER(c_uint64)]),
     "penstock_unpack": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_void_p)]),
     "penstock_pager_resize": (c_int32, [c_void_p, c_uint64]),
     "penstock_pager_smallest": (c_uint64, [c_void_p]),

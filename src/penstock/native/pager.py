@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref, c_int32, c_void_p, sizeof
+from ctypes import byref, c_int32, c_uint64, c_void_p, sizeof
 
 from .device import Device
 from .handle import Paging
@@ -125,6 +125,12 @@ class Pager(Paging):
     def read(self, address: int, size: int, to: int) -> None:
         """Copy a block of a packed range, as the host has it, to memory at `to`."""
         check(self._lib.penstock_read(self.handle, address, size, to))
+
+    def verify(self) -> int:
+        """Check all that is encoded, on the host and on the device; bytes of it."""
+        nbytes = c_uint64()
+        check(self._lib.penstock_verify(self.handle, byref(nbytes)))
+        return nbytes.value
 
     def unpack(self, address: int, size: int) -> int:
         """Let a block of a packed range lie on the host as it is; where."""

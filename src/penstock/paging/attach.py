@@ -253,6 +253,20 @@ class Attachment(BaseAttachment[Pager]):
     def _chunk_size(self, blocks: list[Block]) -> int:
         return chunk_size_for(self.weight_bytes, typical_block(blocks))
 
+    def verify(self) -> int:
+        """Check all weights that are encoded, between passes: some seconds for 10 GB.
+
+        What lies on the host is decoded and held against digests of what was encoded, and what is
+        on the device against what that stands for.
+
+        Returns:
+            Their bytes; 0 where nothing is encoded.
+
+        Raises:
+            FailedError: If some have been damaged.
+        """
+        return self.pager.verify()
+
     def stats(self) -> Stats:
         """Counters and sizes of the pager, and what they amount to."""
         in_place = self.hooks.gathers.in_place if isinstance(self.hooks, UseHooks) else 0

@@ -32,6 +32,9 @@ PENSTOCK_API penstock_status penstock_read(penstock_pager* pager, uint64_t addre
 /* From here on it lies at *host, page-locked, as it is, and may be written. */
 PENSTOCK_API penstock_status penstock_unpack(penstock_pager* pager, uint64_t address,
                                              uint64_t bytes, void** host);
+/* Check all that is encoded: on the host by its digests, and on the device, where it is, against
+ * what its code stands for; *bytes of it.  PENSTOCK_DRIVER where it is damaged. */
+PENSTOCK_API penstock_status penstock_verify(penstock_pager* pager, uint64_t* bytes);
 
 #ifdef __cplusplus
 }
