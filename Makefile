@@ -103,11 +103,8 @@ test-python: $(STAMPS)/package $(STAMPS)/test
 test-slow: $(STAMPS)/package $(STAMPS)/test
 	$(BIN)/$(PYTEST) -m slow --dist load $(PYTEST_FLAGS)
 
-# What runs once compiles faster as few files; where one is edited, each by itself.
-UNITY = $(if $(CI),-DCMAKE_UNITY_BUILD=ON)
-
 test-native: $(STAMPS)/venv
-	cmake --preset dev $(UNITY)
+	cmake --preset dev
 	MAKEFLAGS= cmake --build --preset dev
 	ctest --preset dev --parallel $(shell nproc)
 
@@ -119,8 +116,8 @@ test-asan: $(STAMPS)/venv
 
 # Of the C++ lines by the last test-asan; of Python by pytest --cov.
 coverage: $(STAMPS)/dev
-	$(BIN)/gcovr --root . --filter native/ --exclude native/preload/ --merge-lines \
-	  --gcov-ignore-parse-errors=negative_hits.warn --txt-summary build/asan
+	$(BIN)/gcovr --root . --filter native/ --exclude native/preload/ --merge-lines -j $(shell nproc) \
+	  --gcov-ignore-parse-errors=negative_hits.warn --txt build/asan/lines.txt --print-summary build/asan
 
 test-tsan: $(STAMPS)/venv
 	cmake --preset tsan
