@@ -22,6 +22,8 @@ RUN_TEXT_MEMORY ?= 8MiB
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# What the tests run with, release by release; empty for the newest of everything.
+LOCKED ?= --constraint tools/locked.txt
 # Tools that came with the environment (cmake, ninja) come before the machine's.
 export PATH := $(abspath $(BIN)):$(PATH)
 
@@ -31,7 +33,7 @@ C_SOURCES := 'native/*.[ch]pp' 'native/*.[ch]' 'tests/native/*.[ch]pp' 'tests/pr
 # ThreadSanitizer's fixed shadow ranges collide with the layouts that some kernels draw at random.
 FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
-.PHONY: help run test test-python test-slow test-all test-native test-asan test-tsan test-torch-cuda mutation-test lint format docs site wheel newcomer clean
+.PHONY: help run test test-python test-slow test-all test-native test-asan test-tsan test-torch-cuda coverage mutation-test lint format docs site wheel newcomer clean
 .DEFAULT_GOAL := help
 
 help:
@@ -40,6 +42,7 @@ help:
 	@echo 'make test-all     these, the slow ones, and the native ones under sanitizers'
 	@echo 'make test-native  native tests alone; test-asan, test-tsan: under a sanitizer'
 	@echo 'make test-torch-cuda  penstock.enable() in CUDA builds of torch, without a GPU'
+	@echo 'make coverage     how many of the C++ lines make test-asan ran'
 	@echo 'make mutation-test  each rule of the contract taken out: some test has to fail'
 	@echo 'make lint         formatters, linters, types, layers, exported symbols'
 	@echo 'make format       apply the formatters'
@@ -59,19 +62,19 @@ $(STAMPS)/package: $(STAMPS)/venv $(NATIVE) $(PACKAGE)
 
 # The package is there by now, so pip adds what its extras name and nothing else.
 $(STAMPS)/run: pyproject.toml | $(STAMPS)/package
-	$(PIP) install --quiet --no-compile 'penstock[torch,hf]'
+	$(PIP) install --quiet --no-compile $(LOCKED) 'penstock[torch,hf]'
 	@touch $@
 
 $(STAMPS)/test: pyproject.toml | $(STAMPS)/package
-	$(PIP) install --quiet --no-compile 'penstock[test]'
+	$(PIP) install --quiet --no-compile $(LOCKED) 'penstock[test]'
 	@touch $@
 
 $(STAMPS)/dev: pyproject.toml | $(STAMPS)/package
-	$(PIP) install --quiet --no-compile 'penstock[test,dev]'
+	$(PIP) install --quiet --no-compile $(LOCKED) 'penstock[test,dev]'
 	@touch $@
 
 $(STAMPS)/docs: pyproject.toml | $(STAMPS)/package
-	$(PIP) install --quiet --no-compile 'penstock[docs]'
+	$(PIP) install --quiet --no-compile $(LOCKED) 'penstock[docs]'
 	@touch $@
 
 # Text under a budget below the weights of the checkpoint that is included (10 MiB), then a larger
@@ -100,18 +103,21 @@ test-python: $(STAMPS)/package $(STAMPS)/test
 test-slow: $(STAMPS)/package $(STAMPS)/test
 	$(BIN)/$(PYTEST) -m slow --dist load $(PYTEST_FLAGS)
 
-# What runs once compiles faster as few files; where one is edited, each by itself.
-UNITY = $(if $(CI),-DCMAKE_UNITY_BUILD=ON)
-
 test-native: $(STAMPS)/venv
-	cmake --preset dev $(UNITY)
+	cmake --preset dev
 	MAKEFLAGS= cmake --build --preset dev
 	ctest --preset dev --parallel $(shell nproc)
 
 test-asan: $(STAMPS)/venv
 	cmake --preset asan
 	MAKEFLAGS= cmake --build --preset asan
+	find build/asan -name '*.gcda' -delete
 	ctest --preset asan --parallel $(shell nproc)
+
+# Of the C++ lines by the last test-asan; of Python by pytest --cov.
+coverage: $(STAMPS)/dev
+	$(BIN)/gcovr --root . --filter native/ --exclude native/preload/ --merge-lines -j $(shell nproc) \
+	  --gcov-ignore-parse-errors=negative_hits.warn --txt build/asan/lines.txt --print-summary build/asan
 
 test-tsan: $(STAMPS)/venv
 	cmake --preset tsan

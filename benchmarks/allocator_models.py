@@ -242,12 +242,3 @@ class Generation:
 
     def recover(self) -> None:
         """Nothing outlives a call."""
-
-
-def build_task(work: Workload, device: str, *, small: bool) -> Any:
-    """What runs the steps of this workload."""
-    if work.zero3:
-        from allocator_zero3 import Zero3Training
-
-        return Zero3Training(work, device, small=small)
-    return (Generation if work.new_tokens else Training)(work, device, small=small)

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from allocators import ALLOCATORS
-from measure import output_parser, provenance, write_result
+from measure import output_parser
+from record import Record
 
 HERE = Path(__file__).parent
 TRAINED = ("opt1.3b_full", "gpt2xl_recompute", "gpt2xl_generate", "opt1.3b_lora_recompute")
@@ -91,17 +92,14 @@ def _of_workload(work: str, args: argparse.Namespace, seconds: float) -> list[Pl
     ]
 
 
-class Suite:
+class Suite(Record):
     """Runs plans one after another, the next one's imports done ahead."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
+        title = "The stitching allocator beside PyTorch's own"
+        super().__init__(args.output, args.limit, key="runs", title=title)
         self.args, self.scratch = args, scratch
-        self.begin = time.monotonic()
         self.extra = ["--device", args.device, *(["--tiny"] if args.tiny else [])]
-        self.runs: list[dict[str, Any]] = []
-
-    def left(self) -> float:
-        return self.args.limit - (time.monotonic() - self.begin)
 
     def start(self, plan: Plan, number: int) -> Any:
         """Start a process; it imports and waits for a line."""
@@ -117,7 +115,7 @@ class Suite:
         row: dict[str, Any] = {"label": plan.label}
         try:
             # Three times the estimate, and never into the time after the limit.
-            process.communicate("go\n", timeout=max(5.0, min(3 * plan.seconds, self.left() + 30)))
+            process.communicate("go\n", timeout=max(5.0, min(3 * plan.seconds, self.left + 30)))
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
@@ -136,23 +134,20 @@ class Suite:
             print(log[-4000:], file=sys.stderr)
         return row
 
-    def run(self, todo: list[Plan], done: Any) -> None:
+    def run(self, todo: list[Plan]) -> None:
         waiting = self.start(todo[0], 0) if todo else None
         for number, plan in enumerate(todo):
             process, waiting = waiting, None
-            if self.left() < plan.seconds and not self.args.tiny:
+            if self.left < plan.seconds and not self.args.tiny:
                 if process is not None:
                     process.communicate("")  # the end of its input ends it
-                self.runs.append({"label": plan.label, "skipped": "no time left"})
-                print(f"{plan.label:<40} skipped: {self.left():.0f} s left", flush=True)
+                self.add({"label": plan.label, "skipped": "no time left"}, f"{plan.label} skipped")
                 continue
             process = process or self.start(plan, number)
             if number + 1 < len(todo):
                 waiting = self.start(todo[number + 1], number + 1)
             row = self.finish(plan, number, process)
-            self.runs.append(row)
-            print(f"{plan.label:<40} {summary(row)}", flush=True)
-            done(self.runs)
+            self.add(row, f"{plan.label:<40} {summary(row)}")
 
 
 def summary(row: dict[str, Any]) -> str:
@@ -193,21 +188,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
-    document = {
-        "title": "The stitching allocator beside PyTorch's own",
-        "command": "python benchmarks/allocator_suite.py " + " ".join(argv or sys.argv[1:]),
-        "where": provenance(),
-    }
-
-    def save(runs: list[dict[str, Any]]) -> None:
-        write_result(args.output, {**document, "runs": runs})
-
     with tempfile.TemporaryDirectory() as scratch:
         suite = Suite(args, Path(scratch))
-        suite.run(plans(args), save)
-        save(suite.runs)
-    print(f"{args.limit - suite.left():.0f} s in all")
-    return 1 if any(row.get("exit") for row in suite.runs) else 0
+        suite.run(plans(args))
+        suite.write()
+    return 1 if any(row.get("exit") for row in suite.rows) else 0
 
 
 if __name__ == "__main__":

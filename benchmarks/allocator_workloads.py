@@ -51,12 +51,22 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
+def build_task(work: Any, device: str, *, small: bool) -> Any:
+    """What runs the steps of this workload."""
+    if work.zero3:
+        from allocator_zero3 import Zero3Training as Task
+    elif work.new_tokens:
+        from allocator_models import Generation as Task
+    else:
+        from allocator_models import Training as Task
+    return Task(work, device, small=small)
+
+
 class Run:
     """One process: the task, its clock and its figures."""
 
     def __init__(self, args: argparse.Namespace, work: Any) -> None:
         import torch
-        from allocator_models import build_task
 
         self.args, self.work, self.torch = args, work, torch
         if args.deterministic:

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measure import output_parser, provenance, write_result
+from measure import output_parser
+from record import Record
 
 ALLOCATORS = ("native", "expandable", "stitch")
 PARTS = ("budgets", "strategies", "6.7b", "13b", "find")
@@ -134,25 +135,21 @@ def tiny(flags: tuple[str, ...]) -> list[str]:
     return [*small, "--device", "emulated"]
 
 
-class Suite:
+class Suite(Record):
     """Runs plans one after another; rows keep what the verb said, without its lists of memory."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
+        title = "penstock finetune: strategies, allocators, budgets"
+        super().__init__(args.output, args.limit, title=title)
         self.args, self.scratch = args, scratch
-        self.begin = time.monotonic()
-        self.rows: list[dict[str, Any]] = []
 
-    def left(self) -> float:
-        return float(self.args.limit) - (time.monotonic() - self.begin)
-
-    def run(self, todo: list[Plan], done: Any) -> None:
+    def run(self, todo: list[Plan]) -> None:
         for number, plan in enumerate(todo):
-            if self.left() < plan.seconds and not self.args.tiny:
-                self.rows.append({"label": plan.label, "skipped": f"{self.left():.0f} s left"})
+            if self.left < plan.seconds and not self.args.tiny:
+                row: dict[str, Any] = {"label": plan.label, "skipped": f"{self.left:.0f} s left"}
             else:
-                self.rows.append(self.one(plan, self.scratch / f"{number}.json"))
-            print(f"{plan.label:<28} {summary(self.rows[-1])}", flush=True)
-            done(self.rows)
+                row = self.one(plan, self.scratch / f"{number}.json")
+            self.add(row, f"{plan.label:<28} {summary(row)}")
 
     def one(self, plan: Plan, target: Path) -> dict[str, Any]:
         flags = tiny(plan.flags) if self.args.tiny else list(plan.flags)
@@ -160,7 +157,7 @@ class Suite:
         row: dict[str, Any] = {"label": plan.label, "command": " ".join(command[2:-2])}
         begin = time.monotonic()
         # Three times the estimate, and never far into the time after the limit.
-        limit = max(10.0, min(3 * plan.seconds, self.left() + 30))
+        limit = max(10.0, min(3 * plan.seconds, self.left + 30))
         log = target.with_suffix(".log")
         environment = {**os.environ, "PENSTOCK_EMULATED_GRANULARITY": "16KiB"}
         with log.open("w") as stream:
@@ -236,19 +233,10 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
-    document = {
-        "title": "penstock finetune: strategies, allocators, budgets",
-        "command": "python benchmarks/finetune_suite.py " + " ".join(argv or sys.argv[1:]),
-        "where": provenance(),
-    }
-
-    def save(rows: list[dict[str, Any]]) -> None:
-        write_result(args.output, {**document, "rows": rows})
-
     with tempfile.TemporaryDirectory() as scratch:
         suite = Suite(args, Path(scratch))
-        suite.run(plans(args), save)
-    print(f"{args.limit - suite.left():.0f} s in all")
+        suite.run(plans(args))
+        suite.write()
     return 1 if any(row.get("exit") for row in suite.rows) else 0
 
 

@@ -10,7 +10,6 @@ chosen, the baseline again. No peaks, no kernels, no sets that were not chosen.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import torch
 from fusion_models import (
@@ -25,12 +24,10 @@ from fusion_models import (
     training_step,
     variant_of,
 )
+from fusion_record import Suite
 
 from penstock.fusion import auto
 from penstock.models.gpt import GPT
-
-if TYPE_CHECKING:
-    from fusion_suite import Suite
 
 # Batch, and whether it is training.
 SHAPES = {

@@ -26,6 +26,7 @@ from fusion_models import (
     tokens_for,
     variant_of,
 )
+from fusion_record import Suite
 from measure import FreeMemoryWatch, spread, time_steps
 
 from penstock.fusion import VARIANTS, Decoder, auto, parse
@@ -37,8 +38,6 @@ from penstock.models.weights import synthetic_loader
 from penstock.paging import attach
 
 if TYPE_CHECKING:
-    from fusion_suite import Suite
-
     from penstock.paging.attachment import BaseAttachment
 
 PROMPT, NEW = 128, 64
@@ -57,14 +56,14 @@ def budgets(suite: Suite, model: str) -> None:
             label = {"work": "budget", "model": model, "fusion": name, "divisor": divisor}
             again = number > 0 and name == "baseline"
             rows = [{**label, "batch": batch, "again": again} for batch in BATCHES]
-            if suite.clock.left < SECONDS[model]:
+            if suite.left < SECONDS[model]:
                 suite.document["left_out"] += rows
                 continue
             with suite.trying(label), paged(model, name, int(weights / divisor)) as job:
                 for row in rows:
                     tokens = tokens_for(config_of(model), row["batch"])
                     step = forward_step(job.attached.model, tokens, last=True)
-                    suite.add({**row, **job.measured(step)})
+                    suite.keep({**row, **job.measured(step)})
 
 
 @dataclass

@@ -24,6 +24,7 @@ from fusion_models import (
     training_step,
     variant_of,
 )
+from fusion_record import Suite
 from torch import Tensor
 
 from penstock import attach_training
@@ -35,8 +36,6 @@ from penstock.models.gpt import build_on_meta
 from penstock.models.weights import synthetic_loader
 
 if TYPE_CHECKING:
-    from fusion_suite import Suite
-
     from penstock.paging import TrainingAttachment
 
 # A row's, loading included.
@@ -62,12 +61,12 @@ def training_budgets(suite: Suite, model: str, batch: int) -> None:
             }
             budget = int(peak / divisor)
             if activations[name] > budget:
-                suite.add({**row, "gpu_memory_bytes": budget, "fits": False})
-            elif suite.clock.left < SECONDS[model]:
+                suite.keep({**row, "gpu_memory_bytes": budget, "fits": False})
+            elif suite.left < SECONDS[model]:
                 suite.document["left_out"].append(row)
             else:
                 with suite.trying(row):
-                    suite.add({**row, **training_row(config, name, batch, budget)})
+                    suite.keep({**row, **training_row(config, name, batch, budget)})
 
 
 def resident(config: GPTConfig, batch: int) -> tuple[int, dict[str, int]]:

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from fusion_checks import Report
 from torch import Tensor
 
 from penstock.errors import FailedError
@@ -16,9 +15,6 @@ from penstock.fusion.decode import Decoder
 from penstock.fusion.modules import parts_for
 from penstock.models.configs import get_config
 from penstock.models.gpt import GPT, KVCache
-
-if TYPE_CHECKING:
-    from fusion_conformance import Report
 
 
 def check_decoder(report: Report) -> None:

@@ -8,10 +8,10 @@ torch that are deterministic. A use that the pager was not told of would read ot
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from fusion_checks import Report
 from torch import Tensor
 
 from penstock import attach, attach_training
@@ -20,9 +20,6 @@ from penstock.fusion.modules import parts_for
 from penstock.models.configs import get_config
 from penstock.models.gpt import GPT, build_on_meta
 from penstock.models.weights import synthetic_loader
-
-if TYPE_CHECKING:
-    from fusion_conformance import Report
 
 
 def check_paged(report: Report) -> None:

@@ -8,7 +8,6 @@ parameters. A row is one variant in one piece of work, with times, kernels a lay
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -212,14 +211,3 @@ class Member:
     label: dict[str, Any]
     step: Callable[[], Any]
     rest: Callable[[], dict[str, Any]]
-
-
-class Clock:
-    """What is left of the time that the whole run may take."""
-
-    def __init__(self, limit: float) -> None:
-        self.begin, self.limit = time.monotonic(), limit
-
-    @property
-    def left(self) -> float:
-        return self.limit - (time.monotonic() - self.begin)

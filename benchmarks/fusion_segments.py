@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from fusion_models import DTYPE
+from fusion_record import Suite
 from torch import Tensor
 
 from penstock.fusion import (
@@ -25,9 +26,6 @@ from penstock.fusion import (
     tuning,
 )
 from penstock.fusion.captured import record
-
-if TYPE_CHECKING:
-    from fusion_suite import Suite
 
 HEADS = {1600: 25, 4096: 32, 5120: 40}
 P = 0.1

@@ -18,15 +18,11 @@ the tables of several runs together.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import gc
 import logging
 import os
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -41,13 +37,9 @@ import torch
 from fusion_auto import tune
 from fusion_budget_training import training_budgets
 from fusion_models import (
-    DTYPE,
     EVERYTHING,
     MODELS,
-    ROW_MS,
-    SEQ_LEN,
     SINGLE,
-    Clock,
     Member,
     config_of,
     forward_peak,
@@ -61,94 +53,13 @@ from fusion_models import (
     training_step,
     variant_of,
 )
-from measure import command_line, output_parser, provenance, write_result
+from fusion_record import Row, Suite, release
+from measure import output_parser
 from torch import Tensor
 
 from penstock.fusion import parse, tuning
 from penstock.fusion.captured import Captured
 from penstock.models.gpt import GPT
-
-Row = dict[str, Any]
-
-
-class Suite:
-    """The run: its rows, its file, its clock."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.args = args
-        self.clock = Clock(args.limit)
-        self.document: dict[str, Any] = {
-            "title": "Fused layers",
-            "command": command_line(),
-            "where": provenance(),
-            "dtype": str(DTYPE),
-            "seq_len": SEQ_LEN,
-            "rows": [],
-            "left_out": [],
-            "failed": [],
-            "seconds": {},
-        }
-
-    def write(self) -> None:
-        self.document["choices"] = {
-            key: name for found in tuning._known.values() for key, name in sorted(found.items())
-        }
-        self.document["total_seconds"] = round(self.args.limit - self.clock.left, 1)
-        write_result(self.args.output, self.document)
-
-    def row(self, work: str, seconds: float, measure: Callable[[], Row], **what: Any) -> None:
-        """One row, unless it would not end in time; what fails is recorded, and others go on."""
-        label = {"work": work, **what}
-        if self.clock.left < seconds:
-            self.document["left_out"].append(label)
-            return
-        with self.trying(label):
-            self.add({**label, **measure()})
-
-    def table(self, seconds: float, members: list[Member], *, row_ms: float = ROW_MS) -> None:
-        """Rows timed in turns, unless `seconds` for each would be too many."""
-        if self.clock.left < seconds * len(members):
-            self.document["left_out"] += [member.label for member in members]
-            return
-        ready: list[Member] = []
-        for member in members:
-            with self.trying(member.label):
-                member.step()
-                ready.append(member)
-        timed = timed_in_turn([member.step for member in ready], row_ms=row_ms)
-        for member, times in zip(ready, timed, strict=True):
-            with self.trying(member.label):
-                self.add({**member.label, **times, **member.rest()})
-
-    def add(self, row: Row) -> None:
-        self.document["rows"].append(row)
-        print(brief(row), f"[{self.clock.left:.0f} s left]", flush=True)
-        self.write()
-
-    @contextlib.contextmanager
-    def trying(self, label: Row) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            traceback.print_exc()
-            self.document["failed"].append({**label, "error": f"{type(error).__name__}: {error}"})
-            release()
-
-
-def brief(row: Row) -> str:
-    words = [str(row[key]) for key in ("work", "model", "batch", "fusion") if key in row]
-    numbers = {
-        key: row[key]
-        for key in ("median_ms", "kernels_a_layer", "kept_a_layer", "peak_bytes", "bytes_in")
-        if key in row
-    }
-    return " ".join(words) + f" {numbers}"
-
-
-def release() -> None:
-    gc.collect()
-    torch.cuda.empty_cache()
-
 
 # ---- Forward passes and training ---------------------------------------------------------------
 
@@ -357,7 +268,7 @@ def main() -> int:
     suite = Suite(args)
     logging.basicConfig(level=logging.WARNING)
     for part, step in plan:
-        before = suite.clock.left
+        before = suite.left
         what = {"work": part, **getattr(step, "keywords", {})}
         if before < 5:
             suite.document["left_out"].append(what)
@@ -366,7 +277,7 @@ def main() -> int:
             step(suite)
         release()
         seconds = suite.document["seconds"]
-        seconds[part] = round(seconds.get(part, 0.0) + before - suite.clock.left, 1)
+        seconds[part] = round(seconds.get(part, 0.0) + before - suite.left, 1)
         suite.write()
     suite.write()
     print(

@@ -15,11 +15,18 @@ import argparse
 import gc
 import statistics
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
-from measure import FreeMemoryWatch, command_line, provenance, spread, time_steps, write_result
+from measure import (
+    FreeMemoryWatch,
+    command_line,
+    output_parser,
+    provenance,
+    spread,
+    time_steps,
+    write_result,
+)
 from yardsticks import HandMadeStream, accelerate_offload
 
 from penstock.models.configs import get_config
@@ -30,7 +37,7 @@ from penstock.units import GIB, format_bytes, parse_size
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = output_parser(__doc__, required=False)
     parser.add_argument("--model", default="gpt3_6.7b")
     parser.add_argument("--dtype", default="float16")
     parser.add_argument("--batch", type=int, default=1)
@@ -43,7 +50,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--safety", nargs="+", default=["normal"], help="each in turn")
     parser.add_argument("--hand-made", action="store_true")
     parser.add_argument("--accelerate", action="store_true")
-    parser.add_argument("--output", type=Path, default=None)
     return parser.parse_args()
 
 

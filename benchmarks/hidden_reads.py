@@ -14,13 +14,11 @@ with its own seeds, wait for their contexts side by side.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from measure import provenance, write_result
+from measure import output_parser, provenance, write_result
 from run_frameworks import PROGRAMS, under
 from run_programs import run
 
@@ -54,8 +52,7 @@ def sum_of(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser = output_parser(__doc__)
     parser.add_argument("--tries", type=int, default=10000, help="under normal and strict")
     parser.add_argument("--share", type=float, default=0.9, help="of what is needed that fits")
     parser.add_argument("--tensors", type=int, default=48)

@@ -14,7 +14,6 @@ step.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -22,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measure import provenance, write_result
+from measure import output_parser, provenance, write_result
 from run_programs import link_speed, run
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -140,8 +139,7 @@ def operators(safety: str, seconds: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser = output_parser(__doc__)
     parser.add_argument("--cases", nargs="+", default=[*CASES, "operators"])
     parser.add_argument("--safety", default="normal")
     parser.add_argument("--seconds", type=float, default=40.0, help="for the operators")

@@ -24,11 +24,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
-from measure import FreeMemoryWatch, provenance, spread, write_result
+from measure import FreeMemoryWatch, output_parser, provenance, spread, write_result
 from training_peers import fsdp_offload
 
 from penstock import attach_training
@@ -45,7 +44,7 @@ BUDGETS = {"gpt2_xl": "16GiB,12GiB,9GiB", "gpt3_6.7b": "40GiB", "tiny": "4MiB,3M
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = output_parser(__doc__, required=False)
     parser.add_argument("--models", default="gpt2_xl,gpt3_6.7b")
     parser.add_argument("--budgets", default=None, help="comma-separated; default by model")
     parser.add_argument("--device", default="cuda", help="cuda or emulated")
@@ -58,7 +57,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--look-ahead", default=None)
     parser.add_argument("--no-resident", action="store_true", help="without the resident rows")
     parser.add_argument("--peers", action="store_true", help="FSDP2 with CPUOffloadPolicy too")
-    parser.add_argument("--output", type=Path, default=None)
     return parser.parse_args()
 
 

@@ -87,6 +87,7 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
     },
     "finetune": {
         "_version",
+        "bound",
         "errors",
         "units",
         "files",

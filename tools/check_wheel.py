@@ -2,8 +2,9 @@
 """Check the wheel: its tag, its content, how it was hardened, and that it works without torch.
 
 It is installed into a new environment of each Python from 3.10 on that is at hand, in which only
-click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  The sdist
-must hold every file that builds it.  Exits 1 if anything does not hold.
+click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  For those
+that are not at hand, pip must find it and its dependencies.  The sdist must hold every file that
+builds it.  Exits 1 if anything does not hold.
 
 Usage: python tools/check_wheel.py FOLDER   (the folder holds one wheel and one sdist)
 """
@@ -21,6 +22,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+MINORS = range(10, 15)  # of the Pythons that the package is for
 TAG = "py3-none-manylinux_2_28_x86_64"
 MUST_HOLD = (
     "penstock/lib/libpenstock.so",
@@ -78,7 +80,7 @@ def check_sources(sdist: Path) -> list[str]:
 def interpreters() -> dict[str, str]:
     """Pythons that are on the PATH or installed beside this one, by version."""
     beside = Path(sys.base_prefix).parent.glob("3.*/bin/python3")
-    named = (shutil.which(f"python3.{minor}") for minor in range(10, 15))
+    named = (shutil.which(f"python3.{minor}") for minor in MINORS)
     found = {}
     for program in [sys.executable, *map(str, beside), *filter(None, named)]:
         asked = "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -119,6 +121,15 @@ def check_use(wheel: Path, python: str) -> list[str]:
     return found
 
 
+def check_resolves(wheel: Path, version: str) -> list[str]:
+    """What pip says against an installation for a Python that is not here, one line each."""
+    with tempfile.TemporaryDirectory() as folder:
+        for_it = ["--python-version", version, "--only-binary", ":all:", "--target", folder]
+        command = [sys.executable, "-m", "pip", "install", "-q", "--dry-run", *for_it, wheel]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [f"does not resolve\n{done.stderr.strip()}"] if done.returncode else []
+
+
 def main(arguments: list[str]) -> int:
     folder = Path(arguments[0]).resolve()
     wheels, sdists = list(folder.glob("*.whl")), list(folder.glob("*.tar.gz"))
@@ -128,11 +139,14 @@ def main(arguments: list[str]) -> int:
     found = check_contents(wheels[0]) + check_sources(sdists[0])
     found = found or check_hardening(wheels[0])
     pythons = interpreters()
+    missing = [f"3.{minor}" for minor in MINORS if f"3.{minor}" not in pythons]
     for version, python in {} if found else pythons.items():
         found += [f"Python {version}: {line}" for line in check_use(wheels[0], python)]
+    for version in missing:
+        found += [f"Python {version}: {line}" for line in check_resolves(wheels[0], version)]
     for violation in found:
         print(violation, file=sys.stderr)
-    versions = ", ".join(pythons)
+    versions = ", ".join([*pythons, *(f"{version}: resolved, not tried" for version in missing)])
     size = wheels[0].stat().st_size / 1e6
     print(
         f"wheel: {len(found)} violation(s)" if found else f"wheel: ok ({size:.1f} MB; {versions})"

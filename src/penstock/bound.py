@@ -7,6 +7,9 @@ a router chooses evenly, a step reads as many from the device as their share the
 
 from __future__ import annotations
 
+# A median of samples is no more exact than this.
+NOISE = 0.005
+
 
 def copy_ms(nbytes: int, gb_per_s: float) -> float:
     """Milliseconds of so many bytes over the link; 0 where its speed is not known."""
@@ -34,3 +37,11 @@ def shortest_ms(compute_ms: float, *copies: tuple[int, float]) -> float:
         copies: X and B, bytes and GB/s, of each direction: they share nothing.
     """
     return max([compute_ms, *(copy_ms(*copy) for copy in copies)])
+
+
+def told(ratio: float, ideal: str) -> str:
+    """A step over its ideal, in words; below 1 the ideal is wrong, and not the step fast."""
+    words = f"{ratio:.3f} x the ideal of {ideal} ms"
+    if ratio < 1 - NOISE:
+        words += ", which is wrong: what it was taken from met a slow spell"
+    return words

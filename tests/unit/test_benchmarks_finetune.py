@@ -41,8 +41,7 @@ def test_every_row_is_a_request_that_makes_sense(suite):
         assert small[-2:] == ["--device", "emulated"]
 
 
-def test_no_row_is_begun_that_would_end_too_late(suite, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(suite, "provenance", dict)
+def test_no_row_is_begun_that_would_end_too_late(suite, tmp_path, capsys):
     output = tmp_path / "a.json"
     assert suite.main(["--output", str(output), "--parts", "find", "--limit", "5"]) == 0
     rows = json.loads(output.read_text())["rows"]

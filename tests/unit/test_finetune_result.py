@@ -10,8 +10,9 @@ pytest.importorskip("torch")
 from penstock.finetune.result import ideal_ms
 
 
-def test_a_profile_of_a_usual_step_is_the_ideal():
-    assert ideal_ms({"ideal_ms": 480.0, "profiled_iterations": 2}, 500.0) == 480.0
+@pytest.mark.parametrize("ideal", [480.0, 596.0])  # the latter of a step that was slower than most
+def test_a_profile_is_the_ideal(ideal):
+    assert ideal_ms({"ideal_ms": ideal, "profiled_iterations": 2}, 534.0) == ideal
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,6 @@ def test_a_profile_of_a_usual_step_is_the_ideal():
     [
         ({}, 500.0),  # resident: nothing is profiled
         ({"ideal_ms": 480.0, "profiled_iterations": 1}, 500.0),  # the step that made everything
-        ({"ideal_ms": 596.0, "profiled_iterations": 2}, 534.0),  # slower than most
         ({"ideal_ms": 480.0, "profiled_iterations": 2}, None),  # no step was timed
     ],
 )

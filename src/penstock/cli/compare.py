@@ -40,9 +40,9 @@ _KINDS = {kind.exit_code: kind for kind in (UsageError, EnvironmentProblem, OutO
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--allocators", metavar="LIST", help="Of native, expandable, stitch.")
+@click.option("--allocators", metavar="LIST", help="Some of native, expandable, stitch.")
 @click.option("--budgets", metavar="LIST", help="Sizes for --gpu-memory, such as 16GiB,12GiB.")
-@click.option("--report", metavar="FILE", help="Write an HTML page that needs nothing else.")
+@click.option("--report", metavar="FILE", help="Write a self-contained HTML page.")
 @click.argument("work", nargs=-1, type=click.UNPROCESSED)
 @verb()
 def command(

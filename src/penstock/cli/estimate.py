@@ -51,7 +51,7 @@ class Work:
         largest_layer_bytes: The most that has to be resident at one moment.
         link_gb_per_s: Speed of page-locked copies to the device, in decimal GB/s.
         batch: Sequences a step; None where activations are not counted.
-        seq_len: Tokens a sequence.
+        seq_len: Tokens per sequence.
         dtype: Dtype of weights and activations; None where the files decide it.
         activation_bytes: Peak of the activations of one forward pass; None: not counted.
         compute_tflops: What the device computes at, or None where that is not counted.
@@ -155,8 +155,10 @@ class Step:
 @click.command()
 @click.argument("model", required=False, metavar="MODEL|FOLDER")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences.")
-@click.option("--seq-len", type=click.IntRange(1), help="Tokens a sequence.  [default: 1024]")
-@click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")
+@click.option("--seq-len", type=click.IntRange(1), help="Tokens per sequence.  [default: 1024]")
+@click.option(
+    "--dtype", default="float32", show_default=True, help="Type of weights and activations."
+)
 @click.option(
     "--link",
     type=float,

@@ -37,12 +37,14 @@ def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
 @click.command(epilog=MORE)
 @click.option("--model", metavar="NAME", help="gpt2_small (default) to gpt2_xl, gpt3_6.7b and up.")
 @click.option("--memory", metavar="HOW", default="vmm", help="vmm (default), managed or resident.")
-@count("--batch", "Sequences a step.", 1)
-@count("--seq-len", "Tokens a sequence.  [default: 1024]")
-@click.option("--dtype", default="float32", show_default=True, help="Of weights and activations.")
+@count("--batch", "Sequences per step.", 1)
+@count("--seq-len", "Tokens per sequence.  [default: 1024]")
+@click.option(
+    "--dtype", default="float32", show_default=True, help="Type of weights and activations."
+)
 @count("--steps", "Timed steps.  [default: 10, or none with --prompt]")
 @count("--warmups", "Steps before the timed ones.", DEFAULT_WARMUPS, hidden=True)
-@count("--seed", "Of made-up weights, inputs and draws.", 0, hidden=True)
+@count("--seed", "Seed of random weights, inputs and sampling.", 0, hidden=True)
 @click.option("--weights", type=Path, metavar="DIR", help="A Hugging Face GPT-2 checkpoint.")
 @click.option("--prompt", metavar="TEXT", help="Continue TEXT, by default with a model included.")
 @count("--generate", "Tokens to continue the prompt by.  [default: 100]")

@@ -62,7 +62,7 @@ class Row:
 @click.option(
     "--allocator",
     type=click.Choice(list(ALLOCATORS)),
-    help="One alone.  [default: all three, side by side]",
+    help="Replay this one only.  [default: all three, side by side]",
 )
 @verb(
     "gpu_memory",

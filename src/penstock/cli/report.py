@@ -42,7 +42,7 @@ class _Found:
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option("--html", metavar="PAGE", help="Write a page that needs nothing else, with charts.")
+@click.option("--html", metavar="PAGE", help="Write one self-contained page with charts.")
 @click.option("--trace", metavar="FILE", help="Write a timeline for ui.perfetto.dev.")
 @verb(check_file=False)
 def command(

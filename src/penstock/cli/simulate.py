@@ -126,12 +126,12 @@ def _possible_link(
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    help="Cut the recording into so many.  [default: where it repeats itself]",
+    help="Number of steps to cut the recording into.  [default: where it repeats itself]",
 )
 @click.option(
     "--kernels-write",
     is_flag=True,
-    help="Take weights for changed by every kernel that touches them, as in training.",
+    help="Treat weights as changed by every kernel that touches them, as in training.",
 )
 @verb("gpu_memory")
 def command(

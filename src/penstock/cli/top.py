@@ -142,7 +142,7 @@ def lines(gpus: list[Gpu], width: int) -> Iterator[str]:
     type=float,
     metavar="SECONDS",
     callback=above_zero,
-    help="Look again and again, until Ctrl-C.",
+    help="Repeat until Ctrl-C.",
 )
 @verb()
 def command(every: float | None, output: Output, settings: Any) -> None:

@@ -249,7 +249,7 @@ class Settings:
     log_level: str = _option(
         "warning",
         kinds.choice("error", "warning", "info", "debug"),
-        "The least important message to log, on stderr.",
+        "Lowest level to log, on stderr.",
         aliases=(Alias("ULMS_LOG_LEVEL", _level), Alias("GMLAKE_INFO", _gmlake_level)),
     )
     verbose: bool = _option(
@@ -289,10 +289,9 @@ class Settings:
     allocator_reuse_limit: str = _option(
         "auto",
         kinds.factor(),
-        "How many times a request a stitched range that serves it may be.",
+        "Maximum size of a stitched range, as a multiple of the request it serves.",
         group="allocator",
-        details="What such a range has beyond the request stays free for others. GMLake's default "
-        "is 10.",
+        details="What it has beyond the request stays free for others. GMLake's default is 10.",
         aliases=(Alias("reuseLimit", _as_is),),
     )
     allocator_range_limit: str = _option(
@@ -349,7 +348,7 @@ class Settings:
         kinds.integer(0, 1_000_000),
         "Longest random delay of its work, in microseconds.",
         group="emulated",
-        details="A delay shows whether any work forgot to wait for other work. 0 is no delay.",
+        details="Delays show whether any work forgot to wait for other work. 0 is no delay.",
     )
     emulated_seed: int = _option(
         0,

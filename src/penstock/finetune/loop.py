@@ -39,7 +39,7 @@ class Loop:
         meter: Watches its memory.
         group: The processes.
         progress: Shows how far it is.
-        batch: Sequences a step.
+        batch: Sequences per step.
         history: What was seen so far.
         save: Called after steps that a checkpoint is due at.
         after_step: Called with the number of each step that is done, before anything else.

@@ -38,10 +38,10 @@ class Request:
     Attributes:
         model: Name of a shape, or the folder of a checkpoint.
         strategy: Letters, as `parse_strategy` takes them.
-        batch: Sequences a step on each GPU.
+        batch: Sequences per step on each GPU.
         seq_len: Most tokens a sequence; None for 512 or as many as the model has positions.
         steps: Steps in all, those before a checkpoint included.
-        gpus: Processes, one a GPU.
+        gpus: Processes, one per GPU.
         zero: Stage of DeepSpeed's ZeRO, or None.
         fsdp: Whether FSDP2 shards the model.
         allocator: One of `ALLOCATORS`.

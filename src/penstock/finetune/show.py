@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock.bound import told
 from penstock.runner.figures import spread, steps_counted
 from penstock.units import format_bytes, format_number
 
@@ -73,4 +74,4 @@ def _paging(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "moved a step", f"{moved[0]} in, {moved[1]} out"
     if result["ratio_to_ideal"] is not None:
         ideal = format_number(result["ideal_ms"])
-        yield "step to ideal", f"{result['ratio_to_ideal']:.3f} x the ideal of {ideal} ms"
+        yield "step to ideal", told(result["ratio_to_ideal"], ideal)

@@ -62,8 +62,8 @@ def choose(
         config: Shape of the model.
         dtype: Of weights and activations, as `configs.dtype_name` takes it.
         device: Where the model will run.
-        batch: Sequences a step.
-        seq_len: Tokens a sequence.
+        batch: Sequences per step.
+        seq_len: Tokens per sequence.
         training: Whether forward and backward count, with the model's dropout; backward in
             autograd's threads, unless the caller has `torch.autograd.set_multithreading_enabled`
             say otherwise.
@@ -180,10 +180,10 @@ class Stage:
 
     Args:
         config: Shape of the model.
-        dtype: Of weights and activations.
+        dtype: Type of weights and activations.
         device: Where they run.
-        batch: Sequences a step.
-        seq_len: Tokens a sequence.
+        batch: Sequences per step.
+        seq_len: Tokens per sequence.
         training: Whether a step is forward and backward.
         recompute: What `ffn_layernorm` keeps for backward.
         layers: Blocks of a chain, at most.

@@ -92,9 +92,9 @@ def layers_that_fit(
 
     Args:
         config: Shape of the model.
-        dtype: Of weights and activations.
-        batch: Sequences a step.
-        seq_len: Tokens a sequence.
+        dtype: Type of weights and activations.
+        batch: Sequences per step.
+        seq_len: Tokens per sequence.
         training: Whether gradients, and what backward needs, take room as well.
         free: Bytes of memory that are free.
     """

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.bound import NOISE
 from penstock.units import format_bytes, format_number
 
 from .result import Result
@@ -35,6 +36,11 @@ def _difference(value: float) -> str:
     return "nothing" if value == 0 else f"{value:.2g}"
 
 
+def _ratio(value: float) -> str:
+    """Below 1 the ideal is wrong, and not the step fast."""
+    return f"{value:.2f}{' (ideal wrong)' if value < 1 - NOISE else ''}"
+
+
 _FIGURES = (
     _Figure("budget", lambda result: result.gpu_memory_bytes, format_bytes),
     _Figure("requested", lambda result: result.peak_requested_bytes, format_bytes),
@@ -47,7 +53,7 @@ _FIGURES = (
     _Figure("in/step", lambda result: result.bytes_in, format_bytes),
     _Figure("out/step", lambda result: result.bytes_out, format_bytes),
     _Figure("step ms", lambda result: result.median_step_ms, format_number),
-    _Figure("x ideal", lambda result: result.ratio_to_ideal, "{:.2f}".format),
+    _Figure("x ideal", lambda result: result.ratio_to_ideal, _ratio),
     _Figure("tokens/s", lambda result: result.tokens_per_second, format_number),
     _Figure("last loss", lambda result: result.last_loss, "{:.4f}".format),
     _Figure("loss differs by", lambda result: result.loss_difference, _difference),

@@ -37,7 +37,7 @@ class Request:
         fusion: Variants of the layers, as `penstock.fusion.split` takes them.
         compile: Whether torch.compile compiles the layers.
         cuda_graph: Whether a step, or a token, runs as one CUDA graph.
-        batch: Sequences a step.
+        batch: Sequences per step.
         seq_len: Tokens a sequence; None for 1,024 or as many as the model has positions.
         dtype: Dtype of weights and activations.
         steps: Timed steps; None for 10, or for none where there is a prompt.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from penstock.bound import told
 from penstock.units import format_bytes, format_number
 
 from .figures import spread, steps_counted
@@ -67,7 +68,7 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "hit ratio", f"{result['hit_ratio']:.3f}"
     if result["ratio_to_ideal"] is not None:
         ideal = format_number(result["ideal_ms"])
-        yield "step to ideal", f"{result['ratio_to_ideal']:.3f} x the ideal of {ideal} ms"
+        yield "step to ideal", told(result["ratio_to_ideal"], ideal)
     if result["peak_device_bytes"] is not None:
         yield "peak", f"{format_bytes(result['peak_device_bytes'])} of device memory"
     if result["check"] is not None:

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A result file that grows row by row, so that what was measured stays when time runs out."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from measure import command_line, provenance, write_result
+
+
+class Record:
+    """One run of a suite: its rows, its file, its clock.
+
+    Attributes:
+        document: What the file holds.
+        rows: Those so far, in the document.
+
+    Args:
+        output: The file, written after every row.
+        limit: Seconds for everything.
+        key: What the document calls its rows.
+        head: What else it says.
+    """
+
+    def __init__(self, output: Path, limit: float, *, key: str = "rows", **head: Any) -> None:
+        self.output, self.limit, self.begin = output, limit, time.monotonic()
+        self.rows: list[dict[str, Any]] = []
+        where = {"command": command_line(), "where": provenance()}
+        self.document: dict[str, Any] = {**head, **where, key: self.rows}
+
+    @property
+    def left(self) -> float:
+        """Seconds until the limit."""
+        return self.limit - (time.monotonic() - self.begin)
+
+    def add(self, row: dict[str, Any], said: str) -> None:
+        """Keep a row, and say in a line what it found."""
+        self.rows.append(row)
+        print(said, f"[{self.left:.0f} s left]", flush=True)
+        self.write()
+
+    def write(self) -> None:
+        """Write what there is."""
+        self.document["total_seconds"] = round(self.limit - self.left, 1)
+        write_result(self.output, self.document)
+
+    @contextlib.contextmanager
+    def trying(self, label: dict[str, Any]) -> Iterator[None]:
+        """What fails in here is written down, and others go on."""
+        try:
+            yield
+        except Exception as error:
+            traceback.print_exc()
+            failed = self.document.setdefault("failed", [])
+            failed.append({**label, "error": f"{type(error).__name__}: {error}"})
