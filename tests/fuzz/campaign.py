@@ -27,7 +27,7 @@ from runs import ROOT, add_run  # noqa: E402
 API = ("simulate", "replay", "pager", "managed", "allocator", "interposed")
 READERS = ("npz", "pickle", "snapshot", "work", "result", "json", "options", "checkpoint")
 COUNTS = re.compile(r"^(\w+): (\d+) inputs, (\d+) (\w+), (\d+) findings$", re.MULTILINE)
-STARTING_S = 120  # beyond the seconds asked for: what the imports, and the last input, take
+STARTING_S = 600  # beyond the seconds asked for: what imports take, and the last input
 SEEDS = 1 << 40  # of a job
 
 
