@@ -33,7 +33,10 @@ SEEDS = 1 << 40  # of a job
 
 def command(subject: str, build: Path) -> tuple[list[str], dict[str, str]]:
     """How to fuzz a subject, and in which environment."""
-    more = {"UBSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=0"}
+    more = {
+        "UBSAN_OPTIONS": "halt_on_error=1",
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+    }
     if subject in API:
         more["LD_LIBRARY_PATH"] = str(build / "emulated_cuda")
         return [str(build / "api_fuzz"), subject], more
