@@ -19,6 +19,7 @@ from typing import Any
 
 import allocator_table
 import fusion_page
+import reliability_table
 import replay_page
 from allocator_table import gib, percent, table
 
@@ -397,6 +398,7 @@ TABLES = {
     for each in (
         *(forward, packing, programs, simulated, simulated_itself, simulated_ratios),
         *(budgets, strategies, shapes, llama, two, fits, trained, compressed),
+        *reliability_table.TABLES,
     )
 }
 
