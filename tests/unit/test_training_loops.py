@@ -293,7 +293,9 @@ def test_a_failing_driver_call_is_clean(monkeypatch):
             assert str(error)
         else:  # done without: a resize, say, of which a slow host makes more
             assert losses == want, call
-            assert same_weights(trained, model), call
+            # For good the driver may give no content at the end, which leaves the model empty.
+            empty = call < 0 and not any(p.numel() for p in model.parameters())
+            assert empty or same_weights(trained, model), call
     assert failed
     assert all(not any(counts.values()) for counts in left)
     tell_calls("attach_training()", calls, few=40)
