@@ -19,6 +19,7 @@ from typing import Any
 
 import allocator_table
 import fusion_page
+import reliability_table
 import replay_page
 from figures import GIB, MIB, RESULTS, ROOT, commit, gib, lines, percent, result, results
 from training_tables import budgets, full_finetunes, strategies, trained
@@ -366,6 +367,7 @@ TABLES = {
         *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
         *(budgets, strategies, shapes, llama, two, fits, safety, trained, full_finetunes),
         compressed,
+        *reliability_table.TABLES,
     )
 }
 

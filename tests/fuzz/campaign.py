@@ -27,13 +27,16 @@ from runs import ROOT, add_run  # noqa: E402
 API = ("simulate", "replay", "pager", "managed", "allocator", "interposed")
 READERS = ("npz", "pickle", "snapshot", "work", "result", "json", "options", "checkpoint")
 COUNTS = re.compile(r"^(\w+): (\d+) inputs, (\d+) (\w+), (\d+) findings$", re.MULTILINE)
-STARTING_S = 120  # beyond the seconds asked for: what the imports, and the last input, take
+STARTING_S = 600  # beyond the seconds asked for: what imports take, and the last input
 SEEDS = 1 << 40  # of a job
 
 
 def command(subject: str, build: Path) -> tuple[list[str], dict[str, str]]:
     """How to fuzz a subject, and in which environment."""
-    more = {"UBSAN_OPTIONS": "halt_on_error=1", "ASAN_OPTIONS": "detect_leaks=0"}
+    more = {
+        "UBSAN_OPTIONS": "halt_on_error=1",
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+    }
     if subject in API:
         more["LD_LIBRARY_PATH"] = str(build / "emulated_cuda")
         return [str(build / "api_fuzz"), subject], more

@@ -43,7 +43,9 @@ from penstock.report.page import page
 from penstock.report.verbs import results_of
 from penstock.trace import read_traces, read_work
 
+# Of a reader: of a processor's time, and of a clock's, where it waits for what does not come.
 MOST_S = 20
+MOST_WAITING_S = 600
 # Address space beyond what is mapped once everything is imported.
 MOST_BYTES = 4 << 30
 # What of inputs goes through what takes much longer than the reader does.
@@ -144,7 +146,7 @@ def once(kind: str, seed: int, folder: Path) -> tuple[bytes, str | None, bool]:
     content = make(draw)
     path = folder / kind / "input"
     path.write_bytes(content)
-    signal.setitimer(signal.ITIMER_REAL, MOST_S)
+    limit(MOST_S, MOST_WAITING_S)
     try:
         take(path, draw)
     except PenstockError as error:
@@ -161,8 +163,14 @@ def once(kind: str, seed: int, folder: Path) -> tuple[bytes, str | None, bool]:
         where = f"{Path(frames[-1].filename).stem}-{frames[-1].lineno}" if frames else "outside"
         return content, f"{kind}-{type(error).__name__}-{where}", False
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        limit(0, 0)
     return content, None, False
+
+
+def limit(processor_s: float, clock_s: float) -> None:
+    """Have Slow raised after that; 0: not at all."""
+    signal.setitimer(signal.ITIMER_PROF, processor_s)
+    signal.setitimer(signal.ITIMER_REAL, clock_s)
 
 
 @contextlib.contextmanager
@@ -182,6 +190,7 @@ def bound() -> None:
         raise Slow
 
     signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -196,8 +205,11 @@ def main() -> int:
     parser.add_argument("--findings", type=Path, default=Path("findings"))
     options = parser.parse_args()
     kinds = options.kinds.split(",")
+    # Before memory and time are bounded.
     if "checkpoint" in kinds:
-        import penstock.models.checkpoint  # noqa: F401  before memory is bounded
+        import penstock.models.checkpoint
+    if PAGES and {"result", "json"}.intersection(kinds):
+        import penstock.report.charts  # noqa: F401
     bound()
     gc.freeze()  # what is imported is not gone through again and again
     end = None if options.seconds is None else time.monotonic() + options.seconds

@@ -438,6 +438,20 @@ struct Calls {
   }
 };
 
+// A function that may be made to fail before it does anything.
+template <auto function>
+struct Failing;
+template <class... Parameters, Error (*function)(Parameters...)>
+struct Failing<function> {
+  static Error call(Parameters... parameters) {
+    EmulatedCuda& dials = control();
+    const std::int64_t now = ++dials.calls;
+    const std::int64_t at = dials.fail_at;
+    if (at > 0 && (dials.for_good ? now >= at : now == at)) return kUnknown;
+    return function(parameters...);
+  }
+};
+
 struct EntryPoint {
   const char* name;
   int version;
@@ -446,7 +460,8 @@ struct EntryPoint {
 
 const EntryPoint kEntryPoints[] = {
 #define PENSTOCK_CUDA(name, suffix, version, parameters) \
-  {#name, version, reinterpret_cast<void*>(static_cast<Error(*) parameters>(&Calls::name))},
+  {#name, version,                                       \
+   reinterpret_cast<void*>(&Failing<static_cast<Error(*) parameters>(&Calls::name)>::call)},
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
 };

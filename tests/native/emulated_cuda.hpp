@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 #include "driver/emulated/driver.hpp"
 
@@ -21,6 +22,10 @@ struct EmulatedCuda {
   std::atomic<bool> stale{false};      // what is mapped already is refused to device 1
   std::atomic<int> advice{0};          // of the last cuMemAdvise, and the kind of its location
   std::atomic<int> advice_location{0};
+
+  std::atomic<std::int64_t> calls{0};    // of all functions, of any thread
+  std::atomic<std::int64_t> fail_at{0};  // the one that answers UNKNOWN; 0: none
+  std::atomic<bool> for_good{false};     // and so do all after it
 
   // Of the calling thread: the context on top, its number of contexts, its capture mode.
   void* (*current)() = nullptr;

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "engine_scenarios.hpp"
+#include "fault_tally.hpp"
+#include "packed_scenario.hpp"
 
 namespace penstock::testing {
 namespace {
@@ -37,7 +39,8 @@ void fail_each(Scenario&& scenario) {
   const auto after = [every](std::int64_t nth, std::int64_t part) {
     return nth + (every ? 1 : 1 + nth / part);
   };
-  std::int64_t runs = 0;
+  std::int64_t once = 0;
+  std::int64_t for_good = 0;
   for (int kind = 0; kind <= kCalls; ++kind) {
     CAPTURE(kind);
     const auto call = static_cast<Call>(kind);
@@ -46,6 +49,7 @@ void fail_each(Scenario&& scenario) {
     for (std::int64_t nth = 1; nth <= calls; nth = after(nth, call == Call::kOther ? 4 : 10)) {
       CAPTURE(nth);
       fail(scenario, call, nth, false);
+      ++once;
       const driver::LiveCounts& left = scenarios::left;
       CHECK(left.ranges <= 1);
       CHECK(left.chunks <= 1);
@@ -58,10 +62,11 @@ void fail_each(Scenario&& scenario) {
     for (std::int64_t nth = 1; nth <= calls; nth = after(nth, 2)) {
       CAPTURE(nth);
       fail(scenario, call, nth, true);
-      ++runs;
+      ++for_good;
     }
   }
-  if (every) MESSAGE(runs, " calls failed for good, and as many once");
+  tell_faults("calls, once", once);
+  tell_faults("calls, for good", for_good);
 }
 
 TEST_CASE("driver faults: a pager whose uses are declared") {
@@ -131,6 +136,8 @@ TEST_CASE("driver faults: a managed set outlives work whose end no event tells")
 }
 
 TEST_CASE("driver faults: an allocator") { fail_each(scenarios::allocate); }
+
+TEST_CASE("driver faults: pages that travel encoded") { fail_each(scenarios::pack); }
 
 TEST_CASE("driver faults: a managed set") { fail_each(scenarios::manage); }
 

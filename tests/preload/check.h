@@ -29,7 +29,7 @@ typedef struct {
 void begin_session(session* made, const char* way);
 CUfunction kernel_named(const char* name);
 CUdeviceptr new_block(session* with, size_t bytes);
-/* The last event of a kind; NULL if there is none. */
+/* The last event of a kind; one of nothing if there is none. */
 const double_event* last_event(session* with, int what);
 size_t count_events(session* with, int what);
 int touches_address(const double_event* event, uint64_t address);

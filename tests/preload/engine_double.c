@@ -142,6 +142,10 @@ static void describe(double_event* event, const penstock_work* work) {
 }
 
 static void use(const penstock_work* work, int change) {
+  for (int i = 0; work->opaque && i < block_count; ++i) { /* it may touch anything */
+    blocks[i].uses += change;
+    if (blocks[i].bytes != 0) protect(&blocks[i]);
+  }
   for (uint32_t i = 0; i < work->count; ++i) {
     block* const touched = find(work->touches[i].address);
     if (touched == NULL) continue;

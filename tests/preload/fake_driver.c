@@ -38,8 +38,18 @@ enum {
 };
 static entry entries[];
 
+/* Of fake_fail_at(). */
+static uint64_t failing_call;
+static int fails_for_good;
+static _Atomic(_Atomic(uint64_t)*) calls_seen;
+
 static int note(int index) {
   atomic_fetch_add(&entries[index].calls, 1);
+  _Atomic(uint64_t)* const seen = atomic_load(&calls_seen);
+  if (seen != NULL) {
+    const uint64_t now = atomic_fetch_add(seen, 1) + 1;
+    if (now == failing_call || (fails_for_good && now > failing_call)) return 999;
+  }
   if (atomic_load(&entries[index].failures) <= 0) return 0;
   atomic_fetch_sub(&entries[index].failures, 1);
   return entries[index].result;
@@ -156,6 +166,13 @@ void fake_fail(const char* exported, CUresult result, int times) {
     entries[i].result = result;
     entries[i].failures = times;
   }
+}
+
+EXPORT void fake_fail_at(uint64_t nth, int for_good, _Atomic(uint64_t)* seen);
+void fake_fail_at(uint64_t nth, int for_good, _Atomic(uint64_t)* seen) {
+  failing_call = nth;
+  fails_for_good = for_good;
+  atomic_store(&calls_seen, seen);
 }
 
 /* ---- Contexts, streams, memory -------------------------------------------------------------- */

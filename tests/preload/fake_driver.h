@@ -23,6 +23,8 @@ typedef struct fake_kernel {
 /* Looked up by dlsym(). */
 typedef uint64_t (*fake_calls_function)(const char* exported);
 typedef void (*fake_fail_function)(const char* exported, CUresult result, int times);
+/* The nth call from here on, of whatever function, fails, or it and all after it; `seen` counts. */
+typedef void (*fake_fail_at_function)(uint64_t nth, int for_good, _Atomic(uint64_t)* seen);
 /* Before the next graph that is destroyed is known to be gone, as another thread may do it. */
 typedef void (*fake_meanwhile_function)(void (*what)(void));
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A CUDA program of one scenario: program WAY SCENARIO.  It ends with 0 if all was as it should be.
+ * A CUDA program of one scenario: program WAY SCENARIO [faults].  It ends with 0 if all was as it
+ * should be.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "faults.h"
 
 static double_event events[1 << 12];
 
@@ -40,7 +42,8 @@ const double_event* last_event(session* with, int what) {
   for (size_t i = count; i != 0; --i) {
     if (events[i - 1].what == what) return &events[i - 1];
   }
-  return NULL;
+  static const double_event nothing = {.what = -1};
+  return &nothing;
 }
 
 size_t count_events(session* with, int what) {
@@ -51,7 +54,7 @@ size_t count_events(session* with, int what) {
 }
 
 int touches_address(const double_event* event, uint64_t address) {
-  for (uint32_t i = 0; event != NULL && i < event->count && i < 8; ++i) {
+  for (uint32_t i = 0; i < event->count && i < 8; ++i) {
     if (event->touches[i].address == address) return 1;
   }
   return 0;
@@ -178,9 +181,10 @@ static const struct {
 };
 
 int main(int count, char** arguments) {
-  CHECK(count == 3);
+  CHECK(count == 3 || (count == 4 && strcmp(arguments[3], "faults") == 0));
   for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); ++i) {
     if (strcmp(scenarios[i].name, arguments[2]) != 0) continue;
+    if (count == 4) return run_with_faults(arguments[2], arguments[1], scenarios[i].run);
     static session with;
     if (scenarios[i].has_session) begin_session(&with, arguments[1]);
     scenarios[i].run(&with);

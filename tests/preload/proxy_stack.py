@@ -53,7 +53,7 @@ class Stack:
             PROXY=str(self.proxy),
             LD_LIBRARY_PATH=str(self.driver.parent),
             # What the fake driver keeps, it keeps; the proxy comes before the sanitizer's library.
-            ASAN_OPTIONS="detect_leaks=0:verify_asan_link_order=0",
+            ASAN_OPTIONS="detect_leaks=0:verify_asan_link_order=0:exitcode=99",
             TSAN_OPTIONS="halt_on_error=1",
         )
         if preload:
@@ -124,7 +124,7 @@ def build_stack(folder: Path, sanitizer: str) -> Stack:
         *shared("libengine_double.so"),
     )
     scenarios = [HERE / f"scenario_{part}.c" for part in ("work", "copies", "memory", "graphs")]
-    sources = [HERE / "program.c", HERE / "api.c", *scenarios]
+    sources = [HERE / "program.c", HERE / "faults.c", HERE / "api.c", *scenarios]
     compile_c(folder / "program", sources, "-ldl", *flags)
     driver = str(stack.driver.parent / "libcuda.so.1")
     compile_c(folder / "linked", [*sources], "-DLINKED", driver, "-ldl", *flags)

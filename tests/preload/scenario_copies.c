@@ -16,7 +16,7 @@ typedef struct {
 static void check_touch(session* with, uint64_t address, uint64_t bytes, uint32_t access,
                         int kind) {
   const double_event* const event = last_event(with, DOUBLE_BEGIN);
-  CHECK(event != NULL && event->kind == kind);
+  CHECK(event->kind == kind);
   for (uint32_t i = 0; i < event->count && i < 8; ++i) {
     const penstock_touch* const each = &event->touches[i];
     if (each->address == address && each->bytes == bytes && each->access == access) return;

@@ -39,7 +39,7 @@ static CUgraph capture(session* with, const addition* what) {
   CHECK(with->cu.cuLaunchKernel(kernel_named("add"), 1, 1, 1, 1, 1, 1, 0, with->stream,
                                 (void**)what->list, NULL) == 0);
   const double_event* const event = last_event(with, DOUBLE_BEGIN);
-  CHECK(event != NULL && event->captured && event->count == 3);
+  CHECK(event->captured && event->count == 3);
   /* Another stream is not being captured. */
   CHECK(with->cu.cuMemsetD8_v2(what->out, 0, 4) == 0);
   CHECK(!last_event(with, DOUBLE_BEGIN)->captured);
@@ -208,7 +208,7 @@ static void handmade(session* with) {
   CHECK(((add_function)driver_symbol("cuGraphAddConditionalNode"))(&node, graph) == 0);
   CHECK(cu->cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) ==
         0);
-  CHECK(last_event(with, DOUBLE_PIN) != NULL);
+  CHECK(last_event(with, DOUBLE_PIN)->what == DOUBLE_PIN);
   CHECK(with->engine->pins(zeroed) >= 2); /* once more, since the device may launch it */
   CHECK(cu->cuGraphLaunch(exec, with->stream) == 0);
   CHECK(last_event(with, DOUBLE_BEGIN)->opaque);

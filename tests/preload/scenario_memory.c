@@ -129,7 +129,7 @@ void pointers_scenario(session* with) {
 
 static void check_pin(session* with, CUdeviceptr address, int delta, int reason) {
   const double_event* const event = last_event(with, DOUBLE_PIN);
-  CHECK(event != NULL && event->address == address && event->result == delta);
+  CHECK(event->address == address && event->result == delta);
   CHECK(event->reason == reason);
   with->engine->clear();
 }

@@ -4,7 +4,7 @@
 The device's memory is asked for from outside, of its management library in a process of its own;
 everything else of the kernel. A count varies from look to look. It has grown if its least in the
 last third of the looks is above its most in the first, after some to warm up; memory of the host,
-of which Python keeps some now and then, if it is above by more than a hundredth.
+of which Python and PyTorch keep some now and then, if it is by more than SLACK.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import penstock
 
 WARMING = 0.15  # of the looks
 APART_S = 4.0
-SLACK = {"host_mib": 0.01}
+SLACK = {"host_mib": 24}
 FEW = 20  # looks that say nothing
 QUERY = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
 
@@ -90,7 +90,7 @@ class Growth:
             for name, each in self.held().items()
             if name != "looks"
             and (
-                each["last_least"] > each["first_most"] * (1 + SLACK.get(name, 0))
+                each["last_least"] > each["first_most"] + SLACK.get(name, 0)
                 or (name == "attachments" and each["last_least"] > 0)
             )
         ]

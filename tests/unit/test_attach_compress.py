@@ -5,6 +5,7 @@ import copy
 
 import pytest
 import torch
+from fault_tally import each_call, tell_calls
 from torch import nn
 from torch.nn import functional as F
 
@@ -275,6 +276,15 @@ def test_a_budget_that_changes():
             assert same(model, reference)
 
 
+def detach_somehow(attached):
+    """With the content, at the second try if need be; without where the driver gives it no more."""
+    for keep in (True, True, False):
+        try:
+            return attached.detach(keep=keep) if attached is not None else None
+        except PenstockError:
+            assert keep
+
+
 @pytest.mark.parametrize("safety", ["normal", "fast"])
 def test_no_failure_of_the_driver_leaves_anything_behind(monkeypatch, safety):
     left = []
@@ -301,18 +311,18 @@ def test_no_failure_of_the_driver_leaves_anything_behind(monkeypatch, safety):
                 assert torch.equal(model[1].weight, reference[1].weight)
             return attached.device.driver_calls()
         finally:
-            if attached is not None:
-                attached.detach()
-            assert same_content(model, reference)
+            detach_somehow(attached)
+            assert fail_at_call < 0 or same_content(model, reference)
 
     calls = run(0)
     assert calls > 100
     failed = 0
-    for call in range(1, calls + 1):
+    for call in each_call(calls):
         try:
             run(call)
         except PenstockError as error:
             failed += 1
             assert str(error)
     assert failed > calls // 3
+    tell_calls("attach(compress=...)", calls)
     assert all(set(counts.values()) == {0} for counts in left)

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from fault_tally import tell_faults
 
 from penstock.errors import FailedError
 from penstock.files import check_place, discard, publish, write, write_whole
@@ -192,6 +193,7 @@ def test_every_call_may_fail(there, error, nameless, tmp_path, monkeypatch):
             break
     assert found == NEW
     assert refused >= 5
+    tell_faults("files that are written", "system calls, once", at - 1)
 
 
 def test_a_kill_at_any_moment_leaves_one_content_whole(tmp_path):

@@ -371,6 +371,21 @@ def test_weights_read_and_changed_between_steps():
     same(loop, in_backward=True)
 
 
+def test_weights_used_before_the_first_forward_and_by_another_module():
+    model = make()
+    optimizer = adamw(model)
+    first = next(module for module in model.modules() if isinstance(module, nn.Linear))
+    other = nn.Linear(first.in_features, first.out_features)
+    other.weight = first.weight
+    x = torch.randn(2, first.in_features)
+    with torch.no_grad():
+        want = [parameter.norm() for parameter in model.parameters()], other(x)
+    with page(model, optimizer), torch.no_grad():
+        got = [parameter.norm() for parameter in model.parameters()], other(x)
+    assert all(torch.equal(a, b) for a, b in zip(want[0], got[0], strict=True))
+    assert torch.equal(want[1], got[1])
+
+
 def test_an_average_of_the_weights_by_torch():
     made = {}
 

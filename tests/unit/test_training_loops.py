@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fault_tally import each_call, tell_calls  # noqa: E402
 from torch import nn  # noqa: E402
 from training_tower import (  # noqa: E402
     GRANULE,
@@ -284,7 +285,7 @@ def test_a_failing_driver_call_is_clean(monkeypatch):
     calls, want, trained = run(0)
     assert calls > 300
     failed = 0
-    for call in range(1, calls, calls // 40):
+    for call in each_call(calls, few=40):
         try:
             _, losses, model = run(call)
         except PenstockError as error:
@@ -292,6 +293,9 @@ def test_a_failing_driver_call_is_clean(monkeypatch):
             assert str(error)
         else:  # done without: a resize, say, of which a slow host makes more
             assert losses == want, call
-            assert same_weights(trained, model), call
+            # For good the driver may give no content at the end, which leaves the model empty.
+            empty = call < 0 and not any(p.numel() for p in model.parameters())
+            assert empty or same_weights(trained, model), call
     assert failed
     assert all(not any(counts.values()) for counts in left)
+    tell_calls("attach_training()", calls, few=40)

@@ -243,7 +243,8 @@ class EmulatedGpu final : public HostDriver {
   // several threads the Nth call is that in the order in which they get here.
   Status count(Code code = Code::kDriver) {
     const std::int64_t call = ++calls_;
-    if (call != options_.fail_at_call) return {};
+    const std::int64_t at = options_.fail_at_call;
+    if (at >= 0 ? call != at : call < -at) return {};
     return {code, text("injected failure at call ", call)};
   }
 

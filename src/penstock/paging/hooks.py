@@ -8,9 +8,8 @@ nn.MultiheadAttention does with its output projection, or experts applied with F
 use of its own, which lasts until the module that runs is over, or until others need the room; then
 it is given at its host copy. So is one that is read outside every pass.
 
-What is used without having been read from its module (a list of weights, a closure) is looked for
-by a dispatch mode (see discovery.py): in a pass whose inputs, mode or way through the modules are
-new, and in all passes once such a use has been found.
+What is used without having been read from its module (a list of weights, a closure) a dispatch mode
+looks for (watch.py): in a pass whose inputs, mode or way through the modules are new.
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ std::uint64_t simulate(Draw& draw) {
   const std::uint64_t grain = draw.chance(0.5) ? 2 * kMiB : unit;
   options.budget = draw.odd_or(0.1, grain * (1 + draw.below(40)));
   if (draw.chance(0.3)) options.page_bytes = draw.odd_or(0.2, unit * (1 + draw.below(3)));
-  if (draw.chance(0.2)) options.device_bytes = draw.odd();
+  // Books of a large device, in small pages, take seconds.
+  if (draw.chance(0.2)) options.device_bytes = draw.odd_or(0.05, grain * (40 + draw.below(400)));
   if (draw.chance(0.2)) options.steps = draw.odd_or(0.3, draw.below(20));
   if (draw.chance(0.3)) options.recorded_budget = unit * draw.below(40);
   if (draw.chance(0.1)) options.link_gb_per_s = draw.odd_real();
@@ -162,7 +163,8 @@ std::uint64_t replay(Draw& draw) {
   auto options = sized<penstock_replay_options>();
   penstock_replay_defaults(&options);
   options.allocator = static_cast<std::int32_t>(draw.odd_or(0.02, draw.below(3)));
-  if (draw.chance(0.4)) options.capacity = draw.odd_or(0.2, 2 * kMiB * draw.below(300));
+  // Without a capacity the books are those of a device larger than any.
+  if (draw.chance(0.97)) options.capacity = draw.odd_or(0.05, 2 * kMiB * draw.below(300));
   if (draw.chance(0.3)) options.granularity = draw.odd_or(0.2, kPage << draw.below(12));
   if (draw.chance(0.1)) (draw.chance(0.5) ? options.map_us : options.create_us) = draw.odd_real();
   auto packing = sized<penstock_allocator_options>();

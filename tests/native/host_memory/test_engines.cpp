@@ -2,6 +2,7 @@
 // Each engine without host memory at any one of its allocations: the call says so, what was there
 // is right, the next calls work, and in the end nothing is left.
 #include "host_memory/failing.hpp"
+#include "packed_scenario.hpp"
 
 namespace penstock::testing {
 namespace {
@@ -27,6 +28,8 @@ TEST_CASE("host memory: a program whose work is announced") {
 }
 
 TEST_CASE("host memory: an allocator") { fail_each_allocation(scenarios::allocate, 4); }
+
+TEST_CASE("host memory: pages that travel encoded") { fail_each_allocation(scenarios::pack, 4); }
 
 TEST_CASE("host memory: a managed set") { fail_each_allocation(scenarios::manage); }
 

@@ -53,7 +53,7 @@ typedef struct {
   uint64_t seed; /* of random delays in its streams */
   uint32_t max_delay_us;
   uint32_t reserved;
-  int64_t fail_at_call; /* the Nth driver call fails; 0 = none */
+  int64_t fail_at_call; /* the Nth driver call fails; -N: and all after it; 0 = none */
 } penstock_device_options;
 
 typedef struct {

@@ -282,6 +282,7 @@ class TrainingAttachment(Attachment):
         ]
         if any(parameter in optimizer.state for parameter in self._update.parameters()):
             self._take_state()
+        self.hooks.between.start()  # the program may use weights before its first forward
 
     def _follow_parameters(self) -> None:
         """A hook on each parameter that is updated and has none."""

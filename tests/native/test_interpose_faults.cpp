@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine behind the proxy over a libcuda.so.1 of which each call fails, once or from there on
+// for good, in a process of its own each time.  What work finds in memory is right, whatever the
+// program was refused, and nothing crashes or hangs.  PENSTOCK_EVERY_CALL: no call is left out.
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "emulated_cuda.hpp"
+#include "fault_tally.hpp"
+#include "penstock/interpose.h"
+
+namespace penstock::testing {
+namespace {
+
+using GetProcAddress = std::int32_t (*)(const char*, void**, std::int32_t, std::uint64_t,
+                                        std::int32_t*);
+constexpr std::uint64_t kLegacyStream = 1;  // the emulated driver wants it said
+constexpr std::uint64_t kBytes = 3 << 20;
+constexpr unsigned kMostSeconds = 120;
+GetProcAddress emulated;
+driver::cuda::EmulatedCuda* dials;
+
+std::int32_t get_device(int* ordinal) {
+  *ordinal = 0;
+  return 0;
+}
+std::int32_t get_proc_address(const char* name, void** function, std::int32_t version,
+                              std::uint64_t flags, std::int32_t* status) {
+  if (std::string_view(name) != "cuCtxGetDevice") {
+    return emulated(name, function, version, flags | kLegacyStream, status);
+  }
+  *function = reinterpret_cast<void*>(&get_device);
+  *status = 0;
+  return 0;
+}
+
+#define MUST(condition) \
+  if (!(condition)) _exit(100 + __LINE__ % 100)
+
+template <class Function>
+Function* call(const char* name, std::int32_t version) {
+  void* found = nullptr;
+  std::int32_t status = 0;
+  MUST(emulated(name, &found, version, kLegacyStream, &status) == 0 && status == 0);
+  return reinterpret_cast<Function*>(found);
+}
+
+struct Block {
+  std::uint64_t address = 0;
+  std::uint64_t value = 0;  // of its words
+};
+
+struct Program {
+  penstock_interposer* engine = nullptr;
+  void* context = nullptr;
+  driver::Stream stream{};
+  std::vector<Block> blocks;
+  std::atomic<int> wrong{0};
+
+  // A kernel that finds the value in all words, or has written none yet, and adds 1.
+  void work(Block& block, bool first) {
+    penstock_touch touch{block.address, 0, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE, 0};
+    penstock_work work{};
+    work.struct_size = sizeof(work);
+    work.kind = PENSTOCK_WORK_KERNEL;
+    work.function = 0xabcd;
+    work.context = context;
+    work.stream = static_cast<std::uint64_t>(stream);
+    work.touches = &touch;
+    work.count = 1;
+    if (engine->begin(&work) != 0) return;
+    auto* const words = reinterpret_cast<std::uint64_t*>(block.address);
+    const std::uint64_t value = block.value++;
+    MUST(dials->gpu()
+             ->launch(stream,
+                      [=, this] {
+                        for (std::uint64_t i = 0; i < kBytes / 8; ++i) {
+                          if (!first) wrong += words[i] != value;
+                          words[i] = value + 1;
+                        }
+                      })
+             .ok());
+    engine->end(&work, 0);
+  }
+};
+
+// Its end is the process's: 0, or 3 if it has found other data.
+[[noreturn]] void be_the_program(std::int64_t fail_at, bool for_good,
+                                 std::atomic<std::int64_t>& calls) {
+  static Program program;
+  alarm(kMostSeconds);
+  MUST(call<std::int32_t(unsigned)>("cuInit", 2000)(0) == 0);
+  MUST(call<std::int32_t(void**, int)>("cuDevicePrimaryCtxRetain", 7000)(&program.context, 0) == 0);
+  program.stream = dials->gpu()->create_stream().value();
+  penstock_real_driver real{};
+  real.struct_size = sizeof(real);
+  real.version = PENSTOCK_INTERPOSE_VERSION;
+  real.library = dials;
+  real.get_proc_address = get_proc_address;
+  penstock_interpose_options options{};
+  options.struct_size = sizeof(options);
+  options.gpu_memory = 16 << 20;
+  dials->calls = 0;
+  dials->for_good = for_good;
+  dials->fail_at = fail_at;
+  const penstock_status opened = penstock_interpose(&real, &options, &program.engine);
+  penstock_interposer* const engine = program.engine;
+  if (opened == PENSTOCK_OK && engine != nullptr) {
+    for (int i = 0; i < 7; ++i) {
+      Block block;
+      if (engine->allocate(kBytes, program.context, 0, 0, &block.address) == 0) {
+        program.blocks.push_back(block);
+      }
+    }
+    std::uint64_t pin = 0;
+    for (int round = 0; round < 4; ++round) {
+      for (Block& block : program.blocks) program.work(block, block.value == 0);
+      if (round == 1 && !program.blocks.empty()) {
+        engine->pin(program.blocks[0].address, PENSTOCK_PIN_GRAPH, &pin);
+      }
+    }
+    if (pin != 0) engine->unpin(pin);
+    std::uint64_t free = 0;
+    std::uint64_t total = 0;
+    engine->memory_info(program.context, &free, &total);
+    MUST(dials->gpu()->synchronize(program.stream).ok());
+    if (!program.blocks.empty()) {
+      engine->release(program.blocks.back().address, program.context, 0, 0);
+    }
+    engine->context_gone(program.context);
+  }
+  dials->fail_at = 0;
+  calls = dials->calls.load();
+  MUST(dials->gpu()->synchronize(program.stream).ok());
+  std::_Exit(program.wrong == 0 ? 0 : 3);
+}
+
+// Each in a fork of this process, which has no threads.
+void fail_each_call(bool for_good) {
+  const bool every = std::getenv("PENSTOCK_EVERY_CALL") != nullptr;
+  auto* const calls = static_cast<std::atomic<std::int64_t>*>(
+      mmap(nullptr, sizeof(std::atomic<std::int64_t>), PROT_READ | PROT_WRITE,
+           MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::int64_t runs = 0;
+  for (std::int64_t nth = 1;; nth += every ? 1 : 1 + nth / 8) {
+    CAPTURE(nth);
+    *calls = 0;
+    const pid_t child = fork();
+    if (child == 0) be_the_program(nth, for_good, *calls);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    if (*calls < nth) break;
+    ++runs;
+  }
+  CHECK(runs > 10);
+  tell_faults(for_good ? "calls, for good" : "calls, once", runs);
+}
+
+}  // namespace
+
+TEST_CASE("CUDA child: has failures" * doctest::skip()) {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  emulated = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
+  dials = reinterpret_cast<driver::cuda::EmulatedCuda* (*)()>(
+      dlsym(library, "penstock_emulated_cuda"))();
+  fail_each_call(false);
+  fail_each_call(true);
+}
+
+TEST_CASE("CUDA: the engine behind the proxy over a driver of which each call fails") {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr || dlsym(library, "penstock_emulated_cuda") == nullptr ||
+      dlsym(library, PENSTOCK_PROXY_COUNTERS) != nullptr) {
+    MESSAGE("the driver is not the emulated one alone: nothing tested");
+    return;
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/proc/self/exe", "native_tests", "--test-case=CUDA child: has failures", "--no-skip",
+          static_cast<char*>(nullptr));
+    _exit(99);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
+
+}  // namespace penstock::testing
