@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs whose work is announced: the order of uses is learned, planned, proven and known again.
+// Programs whose work is announced: what follows is learned, and pages go and come by it.
 #include <algorithm>
 #include <random>
 #include <vector>
@@ -90,7 +90,7 @@ struct Generator {
   std::uint64_t next = 1;
 };
 
-TEST_CASE("program: generation is planned, round after round") {
+TEST_CASE("program: generation is foreseen, round after round") {
   Bench bench({.budget = 110 * kGranule});
   Generator model(bench, 32);
   const auto counters = [&] { return bench.program().pager().stats().counters; };
@@ -103,8 +103,7 @@ TEST_CASE("program: generation is planned, round after round") {
     model.forget(bench);
   }
   const auto after = counters();
-  CHECK(before.plans > 0);
-  CHECK(after.mismatches - before.mismatches <= 8);
+  CHECK(after.prefetched_pages - before.prefetched_pages > 44 * 32);
   CHECK(after.demanded_pages - before.demanded_pages <= 16);
   bench.close();
   CHECK(bench.wrong() == 0);
@@ -129,14 +128,13 @@ TEST_CASE("program: a workspace that layers touch or not does not hide their ord
   const auto before = bench.program().pager().stats().counters;
   for (int i = 0; i < 6; ++i) forward();
   const auto after = bench.program().pager().stats().counters;
-  CHECK(before.plans > 0);
-  CHECK(after.mismatches == before.mismatches);
+  CHECK(after.prefetched_pages - before.prefetched_pages > 6 * 20);
   CHECK(after.demanded_pages - before.demanded_pages <= 2);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: a round that has other pieces of the same work goes by the plan") {
+TEST_CASE("program: a round that has other pieces of the same work is foreseen") {
   for (const bool usual : {false, true}) {
     CAPTURE(usual);
     Bench bench({});
@@ -156,17 +154,12 @@ TEST_CASE("program: a round that has other pieces of the same work goes by the p
       }
     };
     for (int i = 0; i < 10; ++i) round(usual);
-    const auto before = bench.program().pager().stats();
-    CHECK(before.kept_pages > 0);
-    // At intervals that do not repeat themselves, or they were an order of their own.
+    const auto before = bench.program().pager().stats().counters;
     for (const bool other : {true, false, true, false, false, true}) round(usual != other);
-    const auto after = bench.program().pager().stats();
-    CHECK(after.counters.plans == before.counters.plans);
-    CHECK(after.kept_pages == before.kept_pages);
-    CHECK(after.counters.mismatches == before.counters.mismatches);
-    CHECK(after.counters.demanded_pages == before.counters.demanded_pages);
-    CHECK(after.counters.bytes_in - before.counters.bytes_in <=
-          6 * after.planned_bytes_in + 6 * kGranule);
+    const auto after = bench.program().pager().stats().counters;
+    CHECK(after.demanded_pages == before.demanded_pages);
+    // A round is 51 pages, and there is room for 20.
+    CHECK(after.bytes_in - before.bytes_in <= 6 * 38 * kGranule);
     bench.close();
     CHECK(bench.wrong() == 0);
   }
@@ -186,7 +179,7 @@ TEST_CASE("program: pages that come in side by side are one copy where they keep
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: a phase that was planned before is planned again when it comes back") {
+TEST_CASE("program: a phase that was known before is known again when it comes back") {
   Bench bench({});
   Network network(bench, 20, 2 * kGranule + 8192);
   const std::vector<Tensor> all = network.weights;
@@ -204,13 +197,13 @@ TEST_CASE("program: a phase that was planned before is planned again when it com
   const auto learning = demanded() - before;
   phase(1, 8);
   before = demanded();
-  phase(3, 8);  // a round is 40 pages: learned anew it costs two rounds of them
+  phase(3, 8);  // a round is 40 pages
   CHECK(demanded() - before < learning / 2);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: a sweep beyond the budget is learned, and then moves what the plan says") {
+TEST_CASE("program: a sweep beyond the budget is learned, and then moves little more than it must") {
   for (const Evicted evicted : {Evicted::kUnmapped, Evicted::kMapped}) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       CAPTURE(static_cast<int>(evicted));
@@ -220,14 +213,11 @@ TEST_CASE("program: a sweep beyond the budget is learned, and then moves what th
       for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
       CHECK(bench.started() == 1);
       const engine::PagerStats before = bench.program().pager().stats();
-      CHECK(before.counters.plans >= 1);
-      CHECK(before.kept_pages > 0);
       for (int i = 0; i < 4; ++i) network.forward(bench, kGranule / 2);
       const engine::PagerStats after = bench.program().pager().stats();
-      CHECK(after.counters.mismatches == before.counters.mismatches);
       CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 2);
-      CHECK(after.counters.bytes_in - before.counters.bytes_in <=
-            4 * after.planned_bytes_in + 4 * kGranule);
+      // A round is 34 pages, and there is room for 20.
+      CHECK(after.counters.bytes_in - before.counters.bytes_in <= 4 * 22 * kGranule);
       CHECK(after.peak_device_bytes <= 20 * kGranule);
       // Weights are read, which nobody says; they are copied out once and no more.
       CHECK(after.counters.bytes_out == before.counters.bytes_out);
@@ -255,14 +245,13 @@ TEST_CASE("program: in texts of a prompt and many tokens pages come back to thei
   const auto loads = [](const engine::Counters& at) {
     return at.prefetched_pages + at.demanded_pages;
   };
-  // A text is 17 times all weights.  A plan for all of it has a page elsewhere every time.
   CHECK(loads(after) - loads(before) > 3 * 17 * 20);
   CHECK(2 * (after.map_calls - before.map_calls) < loads(after) - loads(before));
   bench.close();
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: gradients that are new in every step do not cost the weights their plan") {
+TEST_CASE("program: gradients that are new in every step do not hide the order of the weights") {
   Bench bench({.budget = 48 * kGranule});
   Network network(bench, 20, 2 * kGranule + 8192);
   const auto step = [&] {
@@ -286,7 +275,6 @@ TEST_CASE("program: gradients that are new in every step do not cost the weights
   const auto before = stats().counters;
   for (int i = 0; i < 4; ++i) step();
   const auto after = stats().counters;
-  CHECK(stats().streamed_pages > 0);  // there is one
   CHECK(after.prefetched_pages - before.prefetched_pages >
         after.demanded_pages - before.demanded_pages);
   bench.close();
@@ -311,20 +299,18 @@ TEST_CASE("program: caches that grow and move at every step do not hide the orde
     }
   }
   const engine::PagerStats after = bench.program().pager().stats();
-  CHECK(before.counters.plans > 0);
-  CHECK(after.counters.mismatches - before.counters.mismatches <= 4);
+  CHECK(after.counters.prefetched_pages - before.counters.prefetched_pages > 8 * 16);
   CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 40);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: uses that never come back are forgotten, and an order behind them is learned") {
-  constexpr std::size_t kMost = 1 << 15;
+TEST_CASE("program: an order behind many uses that chance decided is learned") {
+  constexpr std::size_t kRemembered = 1 << 16;  // uses
   Bench bench({.budget = 64 * kGranule});
   Network network(bench, 96, kGranule - 8192);
   std::mt19937_64 random(5);
-  std::uint64_t most = 0;
-  for (std::size_t i = 0; i < kMost + 4000; ++i) {
+  for (std::size_t i = 0; i < kRemembered / 3; ++i) {
     std::vector<engine::TouchedAddress> touched;
     for (int k = 0; k < 4; ++k) {
       const Tensor& weight = network.weights[random() % network.weights.size()];
@@ -332,14 +318,16 @@ TEST_CASE("program: uses that never come back are forgotten, and an order behind
     }
     PENSTOCK_REQUIRE_OK(bench.program().announce(bench.stream(0), touched));
     bench.program().given(bench.stream(0));
-    if (i % 64 == 0) most = std::max(most, bench.program().pager().stats().uses);
   }
-  CHECK(most > kMost - 100);
-  CHECK(most <= kMost);
-  CHECK(bench.program().pager().stats().uses < 8000);
-  const auto plans = bench.program().pager().stats().counters.plans;
+  const auto counters = [&] { return bench.program().pager().stats().counters; };
+  const auto chance = counters();
+  CHECK(chance.prefetched_pages < chance.demanded_pages / 20);
   for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
-  CHECK(bench.program().pager().stats().counters.plans > plans);
+  const auto before = counters();
+  for (int i = 0; i < 4; ++i) network.forward(bench, kGranule / 2);
+  const auto after = counters();
+  CHECK(after.demanded_pages - before.demanded_pages <= 4);
+  CHECK(after.bytes_in - before.bytes_in <= 4 * 60 * kGranule);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
@@ -348,14 +336,13 @@ TEST_CASE("program: another order of the same weights is learned in turn") {
   Bench bench({});
   Network network(bench, 16, 2 * kGranule + 8192);
   for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
-  const auto plans = bench.program().pager().stats().counters.plans;
   std::reverse(network.weights.begin(), network.weights.end());
   for (int i = 0; i < 10; ++i) network.forward(bench, kGranule / 2);
   const engine::PagerStats before = bench.program().pager().stats();
-  CHECK(before.counters.plans > plans);
   for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
   const engine::PagerStats after = bench.program().pager().stats();
-  CHECK(after.counters.mismatches == before.counters.mismatches);
+  CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 3);
+  CHECK(after.counters.bytes_in - before.counters.bytes_in <= 3 * 22 * kGranule);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
