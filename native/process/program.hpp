@@ -71,10 +71,11 @@ class Program : private BlockObserver {
   struct Block {
     Addr address = 0;
     Bytes bytes = 0;
-    std::uint64_t id = 0;       // never used again
-    std::uint64_t whole = 0;    // the last piece of work that touched it wholly and may have written it
-    bool table = false;         // it may hold addresses
-    bool stays = false;         // see stay()
+    std::uint64_t id = 0;  // never used again
+    std::uint64_t whole =
+        0;               // the last piece of work that touched it wholly and may have written it
+    bool table = false;  // it may hold addresses
+    bool stays = false;  // see stay()
   };
   // The block around an address; bytes 0: there is none.
   Block block_of(Addr address);

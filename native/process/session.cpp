@@ -172,8 +172,8 @@ std::string Session::summary(std::uint64_t opaque) {
   return text(std::fixed, std::setprecision(2), in_gib(peak), " GiB of device memory at most; ",
               in_gib(sum.bytes_in), " GiB paged in, ", in_gib(sum.bytes_out), " out; ",
               std::setprecision(1), hits, " % of page uses were hits; ", sum.prefetched_pages,
-              " pages came ahead of their use, ", sum.demanded_pages, " on demand; ",
-              opaque, " pieces of work not fully seen");
+              " pages came ahead of their use, ", sum.demanded_pages, " on demand; ", opaque,
+              " pieces of work not fully seen");
 }
 
 }  // namespace penstock::engine

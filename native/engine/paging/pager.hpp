@@ -32,6 +32,7 @@
 #include "policy/learning/next_uses.hpp"
 #include "policy/learning/turns.hpp"
 #include "policy/residency/idle_pages.hpp"
+#include "policy/residency/look_ahead.hpp"
 #include "policy/residency/victim.hpp"
 
 namespace penstock::engine {
@@ -227,6 +228,7 @@ class Pager {
   void leaves(PageId page);
   std::optional<PageId> needed_last();
   SlotId slot_for(PageId page, Position distance);
+  [[nodiscard]] std::size_t pages_in_a_move() const;
   Status demand_other(PageId page);
   Status bring_ahead();
   [[nodiscard]] bool missing(PageId page) const;
@@ -284,12 +286,13 @@ class Pager {
   std::uint64_t announced_ = 0;
   policy::learning::NextUses next_uses_;
   policy::residency::IdlePages idle_{next_uses_};
-  std::uint64_t jumps_ = 0;               // of next_uses_, when what follows was right
-  Position ahead_ = 0;                    // up to where in next_uses_ pages have been brought in
-  Position look_again_ = 0;               // from where on it is tried again
-  std::vector<Position> brought_;         // where those stand
-  SlotId reserve_ = 0;                    // slots that the plan leaves to pages it does not know
-  std::vector<PageId> touched_, fresh_;   // kept for their capacity
+  std::uint64_t jumps_ = 0;        // of next_uses_, when what follows was right
+  Position ahead_ = 0;             // up to where in next_uses_ pages have been brought in
+  Position look_again_ = 0;        // from where on it is tried again
+  std::vector<Position> brought_;  // where those stand
+  policy::residency::LookAhead look_ahead_;
+  SlotId reserve_ = 0;                   // slots that the plan leaves to pages it does not know
+  std::vector<PageId> touched_, fresh_;  // kept for their capacity
   std::map<Bytes, std::vector<Addr>> closed_heaps_;
 };
 

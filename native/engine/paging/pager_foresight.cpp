@@ -14,12 +14,11 @@ namespace {
 // half: below a quarter what every layer touches hides which layer it is.
 constexpr SlotId kShareOfNear = 3;
 constexpr policy::learning::NextUses::Position kLeastNear = 4;
-// Pages brought in ahead of their use, at most, and as a share of the slots.  Each takes a slot from
-// what could stay: simulated with 8 and 32, either is better for some programs by a few percent.
-constexpr std::size_t kAhead = 16;
-constexpr std::size_t kShareAhead = 4;
-// In one move, which arrives as a whole: of small pages the mappings take longer than the copies.
-constexpr Bytes kRunBytes = 16 * kMiB;
+// Pages brought in ahead of their use take at most such a share of the slots.
+constexpr SlotId kShareAhead = 6;
+// In one move, which arrives as a whole: mappings take longer than the copies of small pages.
+constexpr Bytes kMoveBytes = 32 * kMiB;
+constexpr std::size_t kMostInAMove = 4;
 // Where nothing may leave for the next missing page it is looked again after so many uses.
 constexpr policy::learning::NextUses::Position kPatience = 4;
 
@@ -30,7 +29,13 @@ void Pager::cover_pages() {
   const auto pages = table_.pages();
   next_uses_.cover(pages);
   idle_.cover(pages);
-  room_for(brought_, kAhead);
+  room_for(brought_, policy::residency::LookAheadOptions{}.most);
+  idle_.keep_together(static_cast<PageId>(pages_in_a_move()));
+}
+
+std::size_t Pager::pages_in_a_move() const {
+  const Bytes bytes = std::min(kMoveBytes, options_.max_copy_bytes);
+  return std::clamp<std::size_t>(bytes / pool_.chunk_bytes(), 1, kMostInAMove);
 }
 
 void Pager::uses(PageId page) {
@@ -45,7 +50,8 @@ void Pager::rests(PageId id) {
   if (paging_ && page.backed && page.slot != kNoSlot && page.active == 0) idle_.add(id);
 }
 
-// The page leaves, or its slot is to be another's: what was foreseen of it is to be looked at again.
+// The page leaves, or its slot is to be another's: what was foreseen of it is to be looked at
+// again.
 void Pager::leaves(PageId page) {
   idle_.remove(page);
   const Position next = next_uses_.next(page);
@@ -72,7 +78,8 @@ std::optional<PageId> Pager::needed_last() {
 }
 
 // For a page that is needed after so many uses; kNoSlot where nothing is needed later.  The slot
-// that the page was in last needs no mapping: what is there leaves if it is needed nearly as late.
+// that the page was in last needs no mapping: what is there leaves, unless that is needed
+// far sooner.
 SlotId Pager::slot_for(PageId id, Position distance) {
   const SlotId empty = residents_.empty_slot();
   if (empty != kNoSlot) return empty;
@@ -86,7 +93,7 @@ SlotId Pager::slot_for(PageId id, Position distance) {
     if (there == kNoPage) return home;
     const Page& page = table_.page(there);
     const bool idle = page.backed && page.active == 0 && idle_.has(there);
-    if (idle && idle_.lateness(there) > std::max(distance, late / 2)) return home;
+    if (idle && idle_.lateness(there) > std::max(distance, late / 8)) return home;
   }
   return table_.page(*last).slot;
 }
@@ -116,8 +123,8 @@ Status Pager::bring_ahead() {
   }
   ahead_ = std::max(ahead_, place);
   std::erase_if(brought_, [place](Position at) { return at < place; });
-  const std::size_t most =
-      std::clamp<std::size_t>(static_cast<std::size_t>(residents_.slots()) / kShareAhead, 1, kAhead);
+  const auto share = static_cast<std::size_t>(residents_.slots() / kShareAhead);
+  const std::size_t most = std::clamp<std::size_t>(share, 1, look_ahead_.pages());
   while (ahead_ < next_uses_.end() && brought_.size() < most && look_again_ <= place) {
     if (!missing(next_uses_.page_at(ahead_))) {
       ++ahead_;
@@ -128,6 +135,7 @@ Status Pager::bring_ahead() {
     for (std::size_t i = 0; i < pages; ++i) brought_.push_back(ahead_++);
     counters_.prefetched_pages += pages;
   }
+  if (brought_.size() >= most && !residents_.moving()) look_ahead_.link_rests();
   return {};
 }
 
@@ -139,16 +147,14 @@ bool Pager::missing(PageId id) const {
 // Those that come next, at most so many: how many there was room for.
 Result<std::size_t> Pager::bring_run(std::size_t most) {
   const PageId first = next_uses_.page_at(ahead_);
-  std::array<SlotId, kAhead> into{};
+  std::array<SlotId, kMostInAMove> into{};
   std::size_t count = 0;
-  Bytes bytes = 0;
+  most = std::min(most, pages_in_a_move());
   for (Position at = ahead_; at < next_uses_.end() && count < most; ++at, ++count) {
     const PageId id = next_uses_.page_at(at);
     if (id != first + static_cast<PageId>(count) || !missing(id)) break;
     const Page& page = table_.page(id);
-    bytes += page.bytes;
     if (page.move != nullptr || page.range != table_.page(first).range) break;
-    if (count > 0 && bytes > std::min(kRunBytes, options_.max_copy_bytes)) break;
     const SlotId slot = slot_for(id, at - next_uses_.place());
     if (slot == kNoSlot) look_again_ = next_uses_.place() + kPatience;
     if (slot == kNoSlot || residents_.slot(slot).move != nullptr) break;

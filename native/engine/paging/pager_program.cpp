@@ -4,9 +4,9 @@
 //
 // Work that touches pages which are not in its stream's group joins them to that: they are there
 // from then on and stay until the group is closed, which is when it would hold too many.  Marks are
-// recorded once a group, not once a launch.  What is told of pages as they join is all that is known
-// of a program's order, see policy/learning/next_uses; by it pages leave, and come ahead of their
-// use.
+// recorded once a group, not once a launch.  What is told of pages as they join is all that is
+// known of a program's order, see policy/learning/next_uses; by it pages leave, and come ahead of
+// their use.
 #include <algorithm>
 #include <mutex>
 #include <string>
@@ -19,8 +19,8 @@ namespace {
 
 // A group of another stream that got no work for so long is closed.
 constexpr std::uint64_t kIdle = 64;
-// A group holds at most so many pages, and such a share of the slots, since nothing of it may leave;
-// but all that one piece of work touches.
+// A group holds at most so many pages, and such a share of the slots, since nothing of it may
+// leave; but all that one piece of work touches.
 constexpr std::size_t kMostOfGroup = 8;
 constexpr std::size_t kShareOfGroup = 4;
 
@@ -341,6 +341,8 @@ Status Pager::bring_in(std::size_t index) {
     counters_.page_hits += table_.page(id).slot != kNoSlot;
     PENSTOCK_TRY(bring(id));
   }
+  const auto moving = [this](PageId id) { return table_.page(id).move != nullptr; };
+  if (std::any_of(fresh_.begin(), fresh_.end(), moving)) look_ahead_.waited();
   return await(fresh_, -1, group.stream);
 }
 

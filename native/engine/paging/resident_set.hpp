@@ -96,6 +96,7 @@ class ResidentSet {
   // ---- Moves; without a mapper there are none, and a page has arrived for the host at once ----
   // Those that are over show in pages and slots from here on.
   void collect();
+  [[nodiscard]] bool moving() const { return !moves_.empty(); }
   // The host waits for the move of a page or a slot; what came of it shows.
   Status settle(PageId id);
   Status settle_slot(SlotId id);

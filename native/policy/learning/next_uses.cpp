@@ -48,9 +48,9 @@ void NextUses::use(PageId page, Position near) {
     if (++uses.surprises < kMostSurprises + kRetry) return;
     uses.surprises = kMostSurprises / 2;
   }
-  const bool matched = place_ != kNone;
+  const bool expected = sure();
   uses.foreseen = foresaw(page);
-  if (matched) {
+  if (expected) {
     uses.surprises = std::max(uses.surprises + (uses.foreseen ? -1 : 1), -kMostSurprises);
   }
   append(page);

@@ -60,7 +60,7 @@ NextUses::Position IdlePages::lateness(PageId page) {
   if (at == NextUses::kNone) return age;
   const Position distance = at - uses_.place();
   if (!uses_.foreseen(page) && age < distance) return age;
-  return distance - distance * reversed(page) / kShare;
+  return distance - distance * reversed(page / together_) / kShare;
 }
 
 // Into the chosen ones, if it is needed later than one of them.
@@ -97,8 +97,8 @@ void IdlePages::choose() {
 }
 
 std::optional<PageId> IdlePages::needed_last() {
-  const bool outdated = uses_.end() - chosen_at_ >= static_cast<Position>(kChosen) ||
-                        chosen_jumps_ != uses_.jumps();
+  const bool outdated =
+      uses_.end() - chosen_at_ >= static_cast<Position>(kChosen) || chosen_jumps_ != uses_.jumps();
   if (count_ == 0 || outdated) choose();
   if (count_ == 0) return std::nullopt;
   const auto end = chosen_.begin() + static_cast<std::ptrdiff_t>(count_);

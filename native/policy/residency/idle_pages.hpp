@@ -23,6 +23,8 @@ class IdlePages {
   explicit IdlePages(const learning::NextUses& uses) : uses_(uses) {}
 
   void cover(PageId pages);  // those below this number
+  // So many neighbours leave and come together, where a page is small for what moving it costs.
+  void keep_together(PageId pages) { together_ = pages; }
   // It is there and not in use from now on; or it has been used.
   void add(PageId page);
   void remove(PageId page);
@@ -35,8 +37,8 @@ class IdlePages {
   [[nodiscard]] Position lateness(PageId page);
 
  private:
-  // So many are chosen at a time, and anew after as many uses: most choices are spared a look at all
-  // pages.
+  // So many are chosen at a time, and anew after as many uses: most choices are spared a look at
+  // all pages.
   static constexpr std::size_t kChosen = 16;
   struct Known {
     Position next = learning::NextUses::kNone;  // as it was foreseen
@@ -50,6 +52,7 @@ class IdlePages {
 
   const learning::NextUses& uses_;
   std::vector<Known> known_;  // by page
+  PageId together_ = 1;
   std::array<PageId, kChosen> chosen_{};
   std::size_t count_ = 0;
   Position chosen_at_ = 0;          // in the history
