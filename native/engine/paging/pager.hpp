@@ -232,6 +232,7 @@ class Pager {
   Status demand_other(PageId page);
   Status bring_ahead();
   [[nodiscard]] bool missing(PageId page) const;
+  [[nodiscard]] std::size_t run_from(Position at) const;
   Result<std::size_t> bring_run(std::size_t most);
   Status plan_or_drop();
   void drop_plan();

@@ -144,17 +144,32 @@ bool Pager::missing(PageId id) const {
   return page.slot == kNoSlot && page.backed && !page.blank && page.live > 0;
 }
 
+// How many neighbours are missing there that one move can bring.
+std::size_t Pager::run_from(Position at) const {
+  const PageId first = next_uses_.page_at(at);
+  std::size_t count = 0;
+  for (; at < next_uses_.end() && count < pages_in_a_move(); ++at, ++count) {
+    const PageId id = next_uses_.page_at(at);
+    if (id != first + static_cast<PageId>(count) || !missing(id)) break;
+    if (table_.page(id).range != table_.page(first).range) break;
+  }
+  return count;
+}
+
 // Those that come next, at most so many: how many there was room for.
 Result<std::size_t> Pager::bring_run(std::size_t most) {
   const PageId first = next_uses_.page_at(ahead_);
   std::array<SlotId, kMostInAMove> into{};
   std::size_t count = 0;
-  most = std::min(most, pages_in_a_move());
-  for (Position at = ahead_; at < next_uses_.end() && count < most; ++at, ++count) {
-    const PageId id = next_uses_.page_at(at);
-    if (id != first + static_cast<PageId>(count) || !missing(id)) break;
-    const Page& page = table_.page(id);
-    if (page.move != nullptr || page.range != table_.page(first).range) break;
+  // All that can come in one move, or nothing yet.
+  const std::size_t room = most;
+  most = run_from(ahead_);
+  if (room < most && !brought_.empty()) return count;
+  most = std::min(room, most);
+  for (; count < most; ++count) {
+    const PageId id = first + static_cast<PageId>(count);
+    if (table_.page(id).move != nullptr) break;
+    const Position at = ahead_ + static_cast<Position>(count);
     const SlotId slot = slot_for(id, at - next_uses_.place());
     if (slot == kNoSlot) look_again_ = next_uses_.place() + kPatience;
     if (slot == kNoSlot || residents_.slot(slot).move != nullptr) break;

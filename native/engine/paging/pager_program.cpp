@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint64_t kIdle = 64;
 // A group holds at most so many pages, and such a share of the slots, since nothing of it may
 // leave; but all that one piece of work touches.
-constexpr std::size_t kMostOfGroup = 8;
+constexpr std::size_t kMostOfGroup = 2;
 constexpr std::size_t kShareOfGroup = 4;
 
 }  // namespace
