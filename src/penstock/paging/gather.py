@@ -107,7 +107,12 @@ class Gathers:
             self._seen.append(use)
 
     def part(
-        self, use: Use, args: Any, kwargs: Any, room: Callable[[], int], taken: Callable[..., bool]
+        self,
+        use: Use,
+        args: Any,
+        kwargs: Any,
+        room: Callable[[], int],
+        covered: Callable[..., bool],
     ) -> Use:
         """What of a module's use is to be declared: the rest is read at the host copy.
 
@@ -116,10 +121,11 @@ class Gathers:
             args: What the module is called with.
             kwargs: What it is called with by name.
             room: Tells the pages that there is room for.
-            taken: Whether a block is on the device for somebody else, or changed there.
+            covered: Whether a block is on the device for somebody else.
         """
         indices = indices_in(args, kwargs)
-        if indices is None or indices >= self._rows[use] or any(map(taken, use.blocks)):
+        taken = any(block.written or covered(block) for block in use.blocks)
+        if indices is None or indices >= self._rows[use] or taken:
             return use
         stay: frozenset[Block] = frozenset()
         if use.blocks <= self._pages.keys():

@@ -282,14 +282,13 @@ class UseHooks:
             while len(running) > before:
                 self._close(*running.pop())
 
-    # Of what runs at each use, no more is called than has something to do: the launching thread is
-    # what many models wait for.
+    # No more is called at each use than has something to do: many models wait for this thread.
     def _begins(self, module: nn.Module, use: Use, args: Any, kwargs: Any) -> None:
         if self._turn.owner != get_ident():
             self._outermost(use, module, args, kwargs)
         part = use
         if use in self._gathering:
-            part = self.gathers.part(use, args, kwargs, self._room, self._is_taken)
+            part = self.gathers.part(use, args, kwargs, self._room, self._covers)
             for block in use.blocks - part.blocks:
                 self.on_host.give(block, asked_for=False)
         versions = []
@@ -317,14 +316,11 @@ class UseHooks:
         for table in part.tables:
             table.open += 1
 
-    def _is_taken(self, block: Block) -> bool:
-        return block.written or self._covers(block)
-
     def _ends(self, use: Use, *, whole: bool) -> None:
         """The module's forward has returned, or raised; what was read inside it ends with it."""
         running = self._running
         if use.open:
-            while use not in ((ended := running[-1])[0], ended[0].whole):
+            while use not in (running[-1][0], running[-1][0].whole):
                 self._close(*running.pop())
             self._close(*running.pop())
             if whole and use.missing:
