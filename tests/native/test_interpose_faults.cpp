@@ -13,36 +13,16 @@
 
 #include "doctest/doctest.h"
 #include "emulated_cuda.hpp"
+#include "emulated_entry.hpp"
 #include "fault_tally.hpp"
 #include "penstock/interpose.h"
 
 namespace penstock::testing {
 namespace {
 
-using GetProcAddress = std::int32_t (*)(const char*, void**, std::int32_t, std::uint64_t,
-                                        std::int32_t*);
-constexpr std::uint64_t kLegacyStream = 1;  // the emulated driver wants it said
 constexpr std::uint64_t kBytes = 3 << 20;
 constexpr unsigned kMostSeconds = 120;
-GetProcAddress emulated;
 driver::cuda::EmulatedCuda* dials;
-
-std::int32_t get_device(int* ordinal) {
-  *ordinal = 0;
-  return 0;
-}
-std::int32_t get_proc_address(const char* name, void** function, std::int32_t version,
-                              std::uint64_t flags, std::int32_t* status) {
-  if (std::string_view(name) != "cuCtxGetDevice") {
-    return emulated(name, function, version, flags | kLegacyStream, status);
-  }
-  *function = reinterpret_cast<void*>(&get_device);
-  *status = 0;
-  return 0;
-}
-
-#define MUST(condition) \
-  if (!(condition)) _exit(100 + __LINE__ % 100)
 
 template <class Function>
 Function* call(const char* name, std::int32_t version) {

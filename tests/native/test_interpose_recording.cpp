@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "doctest/doctest.h"
+#include "emulated_entry.hpp"
 #include "engine/recording/work_trace.hpp"
 #include "penstock/interpose.h"
 
@@ -21,30 +22,6 @@ namespace {
 using engine::WorkOp;
 using engine::WorkRecord;
 using engine::WorkTraceHeader;
-
-using GetProcAddress = std::int32_t (*)(const char*, void**, std::int32_t, std::uint64_t,
-                                        std::int32_t*);
-GetProcAddress emulated;
-constexpr std::uint64_t kLegacyStream = 1;  // the emulated driver wants it said
-
-std::int32_t get_device(int* ordinal) {
-  *ordinal = 0;
-  return 0;
-}
-
-// The emulated driver has what Penstock asks of a device; the engine asks for the context's too.
-std::int32_t get_proc_address(const char* name, void** function, std::int32_t version,
-                              std::uint64_t flags, std::int32_t* status) {
-  if (std::strcmp(name, "cuCtxGetDevice") != 0) {
-    return emulated(name, function, version, flags | kLegacyStream, status);
-  }
-  *function = reinterpret_cast<void*>(&get_device);
-  *status = 0;
-  return 0;
-}
-
-#define MUST(condition) \
-  if (!(condition)) _exit(100 + __LINE__ % 100)
 
 // The program: memory, a kernel given twice, one of them within a capture, memory freed.
 [[noreturn]] void be_recorded(const char* path) {
