@@ -50,6 +50,21 @@ class Tower(nn.Module):
         return self.head(x)
 
 
+class Listed(Attention):
+    """Its projections in a list that all run, with something without weights between them."""
+
+    def __init__(self, apart=False):
+        super().__init__()
+        wide = nn.Linear(WIDTH, WIDTH if apart else WIDTH + 8)
+        self.net = nn.ModuleList([wide, nn.GELU(), nn.Linear(wide.out_features, WIDTH)])
+
+    def forward(self, x, **how):
+        x = super().forward(x, **how)
+        for part in self.net:
+            x = part(x)
+        return x
+
+
 @pytest.fixture(autouse=True)
 def _no_grad():
     with torch.no_grad():
@@ -95,6 +110,17 @@ def test_projections_of_an_attention_are_one_use(attached, uses, safety):
     assert len(uses) == LAYERS + 1
     stats = held.stats()
     assert stats.iteration_bytes_in < stats.paged_bytes  # something stays
+
+
+@pytest.mark.parametrize(("apart", "uses_of_one"), [(False, 1), (True, 6)])
+def test_a_list_is_a_choice_only_where_its_modules_are_alike(attached, uses, apart, uses_of_one):
+    tower = Tower()
+    tower.layers = nn.ModuleList(Listed(apart) for _ in range(LAYERS))
+    _held, model, reference = attached(tower, kib=320)
+    assert same_passes(model, reference)
+    uses.clear()
+    assert same_passes(model, reference, count=1)
+    assert len(uses) == uses_of_one * LAYERS + 1
 
 
 def test_where_no_use_is_as_large_each_is_a_use_of_its_own(attached, uses):
