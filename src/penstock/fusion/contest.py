@@ -25,8 +25,8 @@ from .variants import BASELINE, VARIANTS
 # worse (2 times, by what steps of 6.7B took); a margin for those would leave the host alone to
 # decide wherever it has half of the GPU's time to do.
 HOST_SPELL = 1.35
-# How much of the time it is in one: two of 13 tables of an H200 met one, and a choice for a slow
-# host that is fast is wrong as well.
+# How much of the time it is taken to be in one: a choice for a slow host that is fast is wrong as
+# well. Not swept.
 SPELLS = 0.25
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 21
 # Of each heat; more if the fewest rounds take longer, or while the best candidate may still be

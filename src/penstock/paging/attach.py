@@ -41,6 +41,7 @@ PAGES_WANTED = 512
 CHEAP_CHUNK, PAGES_AT_LEAST = 16 * MIB, 128
 # What is in flight beyond the running module's own: at least so many pages, and 1.2 ms of the link
 # of an H200, which hides the host's pauses, where that is little of the budget (the same sweep).
+# So large may modules be that are one use (results/one_budget/h200-joint.txt).
 LOOK_AHEAD_CHUNKS, LOOK_AHEAD, LOOK_AHEAD_SHARE = 4, 64 * MIB, 1 / 32
 SMALLEST_SHARE = 8  # of a page: what is smaller is not encoded
 COPY_CHUNKS = 2  # most neighbouring pages in one copy
@@ -254,7 +255,7 @@ class Attachment(BaseAttachment[Pager]):
         return chunk_size_for(self.weight_bytes, typical_block(blocks))
 
     def verify(self) -> int:
-        """Check all weights that are encoded, between passes: some seconds for 10 GB.
+        """Check all weights that are encoded, between passes.
 
         What lies on the host is decoded and held against digests of what was encoded, and what is
         on the device against what that stands for.
