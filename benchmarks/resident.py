@@ -2,9 +2,8 @@
 """A step with everything on the card, which takes turns with the same step attached.
 
 A host's processors run at one speed now and at half of it a second later, as neighbours come and
-go: passes are compared with those just before and after them, of the same thread. (A process of
-its own for the resident model is no way: two that share a card take turns on it, and passes of
-some milliseconds took three times as long.)
+go: passes are compared with those just before and after them, of the same thread, so that the card
+need not switch between processes either.
 
 The resident weights lie in memory that PyTorch's allocator does not know of, so that within a
 budget everything is as if they were not there.
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -43,9 +41,9 @@ class Outside:
         self._driver = ctypes.CDLL("libcuda.so.1")
         address = ctypes.c_uint64()
         error = self._driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes))
+        self._address = address  # 0, which can be freed as well, where there is none
         if error:
             raise MemoryError(f"cuMemAlloc of {nbytes} bytes: error {error}")
-        self._address = address
         self.__cuda_array_interface__ = {
             "shape": (nbytes,),
             "typestr": "|u1",
@@ -144,10 +142,6 @@ def by_turns(
     samples: tuple[list[float], list[float]] = [], []
     for number in range(warmups + steps):
         for made, run in zip(samples, (step, other), strict=True):
-            card.synchronize()
-            began = time.perf_counter()
-            run()
-            card.synchronize()
-            if number >= warmups:
-                made.append((time.perf_counter() - began) * 1e3)
+            took = card.time(run, steps=1, warmups=0)
+            made.extend(took if number >= warmups else ())
     return samples
