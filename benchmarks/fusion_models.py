@@ -2,7 +2,7 @@
 """Models, rows and meters of the fusion benchmark.
 
 One set of random weights a model, made on the card; every variant is built around the very same
-parameters. A row is one variant in one piece of work, with times, kernels a layer, bytes.
+parameters. A row is one variant in one piece of work, with times, kernels per layer, bytes.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def prefill(figures: Figures) -> str:
             "ms",
             "x baseline",
             "ms compiled",
-            "kernels a layer",
+            "kernels per layer",
             "peak beside weights MiB",
             "the same, logits of the last token",
         ],
@@ -223,8 +223,8 @@ def training(figures: Figures) -> str:
             "ms",
             "x baseline",
             "ms compiled",
-            "kernels a layer",
-            "kept a layer MiB",
+            "kernels per layer",
+            "kept per layer, MiB",
             "of baseline",
             "peak GiB",
             "of baseline",
@@ -267,7 +267,7 @@ def decode(figures: Figures) -> str:
         before = f"{plain['median_ms']:.2f}" if plain else ""
         times = f"{plain['median_ms'] / row['median_ms']:.2f}" if plain else ""
         rows.append([named(row), before, f"{row['median_ms']:.2f}", times])
-    return table(["variant", "ms a token, by the host", "CUDA graph", "x"], rows)
+    return table(["variant", "ms per token, by the host", "CUDA graph", "x"], rows)
 
 
 def budgets(figures: Figures) -> str:
