@@ -20,9 +20,8 @@ struct HostDriverOptions {
   std::uint64_t seed = 0;          // of the random delays
   std::uint32_t max_delay_us = 0;  // before each piece of work in a stream; 0 = none
   // The Nth call that can fail fails (1 = the first), before it does anything; -N: it and all after
-  // it; 0 = none.  Calls
-  // that tear down (unreserve, release_chunk, unmap, *_free, destroy_*), synchronize() and query()
-  // are neither counted nor failed, so that clean-up always can run.
+  // it; 0 = none.  Calls that tear down (unreserve, release_chunk, unmap, *_free, destroy_*),
+  // synchronize() and query() are neither counted nor failed, so that clean-up always can run.
   std::int64_t fail_at_call = 0;
   std::int32_t most_mappings = 0;  // of one chunk; map() fails beyond; 0 = no limit
   bool reuse_handles = false;      // a new stream gets the handle of one that was destroyed
