@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "penstock/interpose.h"
+
 // In a child process, which has nobody to tell but by its exit code.
 #define MUST(condition) \
   if (!(condition)) _exit(100 + __LINE__ % 100)
@@ -32,6 +34,43 @@ inline std::int32_t get_proc_address(const char* name, void** function, std::int
   *function = reinterpret_cast<void*>(&get_device);
   *status = 0;
   return 0;
+}
+
+template <class Function>
+Function* call(const char* name, std::int32_t version) {
+  void* found = nullptr;
+  std::int32_t status = 0;
+  MUST(emulated(name, &found, version, kLegacyStream, &status) == 0 && status == 0);
+  return reinterpret_cast<Function*>(found);
+}
+
+// The device's primary context, once the driver is there.
+inline void* primary_context() {
+  void* context = nullptr;
+  MUST(call<std::int32_t(unsigned)>("cuInit", 2000)(0) == 0);
+  MUST(call<std::int32_t(void**, int)>("cuDevicePrimaryCtxRetain", 7000)(&context, 0) == 0);
+  return context;
+}
+
+inline penstock_real_driver real_driver(void* library) {
+  penstock_real_driver real{};
+  real.struct_size = sizeof(real);
+  real.version = PENSTOCK_INTERPOSE_VERSION;
+  real.library = library;
+  real.get_proc_address = get_proc_address;
+  return real;
+}
+
+// A kernel that touches one piece of memory.
+inline penstock_work kernel_work(void* context, penstock_touch& touch) {
+  penstock_work work{};
+  work.struct_size = sizeof(work);
+  work.kind = PENSTOCK_WORK_KERNEL;
+  work.function = 0xabcd;
+  work.context = context;
+  work.touches = &touch;
+  work.count = 1;
+  return work;
 }
 
 }  // namespace penstock::testing

@@ -24,14 +24,6 @@ constexpr std::uint64_t kBytes = 3 << 20;
 constexpr unsigned kMostSeconds = 120;
 driver::cuda::EmulatedCuda* dials;
 
-template <class Function>
-Function* call(const char* name, std::int32_t version) {
-  void* found = nullptr;
-  std::int32_t status = 0;
-  MUST(emulated(name, &found, version, kLegacyStream, &status) == 0 && status == 0);
-  return reinterpret_cast<Function*>(found);
-}
-
 struct Block {
   std::uint64_t address = 0;
   std::uint64_t value = 0;  // of its words
@@ -47,14 +39,8 @@ struct Program {
   // A kernel that finds the value in all words, or has written none yet, and adds 1.
   void work(Block& block, bool first) {
     penstock_touch touch{block.address, 0, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE, 0};
-    penstock_work work{};
-    work.struct_size = sizeof(work);
-    work.kind = PENSTOCK_WORK_KERNEL;
-    work.function = 0xabcd;
-    work.context = context;
+    penstock_work work = kernel_work(context, touch);
     work.stream = static_cast<std::uint64_t>(stream);
-    work.touches = &touch;
-    work.count = 1;
     if (engine->begin(&work) != 0) return;
     auto* const words = reinterpret_cast<std::uint64_t*>(block.address);
     const std::uint64_t value = block.value++;
@@ -76,14 +62,9 @@ struct Program {
                                  std::atomic<std::int64_t>& calls) {
   static Program program;
   alarm(kMostSeconds);
-  MUST(call<std::int32_t(unsigned)>("cuInit", 2000)(0) == 0);
-  MUST(call<std::int32_t(void**, int)>("cuDevicePrimaryCtxRetain", 7000)(&program.context, 0) == 0);
+  program.context = primary_context();
   program.stream = dials->gpu()->create_stream().value();
-  penstock_real_driver real{};
-  real.struct_size = sizeof(real);
-  real.version = PENSTOCK_INTERPOSE_VERSION;
-  real.library = dials;
-  real.get_proc_address = get_proc_address;
+  const penstock_real_driver real = real_driver(dials);
   penstock_interpose_options options{};
   options.struct_size = sizeof(options);
   options.gpu_memory = 16 << 20;
