@@ -52,7 +52,8 @@ class Growth:
         if self._cuda:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
-            said = subprocess.run(QUERY, capture_output=True, text=True, check=True).stdout
+            card = f"--id=GPU-{torch.cuda.get_device_properties(0).uuid}"  # one of several
+            said = subprocess.run([*QUERY, card], capture_output=True, text=True, check=True).stdout
             found["device_mib"] = int(said.split()[0])
         self._looks.append(found)
         self._last = time.monotonic()
