@@ -24,6 +24,7 @@ TEXTS = (
     "100%",
     "\xe9",
 )
+MOST_TIMES = 3000  # that changes may repeat a value: more is a file of gigabytes
 VALUES = (*NUMBERS, *REALS, *TEXTS, None, True, False, [], {}, [None], [[]], {"": {}})
 
 
@@ -56,6 +57,7 @@ def mutated(content: bytes, draw: random.Random) -> bytes:
 def altered(document: Any, draw: random.Random) -> Any:
     """A copy of plain data with some of its values replaced, left out, or in many places."""
     changed = copy.deepcopy(document)
+    times = 1  # that a value may stand for another by now
     for _ in range(draw.choice((1, 1, 2, 3, 6))):
         place = _place(changed, draw)
         if place is None:
@@ -64,10 +66,15 @@ def altered(document: Any, draw: random.Random) -> Any:
         kind = draw.randrange(5)
         if kind == 0:
             del holder[key]
-        elif kind == 1 and isinstance(holder, list):
-            holder[:] = holder * draw.choice((2, 10, 300))
-        elif kind == 2:
-            holder[key] = [holder[key]] * draw.choice((1, 3, 300))
+        elif kind in (1, 2):
+            count = draw.choice((2, 10, 300))
+            if times * count > MOST_TIMES:
+                continue
+            times *= count
+            if kind == 1 and isinstance(holder, list):
+                holder[:] = holder * count
+            else:
+                holder[key] = [holder[key]] * count
         else:
             holder[key] = copy.deepcopy(draw.choice(VALUES))
     return changed
