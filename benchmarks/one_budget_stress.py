@@ -86,7 +86,7 @@ def _models_in_turn(suite: Suite, layers: tuple[int, ...]) -> None:
 def random(suite: Suite) -> None:
     """Passes of random batch and length, whose activations take 1 to 80 % of the budget.
 
-    Each is held against the same pass of the resident model, just before it.
+    All of the resident model's come first: beside an attached one they would have pages leave.
     """
     card = suite.card
     recipe = subject("llama-medium", small=card.small)
@@ -117,28 +117,32 @@ def random(suite: Suite) -> None:
 
     def measure() -> dict[str, Any]:
         errors: list[str] = []
-        wrong, times, beside, bounds = 0, [], [], []
+        wrong, times, bounds = 0, [], []
+        plain = []
+        for size in sizes:
+            if suite.left() < len(plain) * 0.5:  # the attached ones want their time
+                break
+            plain.append(timed(model, recipe.make_inputs(model, *size, card.device)))
         meta, load = recipe.build("meta"), recipe.loader(card.device)
         with card.attached(meta, budget, load=load) as (held, watch):
             link = held.link()[0]
-            for batch, length in sizes:
+            for (batch, length), (base_ms, reference) in zip(sizes, plain, strict=False):
                 if suite.left() < 0:
                     break
                 given = recipe.make_inputs(model, batch, length, card.device)
-                base_ms, reference = timed(model, given)
                 try:
                     ms, found = timed(held.model, given)
                 except Exception as error:
                     errors.append(f"{batch} x {length}: {type(error).__name__}: {error}"[:300])
                     continue
                 times.append(ms)
-                beside.append(base_ms)
                 wrong += found != reference
                 room = int(budget - base - per_token * batch * length)
                 bounds.append(ideal(base_ms, [touched], room, link)["ideal_ms"])
             row = memory(held, watch, budget)
         row.update(spread(times), errors=errors[:20], exact=not wrong)
-        row.update({f"resident_{key}": value for key, value in spread(beside).items()})
+        beside = spread([ms for ms, _ in plain])
+        row.update({f"resident_{key}": value for key, value in beside.items()})
         if errors:
             raise AssertionError(f"{len(errors)} of {len(sizes)} passes failed: {errors[0]}")
         if not card.small:
@@ -190,15 +194,11 @@ def oom(suite: Suite) -> None:
     def measure() -> dict[str, Any]:
         meta, load = recipe.build("meta"), recipe.loader(card.device)
         with card.attached(meta, budget, load=load) as (held, watch):
+            stated = budget + watch.kept
             for batch in [*batches, *batches[::-1], *batches]:
-                suite.row(
-                    "oom",
-                    f"{batch} x {length}",
-                    "attached",
-                    partial(
-                        _try_pass, held, inputs[batch], references[batch], needs[batch], budget
-                    ),
-                )
+                given = held, inputs[batch], references[batch], needs[batch], stated
+                run = partial(_try_pass, *given)
+                suite.row("oom", f"{batch} x {length}", "attached", run)
             return memory(held, watch, budget)
 
     suite.row("oom", "llama-medium", "attached: all rows of it", measure)

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -56,7 +57,7 @@ class Campaign:
     """The jobs, and what they have counted."""
 
     def __init__(self, build: Path, seconds: float, seed: int) -> None:
-        self.seconds = seconds / len(API + READERS)
+        self._end = time.monotonic() + seconds
         self.seed = seed
         self.build = build
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -66,11 +67,13 @@ class Campaign:
         """All subjects in turn."""
         subjects = API + READERS
         for place in range(len(subjects)):
-            self._fuzz(subjects[(number * 5 + place) % len(subjects)], self.seed + number * SEEDS)
+            subject = subjects[(number * 5 + place) % len(subjects)]
+            seconds = (self._end - time.monotonic()) / (len(subjects) - place)
+            self._fuzz(subject, self.seed + number * SEEDS, max(1.0, seconds))
 
-    def _fuzz(self, subject: str, seed: int) -> None:
+    def _fuzz(self, subject: str, seed: int, seconds: float) -> None:
         words, more = command(subject, self.build)
-        words += ["--seconds", f"{self.seconds:.1f}", "--seed", str(seed)]
+        words += ["--seconds", f"{seconds:.1f}", "--seed", str(seed)]
         done = subprocess.run(
             words,
             env={**os.environ, **more},
@@ -78,7 +81,7 @@ class Campaign:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=self.seconds + STARTING_S,
+            timeout=seconds + STARTING_S,
             check=False,
         )
         found = COUNTS.findall(done.stdout)

@@ -33,7 +33,7 @@ from typing import Any
 import kills
 import torch
 from growth import Growth
-from summed import Summed
+from summed import ROOM, Summed
 from torch import nn
 
 import penstock
@@ -42,6 +42,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from runs import add_run
 
+# What does not fit: PyTorch's own error where its allocator asks for memory of a card.
+NO_ROOM = (penstock.OutOfMemory, torch.OutOfMemoryError)
 # An unchanged program: its losses, bit for bit.
 PROGRAM = """
 import torch
@@ -105,7 +107,7 @@ class Soak:
 
     def _budget(self, *models: nn.Module) -> int:
         weights = sum(p.numel() * p.element_size() for m in models for p in m.parameters())
-        room = (96 << 20) if self.cuda else 24 << 10  # activations, and what the driver takes
+        room = ROOM if self.cuda else 24 << 10  # activations, and what the driver takes
         return room + int(weights * self.draw.uniform(0.35, 1.2))
 
     def _attached(self, models: list[nn.Module], **more: Any) -> penstock.Attachment | None:
@@ -150,7 +152,7 @@ class Soak:
         for _ in range(2):  # what does not fit is an error, after which the next pass fits
             try:
                 found = ours(rows)
-            except penstock.OutOfMemory:
+            except NO_ROOM:
                 self.refused += 1
                 continue
             self._equal(found, theirs(rows), "a pass gave other bits")
@@ -190,7 +192,7 @@ class Soak:
         for thread in threads:
             thread.join()
         for rows, value in zip(inputs, found, strict=True):
-            if isinstance(value, penstock.OutOfMemory):
+            if isinstance(value, NO_ROOM):
                 self.refused += 1
             elif isinstance(value, BaseException):
                 raise value
@@ -233,23 +235,35 @@ class Soak:
             self.refused += 1
             return
         clip = self.draw.random() < 0.3
+        whole = True
         for _ in range(steps):
             rows = self._rows(3)
-            losses = []
-            for module, optimizer in ((model, ours), (plain, theirs)):
-                loss = module(rows).square().mean()
-                loss.backward()
-                if clip:
-                    nn.utils.clip_grad_norm_(module.parameters(), 0.5)
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(loss.item())
-            assert losses[0] == losses[1], "a step gave another loss"
+            try:
+                loss = self._step(model, ours, rows, clip=clip)
+            except NO_ROOM:  # somewhere in a step, which nobody can take back
+                self.refused += 1
+                whole = False
+                break
+            assert loss == self._step(plain, theirs, rows, clip=clip), "a step gave another loss"
             self.compared += 1
         self._paged(attachment)
         attachment.detach()
+        if not whole:
+            return
         for name, value in model.state_dict().items():
             self._equal(value, plain.state_dict()[name], name)
+
+    @staticmethod
+    def _step(
+        model: nn.Module, optimizer: torch.optim.Optimizer, rows: torch.Tensor, *, clip: bool
+    ) -> float:
+        loss = model(rows).square().mean()
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(loss.item())
 
     def large(self) -> None:
         """A model of several times its budget, of which each pass reads and compares every byte."""
@@ -275,7 +289,7 @@ class Soak:
                     self._refusable(lambda: attachment.resize(tight()))
                 try:
                     found = summed.sums(model)
-                except penstock.OutOfMemory:
+                except NO_ROOM:
                     self.refused += 1
                     continue
                 self._equal(found, summed.expected, "weights had other bytes")

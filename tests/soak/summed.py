@@ -11,6 +11,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+# Bytes on a card besides weights: workspaces of the libraries, and what the driver loads.
+ROOM = 320 << 20
+
 
 class Layer(nn.Module):
     """A square weight of 32-bit words."""
@@ -44,9 +47,7 @@ class Summed:
         self._factors = factors.to(self._device)
         self.bytes = 4 * layers * width * width
         # A product, the sums, and what the driver takes.
-        self.room = 2 * (4 * width * width + 4 * layers * width) + (
-            (96 << 20) if cuda else 24 << 10
-        )
+        self.room = 2 * (4 * width * width + 4 * layers * width) + (ROOM if cuda else 24 << 10)
         self.expected = torch.cat(
             [Layer(weight.to(self._device))(self._factors).cpu() for weight in self._weights]
         )
