@@ -61,13 +61,15 @@ class Stack:
         clean.update(more)
         return clean
 
-    def run(self, *command: str, preload: bool = True, **more: str) -> subprocess.CompletedProcess:
+    def run(
+        self, *command: str, preload: bool = True, seconds: float = 120, **more: str
+    ) -> subprocess.CompletedProcess:
         return subprocess.run(
             [str(self.folder / command[0]) if "/" not in command[0] else command[0], *command[1:]],
             env=self.environment(preload=preload, **more),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=seconds,
             check=False,
         )
 
