@@ -113,7 +113,7 @@ def test_an_error_that_the_program_is_handling_is_not_forwards():
         for x, expected in zip(inputs(), want, strict=True):
             assert loop(paged, second, x) == expected
             (kind,) = attached._activations._room._kinds.values()
-            margins.append(kind.margin)
+            margins.append(kind.margin.bytes)
     assert pending == 4 * [True]
     assert margins == sorted(margins, reverse=True)  # it only rises where there was too little
 

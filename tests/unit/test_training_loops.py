@@ -25,6 +25,7 @@ from training_tower import (  # noqa: E402
 )
 
 from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
+from penstock.paging.training.update import Update  # noqa: E402
 
 
 def test_schedulers_and_groups():
@@ -43,6 +44,27 @@ def test_schedulers_and_groups():
     with page(paged, second):
         assert train(paged, second, batches(), scheduler=schedule) == want
     assert same_weights(plain, paged)
+
+
+@pytest.mark.parametrize("in_backward", [True, False])
+def test_small_units_are_updated_together(in_backward, monkeypatch):
+    calls = []
+    step = Update.__call__
+
+    def count(update, parameters, **more):
+        chosen = list(parameters)
+        calls.append(len(chosen))
+        step(update, chosen, **more)
+
+    monkeypatch.setattr(Update, "__call__", count)
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    want = train(plain, first, batches())
+    with page(paged, second, chunks=4000, step_in_backward=in_backward):
+        assert train(paged, second, batches()) == want
+    assert same_weights(plain, paged)
+    assert max(calls) > 4
+    assert len(calls) <= 2 * len(want)  # those that stay on the device may go by themselves
 
 
 @pytest.mark.parametrize("in_backward", [True, False])

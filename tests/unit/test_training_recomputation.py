@@ -15,7 +15,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from deep_layers import Deep, attach, inputs, pair, plain_loop, same, sgd, top_hooks  # noqa: E402
+from deep_layers import (  # noqa: E402
+    WIDTH,
+    Deep,
+    Layer,
+    attach,
+    inputs,
+    pair,
+    plain_loop,
+    same,
+    sgd,
+    top_hooks,
+)
 from torch import nn  # noqa: E402
 from torch.utils import checkpoint as torchs  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -46,6 +57,21 @@ class Halves(nn.Module):
         for half in self.halves:
             x = checkpoint(self.run, half, x, use_reentrant=self.reentrant)
         return x
+
+
+class Headed(nn.Module):
+    """One region, and logits that take more than it."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        self.enter = nn.Linear(WIDTH, WIDTH)
+        self.body = nn.Sequential(*[Layer() for _ in range(44)])
+        self.head = nn.Linear(WIDTH, 4096)
+        self.reentrant = reentrant
+
+    def forward(self, x):
+        x = checkpoint(self.body, self.enter(x), use_reentrant=self.reentrant)
+        return self.head(x).log_softmax(-1)
 
 
 def both(reentrant, loop=plain_loop, budget=BUDGET, **more):
@@ -84,6 +110,27 @@ def test_a_region_that_does_not_fit_is_out_of_memory_if_it_stays(reentrant):
 @WAYS
 def test_a_region_that_does_not_fit(reentrant):
     both(reentrant)
+
+
+@WAYS
+def test_a_region_that_fits_once_logits_have_gone_stays(reentrant, monkeypatch):
+    left = []
+    step_ends = Saving.step_ends
+
+    def count(saving):
+        left.append(saving.left_again)
+        step_ends(saving)
+
+    monkeypatch.setattr(Saving, "step_ends", count)
+    torch.manual_seed(0)
+    plain = Headed(reentrant)
+    paged = copy.deepcopy(plain)
+    first, second = sgd(plain), sgd(paged)
+    want = [plain_loop(plain, first, x) for x in inputs(8)]
+    with attach(paged, second, 23 * MIB):
+        assert [plain_loop(paged, second, x) for x in inputs(8)] == want
+    assert left[0] > 0
+    assert left[-4:] == [0] * 4
 
 
 @WAYS

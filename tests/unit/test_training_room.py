@@ -22,7 +22,7 @@ def step(room, *, live=0, saved, work, key="a", size=1, bounds=BOUNDS):
     if decided is None:
         there, left = saved, 0
     else:
-        there = min(saved, max(0, decided[0] - live))
+        there = min(saved, max(0, decided.level - live))
         left = saved - there
     peak = live + there + work
     watched = decided is not None
@@ -33,9 +33,9 @@ def step(room, *, live=0, saved, work, key="a", size=1, bounds=BOUNDS):
 
 def test_nothing_is_hooked_once_a_step_has_fitted():
     room = Room(weights=50 * MIB)
-    level, early = room.begins("a", 1, BOUNDS, 0)
-    assert level == 900 * MIB * (1 - FIRST_MARGIN)
-    assert early == 0
+    levels = room.begins("a", 1, BOUNDS, 0)
+    assert levels.level == levels.later == 900 * MIB * (1 - FIRST_MARGIN)
+    assert levels.early == 0
     assert step(room, saved=200 * MIB, work=300 * MIB) == (500 * MIB, 0)
     assert room.begins("a", 1, BOUNDS, 0) is None
     assert room.begins("a", 1, BOUNDS, 500 * MIB) is not None  # other tensors are there
@@ -48,14 +48,14 @@ def test_the_peak_comes_to_the_room_by_halves(work):
     spare = [900 * MIB - step(room, saved=3000 * MIB, work=work)[0] for _ in range(8)]
     assert all(after <= max(before / 2, BOUNDS.slack) for before, after in pairwise(spare))
     assert abs(spare[-1]) <= BOUNDS.slack
-    assert room.begins("a", 1, BOUNDS, 0)[1] == pytest.approx(2100 * MIB + work, abs=20 * MIB)
+    assert room.begins("a", 1, BOUNDS, 0).early == pytest.approx(2100 * MIB + work, abs=20 * MIB)
 
 
 def test_operators_that_need_more_at_a_higher_level_do_not_go_beyond_the_room():
     """Where the level is reached by other layers, other operators are at work."""
     room = Room(weights=0)
     for _ in range(8):
-        level, _ = room.begins("a", 1, BOUNDS, 0)
+        level = room.begins("a", 1, BOUNDS, 0).level
         work = (20 if level < 600 * MIB else 120) * MIB
         peak, _ = step(room, saved=3000 * MIB, work=work)
         assert peak <= 900 * MIB
@@ -68,7 +68,7 @@ def test_a_peak_elsewhere_does_not_drive_everything_out():
     left = []
     for _ in range(12):
         decided = room.begins("a", 1, BOUNDS, 0)
-        there = min(500 * MIB, decided[0])
+        there = min(500 * MIB, decided.level)
         seen = Seen(0, 950 * MIB, True, 500 * MIB - there, 500 * MIB, there, 1)
         room.ends("a", 1, BOUNDS, seen)
         left.append(500 * MIB - there)
@@ -95,18 +95,20 @@ def test_weights_get_the_least_where_activations_are_many():
 
 def test_a_step_out_of_memory_leaves_more_free():
     room = Room(weights=0)
-    before, _ = room.begins("a", 1, BOUNDS, 0)
+    before = room.begins("a", 1, BOUNDS, 0)
     room.failed("a", 1, BOUNDS)
-    assert room.begins("a", 1, BOUNDS, 0)[0] < before
+    after = room.begins("a", 1, BOUNDS, 0)
+    assert after.level < before.level
+    assert after.later < before.later
 
 
 def test_a_larger_input_begins_with_a_larger_margin():
     room = Room(weights=0)
     for _ in range(3):
         step(room, saved=2000 * MIB, work=100 * MIB, size=10)
-    level, _ = room.begins("a", 10, BOUNDS, 0)
-    larger, _ = room.begins("b", 40, BOUNDS, 0)
-    assert 900 * MIB - larger == pytest.approx(4 * (900 * MIB - level), rel=0.01)
+    levels = room.begins("a", 10, BOUNDS, 0)
+    larger = room.begins("b", 40, BOUNDS, 0)
+    assert 900 * MIB - larger.level == pytest.approx(4 * (900 * MIB - levels.level), rel=0.01)
 
 
 def test_several_forwards_before_a_backward_must_fit_together():
@@ -115,3 +117,32 @@ def test_several_forwards_before_a_backward_must_fit_together():
     seen = Seen(200 * MIB, 500 * MIB, True, 0, 300 * MIB, 300 * MIB, together=4)
     room.ends("a", 1, BOUNDS, seen)
     assert room.begins("a", 1, BOUNDS, 0) is not None
+
+
+def backward(room, *, saved, logits, work, steps=10):
+    """Steps whose peak is at the end of forward, and which compute regions again after it."""
+    left = []
+    for _ in range(steps):
+        levels = room.begins("a", 1, BOUNDS, 0)
+        there = min(saved, max(0, levels.later - work))
+        peak = there + work if levels.learning else None
+        seen = Seen(0, logits, True, saved - there, saved, there, 1, saved - there, logits, peak)
+        room.ends("a", 1, BOUNDS, seen)
+        left.append(saved - there)
+    return left, levels
+
+
+def test_what_the_end_of_forward_needs_drives_nothing_out_in_backward():
+    left, levels = backward(Room(weights=0), saved=700 * MIB, logits=905 * MIB, work=50 * MIB)
+    assert left[0] > 0
+    assert left[-5:] == [0] * 5
+    assert levels.level == 450 * MIB
+
+
+def test_the_peak_of_backward_is_asked_for_no_longer_than_it_teaches_something():
+    room = Room(weights=0)
+    left, levels = backward(room, saved=2000 * MIB, logits=600 * MIB, work=50 * MIB)
+    assert 2000 * MIB - left[-1] == pytest.approx(850 * MIB, abs=2 * BOUNDS.slack)
+    assert not levels.learning
+    room.ends("a", 1, BOUNDS, Seen(0, 950 * MIB, True, 9, 9, 9, 1, 9, 600 * MIB, None))
+    assert room.begins("a", 1, BOUNDS, 0).learning  # it was beyond the room

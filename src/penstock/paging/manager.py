@@ -78,7 +78,7 @@ class Manager:
         self._shares: list[Share] = []
         self.bytes = 0
         self._latest: Share | None = None
-        self._before = 0
+        self._before = self._earlier_peak = 0
         self.shown = self._seen = False
         self._broken_off = False  # a pass ended for want of memory
         self._link: tuple[float, float] | None = None
@@ -101,8 +101,23 @@ class Manager:
         """Bytes of PyTorch's allocator that it had before anything was counted."""
         return max(0, self.torch.held() - self.held())
 
+    def new_peak(self) -> None:
+        """Have peak() told from now on."""
+        self._earlier_peak = 0
+        self.budget.new_peak()
+
     def peak(self) -> int:
-        """The most of them since the budget's new_peak()."""
+        """The most of them since new_peak()."""
+        return max(self._earlier_peak, self.later_peak())
+
+    def split_peak(self) -> int:
+        """Have later_peak() told from now on; the peak so far."""
+        self._earlier_peak = self.peak()
+        self.budget.new_peak()
+        return self._earlier_peak
+
+    def later_peak(self) -> int:
+        """The most of them since split_peak(), or new_peak()."""
         return self.budget.shares().others_peak - self._fixed()
 
     def room_for(self, has: int, expected: int) -> int:

@@ -188,7 +188,7 @@ class Share:
             left = manager.room_for(has, max(self._held, self._live + coming.bytes))
             pages = max(has, min(pages, left))
         self._fit(pages, has)
-        manager.budget.new_peak()
+        manager.new_peak()
 
     def shrink(self, least: int) -> None:
         """Give back what the budget has no room for any more, down to so many bytes."""

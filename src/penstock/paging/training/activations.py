@@ -114,6 +114,8 @@ class Activations:
         self._passing: tuple[Hashable, int] | None = None
         self._running = False  # a forward that a backward may follow
         self._watched = False  # in the step's last forward
+        self._learning = False
+        self._peak_first: int | None = None  # of tensors, where backward has turned
         self._before = 0
         self._foreign = 0  # bytes of tensors that no budget counts
         self._pending = self._together = 0  # forward passes before a backward
@@ -141,13 +143,21 @@ class Activations:
         self._foreign = self._manager.before()
         self._before = self._live()
         self._watched = False
+        self._peak_first = None
         if not self._auto:
             return
         decided = self._room.begins(key, size, self._bounds(), self._before)
         self._saving.end()  # of one that was interrupted
         if decided is not None and may_push():
             self._watched = True
-            self._saving.begin(*decided, inputs)
+            self._learning = decided.learning
+            self._saving.begin(decided, inputs, self._turns)
+
+    def _turns(self) -> None:
+        """Backward goes on without what the end of forward has taken."""
+        if self._learning:
+            self._manager.torch.empty_cache()
+        self._peak_first = self._manager.split_peak()
 
     def pass_ends(self, error: BaseException | None) -> bool:
         """A pass is over, with or without an error; whether a step breaks off with it."""
@@ -195,6 +205,7 @@ class Activations:
             saving.most_saved, saving.bytes_out, saving.bytes_in, self._buffers.nbytes
         )
         if self._passing is not None and self._auto:
+            known = self._learning and self._peak_first is not None
             seen = Seen(
                 before=self._before,
                 peak=self._manager.peak(),
@@ -204,6 +215,8 @@ class Activations:
                 most_saved=saving.most_saved,
                 most_there=saving.most_there,
                 together=self._together,
+                peak_first=self._peak_first,
+                peak_later=self._manager.later_peak() if known else None,
             )
             if self._room.ends(*self._passing, self._bounds(), seen):
                 self._manager.torch.empty_cache()

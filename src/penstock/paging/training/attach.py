@@ -245,6 +245,7 @@ class TrainingAttachment(Attachment):
             self._state,
             self._held,
             self._loop,
+            budget=self.budget,
             clip_norm=self._clip_norm,
         )
         return uses

@@ -114,6 +114,7 @@ class TrainingUses:
         # Uses of forward, innermost last, and whether the use is the unit's own.
         self._running: list[tuple[Unit, int, bool]] = []
         self._updating: list[int] = []
+        self._updates: dict[tuple[int, ...], int] = {}  # of units together, by their own
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
         self.between = Between(self._by_pointer, self._covers, self.touching)
         self._open: list[Unit] = []  # units whose backward is under way
@@ -212,16 +213,26 @@ class TrainingUses:
             self.end(use)
 
     @contextmanager
-    def updating(self, unit: Unit) -> Iterator[None]:
-        """Around the unit's update."""
-        if unit.update == NO_USE:
-            self.define_update(unit, [])
-        use = unit.update
-        if not self._covered[use]:
+    def updating(self, units: list[Unit]) -> Iterator[None]:
+        """Around the update of these."""
+        for unit in units:
+            if unit.update == NO_USE:
+                self.define_update(unit, [])
+        uses = tuple(unit.update for unit in units if self._covered[unit.update])
+        if not uses:
             yield
             return
-        with self._during(use):
+        if uses not in self._updates:
+            self._updates[uses] = uses[0] if len(uses) == 1 else self._joined(uses)
+        with self._during(self._updates[uses]):
             yield
+
+    def _joined(self, uses: tuple[int, ...]) -> int:
+        """A use of all that these updates touch."""
+        name = f"{self._names[uses[0]]}, and {len(uses) - 1} more"
+        use = self.define(name, [(*piece, True) for one in uses for piece in self._pieces[one]])
+        self._covered[use] = frozenset().union(*(self._covered[one] for one in uses))
+        return use
 
     def name_of(self, use: int) -> str:
         """The module path behind a use number, for reports."""

@@ -16,6 +16,10 @@ elsewhere, the level is of no importance to it and may rise until it is. It rise
 the peak has left, and so comes near in a few steps, without one that is out of memory because
 other operators are at work where a higher level is reached.
 
+A step has two such levels. What the end of forward takes, logits of a vocabulary and their
+gradient, has gone when backward first needs what has left, or computes a region again: from there
+on the level follows from the peak since.
+
 Pure: figures in, figures out.
 """
 
@@ -32,28 +36,62 @@ MOST_KINDS = 256
 
 
 @dataclass(slots=True)
+class Margin:
+    """Bytes of the room that a level leaves to operators.
+
+    Attributes:
+        bytes: How many.
+        falls: How often it has fallen.
+        risen_from: It and the peak before it rose last; None once it has fallen.
+        settled: Whether the latest peak has left it as it was.
+    """
+
+    bytes: int
+    falls: int = 0
+    risen_from: tuple[int, int] | None = None
+    settled: bool = False
+
+    def adapt(self, peak: int, room: int, slack: int, *, falls: bool) -> None:
+        """Be another one, if the peak was too high, or, with `falls`, could be higher."""
+        before = self.bytes
+        over = peak - room
+        if over > slack:
+            if self.risen_from is not None and peak >= self.risen_from[1] - slack:
+                self.bytes = self.risen_from[0]  # it was elsewhere: the level is no help
+                self.settled = True
+                return
+            self.risen_from = self.bytes, peak
+            self.bytes += over
+        elif falls and -over > slack and self.falls < SETTLING:
+            self.risen_from = None
+            # By half of what is spare: what operators need is most elsewhere at another level.
+            self.bytes = max(slack, self.bytes + over // 2)
+            self.falls += 1
+        self.bytes = min(self.bytes, int(room * MOST_MARGIN))
+        self.settled = self.bytes == before
+
+
+@dataclass(slots=True)
 class Kind:
     """What steps of one kind have shown.
 
     Attributes:
         size: Elements of their inputs.
-        margin: Bytes of the room that the level leaves.
+        margin: Up to where backward needs what has left.
+        later: From there on.
         pages: Bytes that weights get at the least.
         early: Bytes that left in the last step.
         whole: Bytes that tensors need when nothing leaves, beyond those that lived before.
         together: Forward passes before a backward.
-        falls: How often the margin has fallen.
-        risen_from: The margin and the peak before it rose last; None once it has fallen.
     """
 
     size: int
-    margin: int
+    margin: Margin
+    later: Margin
     pages: int = 0
     early: int = 0
     whole: int | None = None
     together: int = 1
-    falls: int = 0
-    risen_from: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +122,9 @@ class Seen:
         most_there: The most of them on the device.
         together: Forward passes before a backward.
         left_again: Of what left, what a recomputation in backward had saved.
+        peak_first: The peak up to where backward needed what had left, or computed a region again;
+            None where it did neither.
+        peak_later: The peak from there on; None where nobody knows, as other memory was cached.
     """
 
     before: int
@@ -94,6 +135,25 @@ class Seen:
     most_there: int
     together: int
     left_again: int = 0
+    peak_first: int | None = None
+    peak_later: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What a pass may have.
+
+    Attributes:
+        level: Bytes of tensors above which activations leave.
+        later: The same from where backward needs what has left.
+        early: Bytes that leave from the beginning on.
+        learning: Whether the peak from there on is wanted: what is cached is given back there.
+    """
+
+    level: int
+    later: int
+    early: int
+    learning: bool
 
 
 class Room:
@@ -107,7 +167,7 @@ class Room:
         self._weights = weights
         self._kinds: OrderedDict[Hashable, Kind] = OrderedDict()
 
-    def begins(self, key: Hashable, size: int, bounds: Bounds, live: int) -> tuple[int, int] | None:
+    def begins(self, key: Hashable, size: int, bounds: Bounds, live: int) -> Levels | None:
         """A forward begins.
 
         Args:
@@ -117,15 +177,16 @@ class Room:
             live: Bytes of tensors now.
 
         Returns:
-            (bytes of tensors above which activations leave, bytes that leave from the beginning
-            on); None where all is known to fit.
+            None where all is known to fit.
         """
         kind = self._kind(key, size, bounds)
         if kind.whole is not None and live + kind.whole * kind.together <= (
             bounds.total - bounds.least
         ):
             return None
-        return max(0, self._room(kind, bounds) - kind.margin), kind.early
+        room = self._room(kind, bounds)
+        level, later = max(0, room - kind.margin.bytes), max(0, room - kind.later.bytes)
+        return Levels(level, later, kind.early, not kind.later.settled)
 
     def ends(self, key: Hashable, size: int, bounds: Bounds, seen: Seen) -> bool:
         """A step is over; whether what is cached would spoil the next one's peak."""
@@ -136,37 +197,31 @@ class Room:
             kind.early = 0
             if not seen.watched:
                 return False
-        before = self._room(kind, bounds) - kind.margin
-        over = seen.peak - self._room(kind, bounds)
-        self._adapt(kind, bounds, seen, over)
+        room = self._room(kind, bounds)
+        before = room - kind.margin.bytes
+        over = seen.peak - room
+        if seen.peak_later is not None:
+            kind.later.adapt(seen.peak_later, room, bounds.slack, falls=seen.left > 0)
+        elif over > bounds.slack:
+            kind.later.settled = False
+        first = seen.peak if seen.peak_first is None else seen.peak_first
+        kind.margin.adapt(first, room, bounds.slack, falls=seen.left > seen.left_again)
         if seen.left:
             self._divide(kind, bounds, seen, spare=max(0, -over))
         # A level that is lower, or higher, has as much more, or less, leave.
-        change = before - (self._room(kind, bounds) - kind.margin)
+        change = before - (self._room(kind, bounds) - kind.margin.bytes)
         forward = seen.left - seen.left_again
         kind.early = max(0, forward + change) if forward else 0
         return over > bounds.slack
 
-    def _adapt(self, kind: Kind, bounds: Bounds, seen: Seen, over: int) -> None:
-        """Another margin, if the peak was too high, or could be higher."""
-        if over > bounds.slack:
-            if kind.risen_from is not None and seen.peak >= kind.risen_from[1] - bounds.slack:
-                kind.margin = kind.risen_from[0]  # it was elsewhere: the level is no help
-                return
-            kind.risen_from = kind.margin, seen.peak
-            kind.margin += over
-        elif seen.left and -over > bounds.slack and kind.falls < SETTLING:
-            kind.risen_from = None
-            # By half of what is spare: what operators need is most elsewhere at another level.
-            kind.margin = max(bounds.slack, kind.margin + over // 2)
-            kind.falls += 1
-        kind.margin = min(kind.margin, int(self._room(kind, bounds) * MOST_MARGIN))
-
     def failed(self, key: Hashable, size: int, bounds: Bounds) -> None:
         """A pass was out of memory: the next one leaves more."""
         kind = self._kind(key, size, bounds)
-        kind.whole, kind.falls = None, SETTLING
-        kind.margin = min(2 * kind.margin, int(self._room(kind, bounds) * MOST_MARGIN))
+        kind.whole = None
+        for margin in (kind.margin, kind.later):
+            margin.falls = SETTLING
+            most = int(self._room(kind, bounds) * MOST_MARGIN)
+            margin.bytes = min(2 * margin.bytes, most)
 
     def _room(self, kind: Kind, bounds: Bounds) -> int:
         return max(0, bounds.total - max(bounds.least, kind.pages))
@@ -183,12 +238,15 @@ class Room:
         kind = self._kinds.get(key)
         if kind is None:
             room = bounds.total - bounds.least
-            margin = int(room * FIRST_MARGIN)
+            margin = later = int(room * FIRST_MARGIN)
             if self._kinds:
                 nearest = min(self._kinds.values(), key=lambda kind: abs(kind.size - size))
-                scaled = int(nearest.margin * max(1.0, size / max(1, nearest.size)))
-                margin = min(scaled, int(room * MOST_MARGIN))
-            kind = self._kinds[key] = Kind(size, margin)
+                larger = max(1.0, size / max(1, nearest.size))
+                margin, later = (
+                    min(int(each.bytes * larger), int(room * MOST_MARGIN))
+                    for each in (nearest.margin, nearest.later)
+                )
+            kind = self._kinds[key] = Kind(size, Margin(margin), Margin(later))
             if len(self._kinds) > MOST_KINDS:
                 self._kinds.popitem(last=False)
         self._kinds.move_to_end(key)

@@ -4,7 +4,8 @@
 Oldest first leave: they are needed last. Where more is in use than the level allows, as many leave
 as are too many; those that left in the step before are copied out as early as they can be, so that
 their memory is free when it is wanted. In backward the newest that is away comes first, as soon as
-the level has room for it.
+the level has room for it. The level is another one from where backward first needs what is away, or
+computes a region again (room.py).
 
 Hooks apply to what the thread saves while they are the innermost: those that the program has put
 within a forward go before these. What a checkpointed region saves when it is computed again comes
@@ -37,6 +38,7 @@ from . import recomputation
 from .copies import Copies
 from .host_buffers import HostBuffers
 from .recomputation import StandIn
+from .room import Levels
 from .saved import Block, Saved
 
 # Bytes of a storage: below, a copy takes no longer than the calls that begin it (10 us at 50 GB/s).
@@ -107,11 +109,12 @@ class Saving:
         self._hooks = (self._pack, self._unpack)
         self._pushed = False
         self._recomputing = 0  # regions, one within the other
-        self._again = 0  # bytes that the latest of them has saved
+        self._again = 0  # bytes that the latest of them has taken
         self._beside = 0  # of tensors beside these
         self._home = 0  # the stream of the pass, its handle
         self._source: Any = None  # and it
-        self._level = self._early = 0
+        self._level = self._later = self._early = 0
+        self._turn: Callable[[], None] | None = None
         self._number = 0
         self._backward = 0
         # By a storage's address: it, its block, and the version that it was saved at.
@@ -122,19 +125,22 @@ class Saving:
         self._away: list[tuple[int, weakref.ref[Block]]] = []  # by number
         self._gone: deque[tuple[int, int]] = deque()
         self._on_device = 0
-        self._live = self._changed = 0
+        self._live = self._changed = self._most = 0
 
     # ---- Passes ----------------------------------------------------------------------------
 
-    def begin(self, level: int, early: int, inputs: Iterable[torch.Tensor]) -> None:
+    def begin(
+        self, levels: Levels, inputs: Iterable[torch.Tensor], turn: Callable[[], None]
+    ) -> None:
         """A forward begins.
 
         Args:
-            level: Bytes of tensors above which blocks leave.
-            early: Bytes that are to leave from the beginning on.
+            levels: What it may have.
             inputs: What the caller has, and keeps.
+            turn: Called when backward first needs what is away, or computes a region again.
         """
-        self._level, self._early = level, early
+        self._level, self._later, self._early = levels.level, levels.later, levels.early
+        self._turn = turn
         self._inputs = {x.untyped_storage()._cdata for x in inputs if has_storage(x)}
         self._home, self._source = self._stream(), self._copies.here()
         self._forget()
@@ -156,17 +162,19 @@ class Saving:
     def close(self) -> None:
         """No budget is there any more: nothing leaves, whoever runs a backward yet."""
         self.end()
-        self._level, self._early = sys.maxsize, 0
+        self._level, self._later, self._early = sys.maxsize, sys.maxsize, 0
 
     @contextmanager
     def recomputing(self, *, push: bool) -> Iterator[None]:
         """See recomputation.Pages."""
         push = push and may_push()
+        self._turns()
         place = self._home, self._source
         self._home, self._source = self._stream(), self._copies.here()
         before = recomputation.enter(self)
         self._settle()
-        saved, self._beside = self.saved, self._live
+        self._look()
+        before_it, self._beside, self._most = self._most, self._live, self._live
         self._recomputing += 1
         if push:
             _autograd._push_saved_tensors_default_hooks(*self._hooks)
@@ -177,9 +185,18 @@ class Saving:
                 _autograd._pop_saved_tensors_default_hooks()
             self._recomputing -= 1
             self._settle()
-            self._again = max(0, self.saved - saved)
+            self._look()
+            self._again = max(self._most, self._live) - self._beside
+            self._most = max(self._most, before_it)
             recomputation.enter(before)
             self._home, self._source = place
+
+    def _turns(self) -> None:
+        """The end of forward is over, and what it alone needs has gone."""
+        if self._turn is not None and not self._pushed:
+            turn, self._turn = self._turn, None
+            self._level = self._later
+            turn()
 
     def _is_innermost(self) -> bool:
         return bool(_autograd._top_saved_tensors_default_hooks(False) == self._hooks)
@@ -237,6 +254,8 @@ class Saving:
             return saved.get()
         self._settle()
         block.used = self._backward
+        if block.away:
+            self._turns()
         self._release(block.nbytes if block.away else 0, but=block)
         if block.away:
             self._fetch(block)
@@ -309,6 +328,7 @@ class Saving:
 
     def _look(self) -> None:
         self._live, self._changed = self._ask_live(), 0
+        self._most = max(self._most, self._live)
 
     # ---- Out -------------------------------------------------------------------------------
 
