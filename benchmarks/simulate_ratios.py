@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far recorded programs are from the least that any policy takes, within several budgets.
 
-python benchmarks/simulate_ratios.py TRACE... --json ratios.json
+python benchmarks/simulate_ratios.py TRACE... [--programs adamw lora ...] --json ratios.json
 
-Each recording is simulated at parts of what lives in it at one time, by Penstock and by pages on
-demand. Figures are of the third iteration and those after it.
+Each recording, those that are there and those of programs made up (simulate_programs.py), is
+simulated at parts of what lives in it at one time, by Penstock and by pages on demand. Figures
+are of the third iteration and those after it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 from pathlib import Path
 from typing import Any
+
+from simulate_programs import PROGRAMS, write_program
 
 from penstock.native.simulate import Simulated, simulate
 from penstock.trace import read_work
@@ -49,24 +53,31 @@ def row(found: Simulated, part: float, policy: str) -> dict[str, Any]:
     return row
 
 
+def simulated(path: Path) -> list[dict[str, Any]]:
+    """The rows of one recording."""
+    trace = read_work(path)
+    whole = simulate(trace, budget=trace.device_bytes, policy="lru", steps=1)
+    peak = whole.figures["peak_bytes"]
+    rows = []
+    for part in PARTS:
+        for policy in POLICIES:
+            rows.append(row(simulate(trace, budget=int(peak / part), policy=policy), part, policy))
+            print(path.stem, json.dumps(rows[-1]), flush=True)
+    return rows
+
+
 def main() -> None:
     """Simulate every recording and write what came of it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("traces", nargs="+", type=Path)
+    parser.add_argument("traces", nargs="*", type=Path)
+    parser.add_argument("--programs", nargs="*", default=[], choices=PROGRAMS)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     document: dict[str, list[dict[str, Any]]] = {}
-    for path in arguments.traces:
-        trace = read_work(path)
-        whole = simulate(trace, budget=trace.device_bytes, policy="lru", steps=1)
-        peak = whole.figures["peak_bytes"]
-        rows = document.setdefault(path.stem, [])
-        for part in PARTS:
-            for policy in POLICIES:
-                rows.append(
-                    row(simulate(trace, budget=int(peak / part), policy=policy), part, policy)
-                )
-                print(path.stem, json.dumps(rows[-1]), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made = [write_program(name, Path(folder)) for name in arguments.programs]
+        for path in (*arguments.traces, *made):
+            document[path.stem] = simulated(path)
     if arguments.json:
         arguments.json.write_text(json.dumps(document, indent=1) + "\n")
 

@@ -30,7 +30,10 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = Path("tests/mutation/rules.toml")
-TREE = ("native", "tests/native", "CMakeLists.txt", "CMakePresets.json", "src/penstock/_version.py")
+TREE = (
+    "native", "tests/native", "tests/fuzz/api", "CMakeLists.txt", "CMakePresets.json",
+    "src/penstock/_version.py",
+)  # fmt: skip
 PROPERTY = "property:*"
 SEED = re.compile(r"PENSTOCK_PROPERTY_SEED=(\d+)")
 CASE = re.compile(r"^TEST CASE:\s+(.+)$", re.MULTILINE)

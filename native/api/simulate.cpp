@@ -51,7 +51,7 @@ penstock_simulate_span to_c(const driver::BusySpan& from) {
 
 penstock_simulate_result to_c(const engine::SimulateResult& from) {
   penstock_simulate_result to{};
-  PENSTOCK_COPY_FIELDS(to, from, pieces, blocks, page_bytes, plans, mismatches, failed_piece,
+  PENSTOCK_COPY_FIELDS(to, from, pieces, blocks, page_bytes, ahead, demanded, failed_piece,
                        failed_bytes)
   to.steps = from.steps.size();
   to.spans = from.spans.size();

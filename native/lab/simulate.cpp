@@ -204,8 +204,8 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
   if (counts.failed > 0) {
     return Status(Code::kHostOutOfMemory, "too little host memory for a simulation");
   }
-  result.plans = counts.plans;
-  result.mismatches = counts.mismatches;
+  result.ahead = counts.ahead;
+  result.demanded = counts.demanded;
   return result;
 }
 

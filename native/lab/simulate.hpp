@@ -36,8 +36,8 @@ struct SimulateResult {
   std::uint64_t blocks = 0;
   Bytes peak = 0;  // of blocks that live at one time
   Bytes page_bytes = 0;
-  std::uint64_t plans = 0;
-  std::uint64_t mismatches = 0;
+  std::uint64_t ahead = 0;  // pages brought in before their use; and on demand
+  std::uint64_t demanded = 0;
   std::uint64_t failed_piece = kNone;  // that the budget does not hold; the steps end before it
   Bytes failed_bytes = 0;              // that it touches
 };

@@ -64,8 +64,8 @@ class ProgramSubject final : public SimulateSubject {
     return {.bytes_in = counters.bytes_in,
             .bytes_out = counters.bytes_out,
             .loads = counters.prefetched_pages + counters.demanded_pages,
-            .plans = counters.plans,
-            .mismatches = counters.mismatches,
+            .ahead = counters.prefetched_pages,
+            .demanded = counters.demanded_pages,
             .failed = counters.failed_moves};
   }
 

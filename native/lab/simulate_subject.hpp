@@ -40,8 +40,8 @@ struct SimulateCounts {
   Bytes bytes_in = 0;
   Bytes bytes_out = 0;
   std::uint64_t loads = 0;  // pages brought in that held something
-  std::uint64_t plans = 0;
-  std::uint64_t mismatches = 0;
+  std::uint64_t ahead = 0;  // of those, before their use; and on demand
+  std::uint64_t demanded = 0;
   std::uint64_t failed = 0;  // moves of pages, for want of host memory
 };
 

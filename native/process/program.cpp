@@ -9,7 +9,6 @@
 #include "driver/text.hpp"
 #include "policy/residency/lending.hpp"
 #include "policy/residency/page_size.hpp"
-#include "policy/residency/settling.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -75,8 +74,7 @@ void Program::allocated(Addr address, Bytes bytes) {
   const bool wider = address < lowest_ || address + bytes > highest_;
   {
     const std::lock_guard lock(blocks_mutex_);
-    blocks_.insert(
-        {.address = address, .bytes = bytes, .id = ++next_block_, .touched = announced_});
+    blocks_.insert({.address = address, .bytes = bytes, .id = ++next_block_});
     if (options_.recorder != nullptr) options_.recorder->allocated(next_block_, bytes);
     // Before there is paging nobody asks; start() counts what there is then.
     if (pager_->paging()) pager_->occupy(address, bytes, 1);
@@ -119,14 +117,11 @@ std::pair<Addr, Addr> Program::window() const {
 }
 
 void Program::touch(Block& block, const TouchedAddress& how, std::vector<Touch>& touches) {
-  block.returns = policy::residency::returns_after(block.touched, announced_, block.returns);
-  block.touched = announced_;
-  const bool settled = policy::residency::settled(block.returns);
   if (how.bytes == 0) {
     if (how.written) block.whole = announced_;
-    touches.push_back({block.address, block.bytes, how.written, settled});
+    touches.push_back({block.address, block.bytes, how.written});
   } else {  // a copy may reach over several blocks of one range
-    touches.push_back({how.address, how.bytes, how.written, settled});
+    touches.push_back({how.address, how.bytes, how.written});
   }
 }
 

@@ -71,12 +71,11 @@ class Program : private BlockObserver {
   struct Block {
     Addr address = 0;
     Bytes bytes = 0;
-    std::uint64_t id = 0;       // never used again
-    std::uint64_t touched = 0;  // the piece of work that last did
-    std::uint64_t whole = 0;    // the one that last did so wholly, and may have written it
-    std::uint32_t returns = 0;  // how often that came after a pause
-    bool table = false;         // it may hold addresses
-    bool stays = false;         // see stay()
+    std::uint64_t id = 0;  // never used again
+    std::uint64_t whole =
+        0;               // the last piece of work that touched it wholly and may have written it
+    bool table = false;  // it may hold addresses
+    bool stays = false;  // see stay()
   };
   // The block around an address; bytes 0: there is none.
   Block block_of(Addr address);

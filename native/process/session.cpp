@@ -161,8 +161,7 @@ std::string Session::summary(std::uint64_t opaque) {
     sum.bytes_out += stats.counters.bytes_out;
     sum.page_hits += stats.counters.page_hits;
     sum.page_uses += stats.counters.page_uses;
-    sum.plans += stats.counters.plans;
-    sum.mismatches += stats.counters.mismatches;
+    sum.prefetched_pages += stats.counters.prefetched_pages;
     sum.demanded_pages += stats.counters.demanded_pages;
     peak += stats.peak_device_bytes;
   });
@@ -172,9 +171,9 @@ std::string Session::summary(std::uint64_t opaque) {
                                                static_cast<double>(sum.page_uses);
   return text(std::fixed, std::setprecision(2), in_gib(peak), " GiB of device memory at most; ",
               in_gib(sum.bytes_in), " GiB paged in, ", in_gib(sum.bytes_out), " out; ",
-              std::setprecision(1), hits, " % of page uses were hits; ", sum.plans, " plans, ",
-              sum.mismatches, " uses against them, ", sum.demanded_pages, " pages on demand; ",
-              opaque, " pieces of work not fully seen");
+              std::setprecision(1), hits, " % of page uses were hits; ", sum.prefetched_pages,
+              " pages came ahead of their use, ", sum.demanded_pages, " on demand; ", opaque,
+              " pieces of work not fully seen");
 }
 
 }  // namespace penstock::engine

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs whose work is announced: the order of uses is learned, planned, proven and known again.
+// Programs whose work is announced: what follows is learned, and pages go and come by it.
 #include <algorithm>
 #include <random>
 #include <vector>
@@ -11,6 +11,12 @@ namespace penstock::testing {
 namespace {
 
 constexpr Bytes kGranule = kProgramGranule;
+
+// Pages that come in a round of so many where there is room for 20, and 5 come ahead.  That many
+// more than fit, and those 5, are away at any time, each for the round but for the 5 uses that it
+// is ahead and the 6 that it lingers: 2 in its group and 4 until the next is to come.  On demand it
+// is all.
+constexpr Bytes most_of_round(Bytes pages) { return pages * (pages - 20 + 5) / (pages - 5 - 6); }
 
 // A language model as it generates: weights of several sizes and small ones beside them, and a
 // cache of keys and values a layer that is copied to a longer place for every token.
@@ -90,7 +96,7 @@ struct Generator {
   std::uint64_t next = 1;
 };
 
-TEST_CASE("program: generation is planned, round after round") {
+TEST_CASE("program: generation is foreseen, round after round") {
   Bench bench({.budget = 110 * kGranule});
   Generator model(bench, 32);
   const auto counters = [&] { return bench.program().pager().stats().counters; };
@@ -103,8 +109,7 @@ TEST_CASE("program: generation is planned, round after round") {
     model.forget(bench);
   }
   const auto after = counters();
-  CHECK(before.plans > 0);
-  CHECK(after.mismatches - before.mismatches <= 8);
+  CHECK(after.prefetched_pages - before.prefetched_pages > 44 * 32);
   CHECK(after.demanded_pages - before.demanded_pages <= 16);
   bench.close();
   CHECK(bench.wrong() == 0);
@@ -129,14 +134,13 @@ TEST_CASE("program: a workspace that layers touch or not does not hide their ord
   const auto before = bench.program().pager().stats().counters;
   for (int i = 0; i < 6; ++i) forward();
   const auto after = bench.program().pager().stats().counters;
-  CHECK(before.plans > 0);
-  CHECK(after.mismatches == before.mismatches);
+  CHECK(after.prefetched_pages - before.prefetched_pages > 6 * 20);
   CHECK(after.demanded_pages - before.demanded_pages <= 2);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: a round that has other pieces of the same work goes by the plan") {
+TEST_CASE("program: a round that has other pieces of the same work is foreseen") {
   for (const bool usual : {false, true}) {
     CAPTURE(usual);
     Bench bench({});
@@ -156,17 +160,12 @@ TEST_CASE("program: a round that has other pieces of the same work goes by the p
       }
     };
     for (int i = 0; i < 10; ++i) round(usual);
-    const auto before = bench.program().pager().stats();
-    CHECK(before.kept_pages > 0);
-    // At intervals that do not repeat themselves, or they were an order of their own.
+    const auto before = bench.program().pager().stats().counters;
     for (const bool other : {true, false, true, false, false, true}) round(usual != other);
-    const auto after = bench.program().pager().stats();
-    CHECK(after.counters.plans == before.counters.plans);
-    CHECK(after.kept_pages == before.kept_pages);
-    CHECK(after.counters.mismatches == before.counters.mismatches);
-    CHECK(after.counters.demanded_pages == before.counters.demanded_pages);
-    CHECK(after.counters.bytes_in - before.counters.bytes_in <=
-          6 * after.planned_bytes_in + 6 * kGranule);
+    const auto after = bench.program().pager().stats().counters;
+    // Two layers touch six pages at once, and five come ahead.
+    CHECK(after.demanded_pages - before.demanded_pages <= 2);
+    CHECK(after.bytes_in - before.bytes_in <= 6 * most_of_round(51) * kGranule);
     bench.close();
     CHECK(bench.wrong() == 0);
   }
@@ -186,7 +185,7 @@ TEST_CASE("program: pages that come in side by side are one copy where they keep
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: a phase that was planned before is planned again when it comes back") {
+TEST_CASE("program: a phase that was known before is known again when it comes back") {
   Bench bench({});
   Network network(bench, 20, 2 * kGranule + 8192);
   const std::vector<Tensor> all = network.weights;
@@ -204,13 +203,14 @@ TEST_CASE("program: a phase that was planned before is planned again when it com
   const auto learning = demanded() - before;
   phase(1, 8);
   before = demanded();
-  phase(3, 8);  // a round is 40 pages: learned anew it costs two rounds of them
+  phase(3, 8);  // a round is 40 pages
   CHECK(demanded() - before < learning / 2);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: a sweep beyond the budget is learned, and then moves what the plan says") {
+TEST_CASE(
+    "program: a sweep beyond the budget is learned, and then moves little more than it must") {
   for (const Evicted evicted : {Evicted::kUnmapped, Evicted::kMapped}) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       CAPTURE(static_cast<int>(evicted));
@@ -220,17 +220,13 @@ TEST_CASE("program: a sweep beyond the budget is learned, and then moves what th
       for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
       CHECK(bench.started() == 1);
       const engine::PagerStats before = bench.program().pager().stats();
-      CHECK(before.counters.plans >= 1);
-      CHECK(before.kept_pages > 0);
       for (int i = 0; i < 4; ++i) network.forward(bench, kGranule / 2);
       const engine::PagerStats after = bench.program().pager().stats();
-      CHECK(after.counters.mismatches == before.counters.mismatches);
       CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 2);
-      CHECK(after.counters.bytes_in - before.counters.bytes_in <=
-            4 * after.planned_bytes_in + 4 * kGranule);
+      CHECK(after.counters.bytes_in - before.counters.bytes_in <= 4 * most_of_round(34) * kGranule);
       CHECK(after.peak_device_bytes <= 20 * kGranule);
       // Weights are read, which nobody says; they are copied out once and no more.
-      CHECK(after.counters.bytes_out == before.counters.bytes_out);
+      CHECK(after.counters.bytes_out <= 34 * kGranule);
       bench.close();
       CHECK(bench.wrong() == 0);
     }
@@ -255,14 +251,13 @@ TEST_CASE("program: in texts of a prompt and many tokens pages come back to thei
   const auto loads = [](const engine::Counters& at) {
     return at.prefetched_pages + at.demanded_pages;
   };
-  // A text is 17 times all weights.  A plan for all of it has a page elsewhere every time.
   CHECK(loads(after) - loads(before) > 3 * 17 * 20);
   CHECK(2 * (after.map_calls - before.map_calls) < loads(after) - loads(before));
   bench.close();
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: gradients that are new in every step do not cost the weights their plan") {
+TEST_CASE("program: gradients that are new in every step do not hide the order of the weights") {
   Bench bench({.budget = 48 * kGranule});
   Network network(bench, 20, 2 * kGranule + 8192);
   const auto step = [&] {
@@ -286,7 +281,6 @@ TEST_CASE("program: gradients that are new in every step do not cost the weights
   const auto before = stats().counters;
   for (int i = 0; i < 4; ++i) step();
   const auto after = stats().counters;
-  CHECK(stats().streamed_pages > 0);  // there is one
   CHECK(after.prefetched_pages - before.prefetched_pages >
         after.demanded_pages - before.demanded_pages);
   bench.close();
@@ -311,20 +305,20 @@ TEST_CASE("program: caches that grow and move at every step do not hide the orde
     }
   }
   const engine::PagerStats after = bench.program().pager().stats();
-  CHECK(before.counters.plans > 0);
-  CHECK(after.counters.mismatches - before.counters.mismatches <= 4);
-  CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 40);
+  // Of the weights alone two pages more than there is room for come in a step, on demand all 34.
+  CHECK(after.counters.prefetched_pages - before.counters.prefetched_pages > 8 * 2);
+  CHECK(after.counters.bytes_in - before.counters.bytes_in <= 8 * 34 * kGranule / 2);
+  CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 4);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
 
-TEST_CASE("program: uses that never come back are forgotten, and an order behind them is learned") {
-  constexpr std::size_t kMost = 1 << 15;
+TEST_CASE("program: an order behind many uses that chance decided is learned") {
+  constexpr std::size_t kRemembered = 1 << 16;  // uses
   Bench bench({.budget = 64 * kGranule});
   Network network(bench, 96, kGranule - 8192);
   std::mt19937_64 random(5);
-  std::uint64_t most = 0;
-  for (std::size_t i = 0; i < kMost + 4000; ++i) {
+  for (std::size_t i = 0; i < kRemembered / 3; ++i) {
     std::vector<engine::TouchedAddress> touched;
     for (int k = 0; k < 4; ++k) {
       const Tensor& weight = network.weights[random() % network.weights.size()];
@@ -332,14 +326,16 @@ TEST_CASE("program: uses that never come back are forgotten, and an order behind
     }
     PENSTOCK_REQUIRE_OK(bench.program().announce(bench.stream(0), touched));
     bench.program().given(bench.stream(0));
-    if (i % 64 == 0) most = std::max(most, bench.program().pager().stats().uses);
   }
-  CHECK(most > kMost - 100);
-  CHECK(most <= kMost);
-  CHECK(bench.program().pager().stats().uses < 8000);
-  const auto plans = bench.program().pager().stats().counters.plans;
+  const auto counters = [&] { return bench.program().pager().stats().counters; };
+  const auto chance = counters();
+  CHECK(chance.prefetched_pages < chance.demanded_pages / 20);
   for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
-  CHECK(bench.program().pager().stats().counters.plans > plans);
+  const auto before = counters();
+  for (int i = 0; i < 4; ++i) network.forward(bench, kGranule / 2);
+  const auto after = counters();
+  CHECK(after.demanded_pages - before.demanded_pages <= 4);
+  CHECK(after.bytes_in - before.bytes_in <= 4 * 60 * kGranule);
   bench.close();
   CHECK(bench.wrong() == 0);
 }
@@ -348,14 +344,13 @@ TEST_CASE("program: another order of the same weights is learned in turn") {
   Bench bench({});
   Network network(bench, 16, 2 * kGranule + 8192);
   for (int i = 0; i < 8; ++i) network.forward(bench, kGranule / 2);
-  const auto plans = bench.program().pager().stats().counters.plans;
   std::reverse(network.weights.begin(), network.weights.end());
   for (int i = 0; i < 10; ++i) network.forward(bench, kGranule / 2);
   const engine::PagerStats before = bench.program().pager().stats();
-  CHECK(before.counters.plans > plans);
   for (int i = 0; i < 3; ++i) network.forward(bench, kGranule / 2);
   const engine::PagerStats after = bench.program().pager().stats();
-  CHECK(after.counters.mismatches == before.counters.mismatches);
+  CHECK(after.counters.demanded_pages - before.counters.demanded_pages <= 3);
+  CHECK(after.counters.bytes_in - before.counters.bytes_in <= 3 * most_of_round(34) * kGranule);
   bench.close();
   CHECK(bench.wrong() == 0);
 }

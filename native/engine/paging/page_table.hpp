@@ -17,7 +17,6 @@
 #include "engine/paging/host_slabs.hpp"
 #include "engine/paging/mark.hpp"
 #include "engine/paging/part.hpp"
-#include "policy/residency/hotness.hpp"
 #include "policy/residency/stillness.hpp"
 #include "policy/types.hpp"
 
@@ -56,11 +55,7 @@ struct Page {
   std::int32_t live = 0;                       // blocks that lie in it
   std::int32_t group = -1;                     // the group of work that touches it now
   std::uint64_t seen = 0;                      // the piece of work that was last found to touch it
-  std::uint64_t settled_at = 0;                // the piece of work that last touched one
-  policy::residency::Hotness hotness;
   policy::residency::Stillness stillness;
-  std::uint64_t other =
-      0;         // how many uses there were when it last joined a group as no part of one
   Mark ready;    // its data has arrived
   Mark written;  // the host copy is whole
   std::vector<Mark> last_use;

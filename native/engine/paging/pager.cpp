@@ -157,12 +157,12 @@ bool Pager::is_free(SlotId id) {
   return table_.page(slot.page).active == 0 && slot.release < cursor_.begun();
 }
 
-policy::residency::Held Pager::held(SlotId id) const {
+policy::residency::Held Pager::held(SlotId id) {
   const Slot& slot = residents_.slot(id);
   if (slot.page == kNoPage) return {.empty = true};
-  return {.dead = table_.page(slot.page).live == 0,
-          .kept = slot.release == kForEver,
-          .distance = cursor_.distance(slot.page),
+  const bool announced = table_.page(slot.page).backed;
+  return {.kept = slot.release == kForEver,
+          .distance = announced ? idle_.lateness(slot.page) : cursor_.distance(slot.page),
           .stamp = slot.stamp};
 }
 
@@ -206,7 +206,7 @@ Status Pager::demand(PageId page) {
   return {};
 }
 
-Status Pager::bring(PageId id, Among among) {
+Status Pager::bring(PageId id) {
   const Page& page = table_.page(id);
   if (page.slot == kNoSlot) (void)residents_.settle(id);  // it may be on its way out
   // As planned, if only moves held that up: of its slot's page, and of its own out of another.
@@ -217,7 +217,7 @@ Status Pager::bring(PageId id, Among among) {
     }
     (void)issue_loads();
   }
-  if (page.slot == kNoSlot) return among == Among::kPlanned ? demand(id) : demand_other(id);
+  if (page.slot == kNoSlot) return page.backed ? demand_other(id) : demand(id);
   residents_.hurry(id);
   return {};
 }
@@ -236,7 +236,7 @@ Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream 
     Status status = residents_.arrive(id);
     if (!status.ok() && !demanded) {
       PENSTOCK_TRY(wait_begins());
-      PENSTOCK_TRY(bring(id, Among::kPlanned));
+      PENSTOCK_TRY(bring(id));
       status = residents_.arrive(id);
     }
     PENSTOCK_TRY(status);
@@ -300,7 +300,7 @@ Status Pager::bring_all(UseId id, driver::Stream stream) {
   for (const PageId page : pages_of(id)) {
     ++counters_.page_uses;
     counters_.page_hits += table_.page(page).slot != kNoSlot;
-    PENSTOCK_TRY(bring(page, Among::kPlanned));
+    PENSTOCK_TRY(bring(page));
     residents_.slot(table_.page(page).slot).stamp = clock_;
   }
   return await(pages_of(id), id, stream);

@@ -9,6 +9,7 @@
 // the host waits for depends on what becomes of evicted addresses, see resident_set.hpp.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -28,10 +29,10 @@
 #include "engine/paging/recorder.hpp"
 #include "engine/paging/resident_set.hpp"
 #include "engine/paging/stall_profile.hpp"
-#include "policy/learning/known_orders.hpp"
-#include "policy/learning/period.hpp"
+#include "policy/learning/next_uses.hpp"
 #include "policy/learning/turns.hpp"
-#include "policy/residency/straying.hpp"
+#include "policy/residency/idle_pages.hpp"
+#include "policy/residency/look_ahead.hpp"
 #include "policy/residency/victim.hpp"
 
 namespace penstock::engine {
@@ -62,7 +63,6 @@ struct Touch {
   Addr address = 0;
   Bytes bytes = 0;
   bool written = false;
-  bool settled = false;  // of a block that work comes back to again and again, such as a weight
 };
 
 struct PagerStats {
@@ -189,10 +189,8 @@ class Pager {
   SlotId one_more_slot();
   Result<std::vector<SlotId>> choose_slots_to_give(SlotId wanted, const policy::Plan* next);
   Status give_slots(std::vector<SlotId> slots);
-  // For use at once: a page's own place, or where the plan does not know it, one of the others.
-  enum class Among { kPlanned, kOthers };
-  // Its move is under way, or it has a slot already.
-  Status bring(PageId page, Among among);
+  // For use at once: its move is under way, or it has a slot already.
+  Status bring(PageId page);
   [[nodiscard]] const std::vector<PageId>& pages_of(UseId use) const {
     return uses_[static_cast<std::size_t>(use)].pages;
   }
@@ -203,14 +201,14 @@ class Pager {
   Result<SlotId> choose_slot(PageId page);
   Result<SlotId> unmoving(const std::function<Result<SlotId>()>& choose);
   [[nodiscard]] bool is_free(SlotId slot);
-  [[nodiscard]] policy::residency::Held held(SlotId slot) const;
+  [[nodiscard]] policy::residency::Held held(SlotId slot);
   Status issue_loads();
   [[nodiscard]] bool in_the_way(const PlanCursor::Next& load);
   std::int64_t number_of(const std::vector<UseId>& order);
   void learn_kind(KnownKind& seen, const std::vector<UseId>& order);
   [[nodiscard]] bool comes_and_goes(UseId use) const;
   Status plan_turns(std::vector<std::int64_t> turns);
-  Status make_plan(std::int64_t begun = 0);  // of its first iteration, steps that are over
+  Status make_plan();
   void profiled();
   [[nodiscard]] std::optional<double> computes() const;
   [[nodiscard]] Result<policy::Plan> draw_plan(SlotId slots) const;
@@ -225,20 +223,22 @@ class Pager {
   Status bring_in(std::size_t group);
   Status close(std::size_t group);  // nothing, while work of it is under way
   Status close_idle(std::size_t but);
+  // By next uses (pager_foresight.cpp).
+  using Position = policy::learning::NextUses::Position;
+  void cover_pages();
+  void uses(PageId page);
+  void rests(PageId page);
+  void leaves(PageId page);
+  std::optional<PageId> needed_last();
+  SlotId slot_for(PageId page, Position distance);
+  [[nodiscard]] std::size_t pages_in_a_move() const;
   Status demand_other(PageId page);
-  SlotId choose_other_slot();
-  UseId intern(const std::vector<PageId>& pages);
-  void forget_uses();
-  Status use_begins(UseId use);
-  bool follows(UseId use);  // the plan; moves its cursor on
-  Status learn(UseId use);
-  Status adopt_order(std::vector<UseId> order, SlotId reserve = 0, std::size_t next = 0);
-  Status plan_or_drop(std::int64_t begun = 0);
+  Status bring_ahead();
+  [[nodiscard]] bool missing(PageId page) const;
+  [[nodiscard]] std::size_t run_from(Position at) const;
+  Result<std::size_t> bring_run(std::size_t most);
+  Status plan_or_drop();
   void drop_plan();
-  [[nodiscard]] SlotId others_within(std::size_t uses) const;
-  [[nodiscard]] bool tells(const Page& page) const;
-  void joins(Page& page, bool of_use);
-  Status recognise();
   Status copy_pinned(const Range& range, Addr address, Bytes bytes, bool in);
   // With kOnHost no mapping may change while another thread has announced work and not given it
   // yet.
@@ -288,16 +288,15 @@ class Pager {
   std::atomic<bool> paging_{false};
   std::vector<Group> groups_;
   std::uint64_t announced_ = 0;
-  policy::learning::Period period_;
-  policy::learning::KnownOrders known_;
-  std::map<std::vector<PageId>, UseId> interned_;
-  std::size_t next_try_ = 0;  // of a period that was found and not worth a plan
-  policy::residency::Straying straying_;
-  SlotId reserve_ = 0;  // slots that the plan leaves to pages it does not know
-  SlotId stolen_ = 0;   // how many it should have left beyond that
-  SlotId missed_ = 0;   // such pages that had left when they were needed again
-  SlotId hot_ = 0;      // pages that join group after group
-  std::vector<PageId> touched_, fresh_, planned_;  // kept for their capacity
+  policy::learning::NextUses next_uses_;
+  policy::residency::IdlePages idle_{next_uses_};
+  std::uint64_t jumps_ = 0;        // of next_uses_, when what follows was right
+  Position ahead_ = 0;             // up to where in next_uses_ pages have been brought in
+  Position look_again_ = 0;        // from where on it is tried again
+  std::vector<Position> brought_;  // where those stand
+  policy::residency::LookAhead look_ahead_;
+  SlotId reserve_ = 0;                   // slots that the plan leaves to pages it does not know
+  std::vector<PageId> touched_, fresh_;  // kept for their capacity
   std::map<Bytes, std::vector<Addr>> closed_heaps_;
 };
 

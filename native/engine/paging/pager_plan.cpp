@@ -66,10 +66,10 @@ Result<policy::Plan> Pager::draw_plan(SlotId slots) const {
   return plan;
 }
 
-Status Pager::make_plan(std::int64_t begun) {
+Status Pager::make_plan() {
   PENSTOCK_ASSIGN(policy::Plan plan, draw_plan(residents_.slots() - reserve_));
   ++counters_.plans;
-  adopt(std::move(plan), begun);
+  adopt(std::move(plan), 0);
   return {};
 }
 
@@ -106,8 +106,7 @@ void Pager::relabel(policy::Plan& plan) {
   }
   const auto loss = [&](SlotId slot) {
     const PageId page = residents_.slot(slot).page;
-    if (page == kNoPage) return 0;
-    return table_.page(page).active > 0 ? 3 : table_.page(page).live > 0 ? 2 : 1;
+    return page == kNoPage ? 0 : table_.page(page).active == 0 ? 1 : 2;
   };
   std::stable_sort(spare.begin(), spare.end(),
                    [&](SlotId a, SlotId b) { return loss(a) < loss(b); });
@@ -117,9 +116,6 @@ void Pager::relabel(policy::Plan& plan) {
   }
   for (policy::Kept& kept : plan.kept) kept.slot = actual[static_cast<std::size_t>(kept.slot)];
   for (policy::Load& load : plan.loads) load.slot = actual[static_cast<std::size_t>(load.slot)];
-  for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).planned = false;
-  for (const policy::Kept& kept : plan.kept) residents_.slot(kept.slot).planned = true;
-  for (const policy::Load& load : plan.loads) residents_.slot(load.slot).planned = true;
 }
 
 void Pager::adopt(policy::Plan plan, std::int64_t begun) {
@@ -185,6 +181,20 @@ bool Pager::in_the_way(const PlanCursor::Next& load) {
     if (!other || other->first > load.last) return false;
     if (other->slot == here && other->page != load.page) return true;
   }
+}
+
+// Too little room for any plan: as it comes, then.
+Status Pager::plan_or_drop() {
+  Status status(Code::kOutOfMemory, {});
+  if (reserve_ < residents_.slots()) status = make_plan();
+  if (status.code() == Code::kOutOfMemory) drop_plan();
+  return status.code() == Code::kOutOfMemory ? Status{} : status;
+}
+
+void Pager::drop_plan() {
+  cursor_.drop();
+  reserve_ = 0;
+  for (SlotId id = 0; id < residents_.slots(); ++id) residents_.slot(id).release = -1;
 }
 
 // Issue the plan's next loads for as long as their slots are free, neighbours in one copy.

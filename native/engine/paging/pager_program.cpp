@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pager for a program that announces its work piece by piece and knows nothing of uses: heaps
-// whose pages come and go with its allocations, groups of work in place of declared uses, and the
-// order of uses learned while it runs.
+// whose pages come and go with its allocations, and groups of work in place of declared uses.
 //
-// A block is *settled* when work came back to it several times with a pause in between: a weight
-// is, a cache that is copied to a new place for every token is not.  Work that touches settled
-// pages for the first time in its group begins a use, and with it a new group; the uses in their
-// order are what is learned and planned.  Other pages (activations) are brought in when they are
-// touched and stay until room is short: they live in slots that the plan leaves to them.  So do
-// pages that tell nothing of the order, see tells().  Marks are recorded once a group, not once a
-// launch.
+// Work that touches pages which are not in its stream's group joins them to that: they are there
+// from then on and stay until the group is closed, which is when it would hold too many.  Marks are
+// recorded once a group, not once a launch.  What is told of pages as they join is all that is
+// known of a program's order, see policy/learning/next_uses; by it pages leave, and come ahead of
+// their use.
 #include <algorithm>
 #include <mutex>
 #include <string>
@@ -22,7 +19,9 @@ namespace {
 
 // A group of another stream that got no work for so long is closed.
 constexpr std::uint64_t kIdle = 64;
-// A group holds at most such a share of the slots, since nothing of it may leave.
+// A group holds at most so many pages, and such a share of the slots, since nothing of it may
+// leave; but all that one piece of work touches.
+constexpr std::size_t kMostOfGroup = 2;
 constexpr std::size_t kShareOfGroup = 4;
 
 }  // namespace
@@ -45,7 +44,7 @@ Result<Addr> Pager::create_heap(Bytes bytes) {
     return address;
   }
   PENSTOCK_ASSIGN(const std::int32_t index, new_range(size, RangeKind::kHeap));
-  drop_plan();
+  cover_pages();
   return table_.range(index).address;
 }
 
@@ -74,8 +73,8 @@ Status Pager::back(Addr address, Bytes bytes) {
     Page& page = table_.page(id);
     if (page.backed) continue;
     if (!paging_) {
-      const SlotId slot = page.slot != kNoSlot ? page.slot : choose_other_slot();
-      if (slot == kNoSlot || (page.slot != slot && residents_.slot(slot).page != kNoPage)) {
+      const SlotId slot = page.slot != kNoSlot ? page.slot : residents_.empty_slot();
+      if (slot == kNoSlot) {
         return {Code::kOutOfMemory,
                 "the budget of " + std::to_string(pool_.budget()) + " bytes is full"};
       }
@@ -107,7 +106,6 @@ Status Pager::discard(Addr address, Bytes bytes) {
     if (!page.backed) continue;
     PENSTOCK_TRY(residents_.drop(id));
     table_.take_host(page);
-    hot_ += page.hotness.forget();
     page.backed = false;
   }
   return {};
@@ -115,7 +113,12 @@ Status Pager::discard(Addr address, Bytes bytes) {
 
 void Pager::start_paging() {
   const std::lock_guard lock(mutex_);
+  if (paging_) return;
+  next_uses_.begin();
   paging_ = true;
+  for (SlotId slot = 0; slot < residents_.slots(); ++slot) {
+    if (const PageId page = residents_.slot(slot).page; page != kNoPage) rests(page);
+  }
 }
 
 void Pager::occupy(Addr address, Bytes bytes, int delta) {
@@ -126,7 +129,6 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
   for (PageId id = first; id <= last; ++id) {
     Page& page = table_.page(id);
     page.live += delta;
-    page.hotness.changed = period_.fed();
     if (delta < 0 && page.live == 0 && page.slot != kNoSlot) mark_death(page);
     // Work that reaches it unseen, before any that is seen to, faults if this fails.
     if (options_.evicted == Evicted::kOnHost && paging_ && page.live > 0 && page.backed) {
@@ -163,8 +165,12 @@ Status Pager::pin(Addr address, Bytes bytes, int delta) {
   for (PageId id = first; id <= last; ++id) {
     if (delta < 0) {
       --table_.page(id).active;
+      rests(id);
     } else if (Status status = pin_page(id); !status.ok()) {
-      for (PageId undo = first; undo < id; ++undo) --table_.page(undo).active;
+      for (PageId undo = first; undo < id; ++undo) {
+        --table_.page(undo).active;
+        rests(undo);
+      }
       return status;
     }
   }
@@ -176,10 +182,10 @@ Status Pager::pin_page(PageId id) {
   Page& page = table_.page(id);
   ++page.active;
   Status status = guarded([&]() -> Status {
-    Status there = bring(id, Among::kOthers);
+    Status there = bring(id);
     for (std::size_t i = 0; i < groups_.size() && there.code() == Code::kOutOfMemory; ++i) {
       PENSTOCK_TRY(close(i));
-      there = bring(id, Among::kOthers);
+      there = bring(id);
     }
     PENSTOCK_TRY(there);
     PENSTOCK_TRY(residents_.arrive(id));
@@ -187,6 +193,7 @@ Status Pager::pin_page(PageId id) {
   });
   if (!status.ok()) {
     --page.active;
+    rests(id);
     return status;
   }
   page.blank = false;
@@ -205,7 +212,6 @@ void Pager::pages_touched(std::span<const Touch> touches, std::vector<PageId>& p
       Page& page = table_.page(id);
       if (!page.backed) continue;
       page.writing = page.writing || touch.written;
-      if (touch.settled) page.settled_at = announced_;
       if (page.seen == announced_) continue;
       page.seen = announced_;
       pages.push_back(id);
@@ -243,20 +249,16 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
   groups_[index].last = announced_;
   const auto look = [&] {
     fresh_.clear();
-    planned_.clear();
     for (const PageId id : touched_) {
-      const Page& page = table_.page(id);
-      if (page.group == static_cast<std::int32_t>(index)) continue;
-      fresh_.push_back(id);
-      if (page.settled_at == announced_ && tells(page)) planned_.push_back(id);
+      if (table_.page(id).group != static_cast<std::int32_t>(index)) fresh_.push_back(id);
     }
   };
   look();
   Status status;
   if (!fresh_.empty()) {
     const std::size_t held = groups_[index].pages.size();
-    const std::size_t most = static_cast<std::size_t>(residents_.slots()) / kShareOfGroup;
-    if (held > 0 && (!planned_.empty() || held + fresh_.size() > most)) {
+    const std::size_t share = static_cast<std::size_t>(residents_.slots()) / kShareOfGroup;
+    if (held > 0 && held + fresh_.size() > std::min(share, kMostOfGroup)) {
       PENSTOCK_TRY(close(index));
       look();
     }
@@ -266,7 +268,6 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
       // What other work holds may go once that is over; what this work touches may not.
       for (std::size_t i = 0; i < groups_.size(); ++i) PENSTOCK_TRY(close(i));
       look();
-      planned_.clear();  // its use has begun
       status = enter(index);
     }
   }
@@ -308,7 +309,9 @@ Status Pager::enter(std::size_t index) {
       if (table_.page(id).writing) table_.page(id).blank = false;
     }
     // What cannot be brought in ahead will be when it is needed, or fail then.
-    if (cursor_.planned() && !others_giving()) (void)guarded([this] { return issue_loads(); });
+    if (!others_giving()) {
+      counters_.failed_moves += !guarded([this] { return bring_ahead(); }).ok();
+    }
     check_residency();
     return {};
   }
@@ -317,6 +320,7 @@ Status Pager::enter(std::size_t index) {
   for (const PageId id : fresh_) {
     Page& page = table_.page(id);
     --page.active;
+    rests(id);
     if (page.group == static_cast<std::int32_t>(index)) page.group = -1;
     group.pages.pop_back();
   }
@@ -331,24 +335,17 @@ Status Pager::bring_in(std::size_t index) {
     page.group = static_cast<std::int32_t>(index);
     group.pages.push_back(id);
   }
-  UseId use = -1;
-  if (!planned_.empty()) {
-    std::sort(planned_.begin(), planned_.end());
-    use = intern(planned_);
-    PENSTOCK_TRY(use_begins(use));
-  }
   ++clock_;
   residents_.collect();
   for (const PageId id : fresh_) {
-    Page& page = table_.page(id);
+    uses(id);
     ++counters_.page_uses;
-    const bool of_use = use >= 0 && std::binary_search(planned_.begin(), planned_.end(), id);
-    joins(page, of_use);
-    counters_.page_hits += page.slot != kNoSlot;
-    PENSTOCK_TRY(bring(id, of_use ? Among::kPlanned : Among::kOthers));
-    residents_.slot(page.slot).stamp = clock_;
+    counters_.page_hits += table_.page(id).slot != kNoSlot;
+    PENSTOCK_TRY(bring(id));
   }
-  return await(fresh_, use, group.stream);
+  const auto moving = [this](PageId id) { return table_.page(id).move != nullptr; };
+  if (std::any_of(fresh_.begin(), fresh_.end(), moving)) look_ahead_.waited();
+  return await(fresh_, -1, group.stream);
 }
 
 // An event where this thread can record one; else the device is waited for.  False: neither can be,
@@ -374,6 +371,7 @@ Status Pager::close(std::size_t index) {
       if (page.writing) page.blank = false;
       page.writing = false;
       if (page.group == static_cast<std::int32_t>(index)) page.group = -1;
+      rests(id);
     }
     group.pages.clear();
   }
@@ -409,31 +407,6 @@ Status Pager::stream_gone(driver::Stream stream) {
     if (group.id == id && group.pages.empty() && group.under_way == 0) group.id = {};
   }
   return status;
-}
-
-// Of the slots that the plan does not name.
-SlotId Pager::choose_other_slot() {
-  SlotId best = kNoSlot;
-  for (SlotId id = 0; id < residents_.slots(); ++id) {
-    const Slot& slot = residents_.slot(id);
-    if (slot.planned || (slot.page != kNoPage && table_.page(slot.page).active > 0)) continue;
-    if (best == kNoSlot || policy::residency::unused_longer(held(id), held(best))) best = id;
-  }
-  return best;
-}
-
-Status Pager::demand_other(PageId page) {
-  PENSTOCK_ASSIGN(SlotId slot, unmoving([&] { return Result<SlotId>(choose_other_slot()); }));
-  if (slot == kNoSlot) {
-    PENSTOCK_ASSIGN(slot, unmoving([&] { return choose_slot(page); }));
-    if (cursor_.planned() && table_.page(page).blank) ++stolen_;
-  }
-  PENSTOCK_TRY(residents_.place(page, std::span(&slot, 1)));
-  residents_.slot(slot).release = -1;
-  if (table_.page(page).blank) return {};
-  ++counters_.demanded_pages;
-  if (cursor_.planned()) ++missed_;
-  return {};
 }
 
 }  // namespace penstock::engine

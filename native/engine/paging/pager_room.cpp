@@ -106,7 +106,7 @@ Status Pager::fetch(Addr address, Bytes bytes) {
   if (range->kind == RangeKind::kPinned) return copy_pinned(*range, address, bytes, true);
   const auto [first, last] = table_.pages_of(*range, address, bytes);
   for (PageId id = first; id <= last; ++id) {
-    PENSTOCK_TRY(bring(id, Among::kPlanned));
+    PENSTOCK_TRY(bring(id));
     PENSTOCK_TRY(residents_.arrive(id));
   }
   for (PageId id = first; id <= last; ++id) PENSTOCK_TRY(residents_.synchronize_page(id));

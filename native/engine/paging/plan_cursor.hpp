@@ -70,9 +70,6 @@ class PlanCursor {
     }
     return kForEver;
   }
-  // The use that the plan has next, and the one before it.
-  [[nodiscard]] UseId expected() const { return at(begun_); }
-  [[nodiscard]] UseId latest() const { return at(begun_ + steps() - 1); }
   // The program starts an iteration anew: go on to the next time that the plan is at this step.
   void start_at(std::int64_t step) {
     if (!planned()) return;

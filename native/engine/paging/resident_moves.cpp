@@ -106,6 +106,7 @@ Status ResidentSet::apply(Move& move) {
     } else {
       page.slot = kNoSlot;
       slot(in.slot).page = kNoPage;
+      empty_ = true;
     }
   }
   for (const Move::Out& out : move.out) {

@@ -72,6 +72,7 @@ void ResidentSet::take_back(PageId first, std::span<const SlotId> into) {
     const PageId id = first + static_cast<PageId>(i);
     Page& page = table_.page(id);
     if (page.slot != kNoSlot) slot(page.slot).page = kNoPage;
+    empty_ = true;
     page.slot = kNoSlot;
     page.ready = page.written = {};
     if (page.mapped != kNoSlot && driver_.unmap(page.address, pool_.chunk_bytes()).ok()) {

@@ -157,9 +157,21 @@ Status ResidentSet::place(PageId first, std::span<const SlotId> into, bool prefe
   return evicted_ == Evicted::kMapped ? status : arrived(first, into, status);
 }
 
+SlotId ResidentSet::empty_slot() {
+  SlotId found = kNoSlot;
+  for (SlotId id = 0; empty_ && id < slots(); ++id) {
+    if (slot(id).page != kNoPage) continue;
+    found = id;
+    if (slot(id).move == nullptr) break;
+  }
+  empty_ = found != kNoSlot;
+  return found;
+}
+
 Status ResidentSet::evict(SlotId id) {
   Slot& from = slot(id);
   if (from.page == kNoPage) return {};
+  empty_ = true;
   if (evicted_ == Evicted::kOnHost) return evict_to_host(id);
   Page& page = table_.page(from.page);
   if (page.backed && page.live == 0 &&
@@ -196,6 +208,7 @@ Status ResidentSet::drop(PageId id) {
     from.page = kNoPage;
     from.busy.clear();
     page.slot = kNoSlot;
+    empty_ = true;
   }
   page.dirty = false;
   page.blank = true;

@@ -44,7 +44,6 @@ struct Slot {
   Move* move = nullptr;        // under way, into it or out of it
   std::int64_t release = -1;   // the step, counted from the plan's start, that `page` is kept for
   std::uint64_t stamp = 0;     // of the last use, for LRU
-  bool planned = false;        // the plan names it
   std::vector<Mark> busy;      // of the page that was here before
   std::vector<PageId> mapped;  // pages whose addresses lead here, this one's included
 };
@@ -76,7 +75,12 @@ class ResidentSet {
   [[nodiscard]] SlotId slots() const { return static_cast<SlotId>(slots_.size()); }
   [[nodiscard]] Slot& slot(SlotId id) { return slots_[nth(id)]; }
   [[nodiscard]] const Slot& slot(SlotId id) const { return slots_[nth(id)]; }
-  void add_slots(SlotId count) { slots_.resize(slots_.size() + nth(count)); }
+  void add_slots(SlotId count) {
+    slots_.resize(slots_.size() + nth(count));
+    empty_ = true;
+  }
+  // One that is empty, and as a rule not moved out of any more; kNoSlot: none is.
+  [[nodiscard]] SlotId empty_slot();
   // Of an empty slot: give the chunk back; the last slot takes this one's number.
   Status remove_slot(SlotId id);
 
@@ -92,6 +96,7 @@ class ResidentSet {
   // ---- Moves; without a mapper there are none, and a page has arrived for the host at once ----
   // Those that are over show in pages and slots from here on.
   void collect();
+  [[nodiscard]] bool moving() const { return !moves_.empty(); }
   // The host waits for the move of a page or a slot; what came of it shows.
   Status settle(PageId id);
   Status settle_slot(SlotId id);
@@ -147,6 +152,7 @@ class ResidentSet {
   std::size_t next_in_ = 0;
   std::unique_ptr<Timeline> out_;
   std::vector<Slot> slots_;
+  bool empty_ = true;  // one may be
   PageCopies copies_;
   std::vector<std::unique_ptr<Move>> moves_;  // under way, or not yet collected
   std::unique_ptr<Mapper> mapper_;            // last: it goes first

@@ -9,9 +9,8 @@ namespace penstock::policy::residency {
 
 struct Held {
   bool empty = false;
-  bool dead = false;          // no block lives in the page any more
   bool kept = false;          // the plan has it stay through the iteration
-  std::int64_t distance = 0;  // steps until the plan needs it; the largest number where it does not
+  std::int64_t distance = 0;  // until it is needed; the largest number where no plan has it
   std::uint64_t stamp = 0;    // of its last use
 };
 
@@ -20,13 +19,6 @@ struct Held {
   if (a.empty != b.empty) return a.empty;
   if (a.empty) return false;
   return a.distance != b.distance ? a.distance > b.distance : a.stamp < b.stamp;
-}
-
-// For a page that no plan knows, among such: what is dead, then what was used longest ago.
-[[nodiscard]] constexpr bool unused_longer(const Held& a, const Held& b) {
-  if (a.empty != b.empty) return a.empty;
-  if (a.empty) return false;
-  return a.dead != b.dead ? a.dead : a.stamp < b.stamp;
 }
 
 // For slots that go for good: as needed_later(), and what the plan keeps last of all.

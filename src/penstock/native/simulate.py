@@ -59,8 +59,8 @@ class Simulated:
         steps: The fields of penstock_simulate_step for each: ms, recorded_ms, bytes_in, bytes_out,
             page_uses, page_loads, least_bytes_in, least_bytes_out, first_piece, end_piece.
         spans: For each of `LANES`, when it was busy in the last step: (begin, end) in ms.
-        figures: Those of penstock_simulate_result: pieces, blocks, peak_bytes, page_bytes, plans,
-            mismatches.
+        figures: Those of penstock_simulate_result: pieces, blocks, peak_bytes, page_bytes, ahead,
+            demanded.
         link_gb_per_s: The link that was simulated.
         failed_piece: The piece of work that the budget does not hold, where the steps end.
         failed_bytes: What that touches.

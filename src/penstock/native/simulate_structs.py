@@ -66,7 +66,7 @@ class SimulateSpan(Structure):
     _fields_ = [("lane", c_uint64), ("begin_ms", c_double), ("end_ms", c_double)]
 
 
-_FOUND = "steps pieces blocks peak_bytes page_bytes plans mismatches".split()
+_FOUND = "steps pieces blocks peak_bytes page_bytes ahead demanded".split()
 
 
 class SimulateResult(Structure):

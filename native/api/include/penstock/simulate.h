@@ -80,8 +80,8 @@ typedef struct {
   uint64_t blocks;
   uint64_t peak_bytes; /* of blocks that live at one time */
   uint64_t page_bytes;
-  uint64_t plans;
-  uint64_t mismatches;   /* uses that did not go by the plan */
+  uint64_t ahead;        /* pages that the engine brought in before their use */
+  uint64_t demanded;     /* and when they were used */
   uint64_t failed_piece; /* that the budget does not hold; UINT64_MAX: none */
   uint64_t failed_bytes; /* that it touches */
   uint64_t spans;        /* of the last step; as many as there is room for are written */

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages that are there and not in use, and which of them is needed last: the one whose next use is
+// foreseen last, or the one that has not been used for longest, whichever of the two is longer.
+// For a page that is foreseen nowhere, or was just used where it was not, what lies behind it is
+// the best guess at what lies before it; where nothing is sure that goes for all.  Whether a block
+// lives in a page does not count: one that is dead is as a rule soon asked for again, and its
+// mapping costs more than the link's time.  Pure; no memory but what cover() took.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "policy/learning/next_uses.hpp"
+
+namespace penstock::policy::residency {
+
+class IdlePages {
+ public:
+  using Position = learning::NextUses::Position;
+
+  explicit IdlePages(const learning::NextUses& uses) : uses_(uses) {}
+
+  void cover(PageId pages);  // those below this number
+  // So many neighbours leave and come together, where a page is small for what moving it costs.
+  void keep_together(PageId pages) { together_ = pages; }
+  // It is there and not in use from now on; or it has been used.
+  void add(PageId page);
+  void remove(PageId page);
+  [[nodiscard]] bool has(PageId page) const { return known_[nth(page)].idle; }
+  std::optional<PageId> needed_last();
+  // How many uses it will not be needed for.  Pages that are needed about as late are told apart
+  // by their number: always the same ones leave, and neighbours not one after the other.  So what
+  // is missing comes to be spread over the program's loop, and can come in while the rest is used.
+  // Were it always the very last one, what is missing would be one stretch.
+  [[nodiscard]] Position lateness(PageId page);
+
+ private:
+  // So many are chosen at a time, and anew after as many uses: most choices are spared a look at
+  // all pages.
+  static constexpr std::size_t kChosen = 16;
+  struct Known {
+    Position next = learning::NextUses::kNone;  // as it was foreseen
+    std::uint64_t jumps = 0;                    // at that time
+    bool fresh = false;                         // next is of its last use, or of a later time
+    bool idle = false;
+  };
+  [[nodiscard]] Position next(PageId page);
+  void choose();
+  void weigh(PageId page);
+
+  const learning::NextUses& uses_;
+  std::vector<Known> known_;  // by page
+  PageId together_ = 1;
+  std::array<PageId, kChosen> chosen_{};
+  std::size_t count_ = 0;
+  Position chosen_at_ = 0;          // in the history
+  std::uint64_t chosen_jumps_ = 0;  // by then
+};
+
+}  // namespace penstock::policy::residency

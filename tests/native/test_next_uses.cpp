@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Next uses of pages, foreseen from what followed before.
+#include <random>
+#include <vector>
+
+#include "doctest/doctest.h"
+#include "policy/learning/next_uses.hpp"
+
+namespace penstock::testing {
+namespace {
+
+using policy::PageId;
+using policy::learning::NextUses;
+
+NextUses made() {
+  NextUses uses;
+  uses.begin();
+  uses.cover(2000);
+  return uses;
+}
+
+void sweep(NextUses& uses, PageId first, PageId end) {
+  for (PageId page = first; page < end; ++page) uses.use(page, 4);
+}
+
+TEST_CASE("next uses: one round of a loop tells the next") {
+  NextUses uses = made();
+  sweep(uses, 0, 100);
+  CHECK(!uses.sure());
+  CHECK(uses.next(50) == NextUses::kNone);
+  sweep(uses, 0, 20);
+  CHECK(uses.sure());
+  CHECK(uses.place() == 20);
+  for (PageId page = 20; page < 100; ++page) CHECK(uses.next(page) - uses.place() == page - 20);
+  for (PageId page = 0; page < 20; ++page) CHECK(uses.next(page) - uses.place() == 80 + page);
+}
+
+TEST_CASE("next uses: a part that is left out, or new, costs a few uses") {
+  NextUses uses = made();
+  for (int i = 0; i < 3; ++i) sweep(uses, 0, 100);
+  SUBCASE("left out") {
+    sweep(uses, 0, 40);
+    sweep(uses, 50, 60);
+  }
+  SUBCASE("new") {
+    sweep(uses, 0, 50);
+    sweep(uses, 200, 203);
+    sweep(uses, 50, 60);
+  }
+  CHECK(uses.sure());
+  CHECK(uses.page_at(uses.place()) == 60);
+}
+
+TEST_CASE("next uses: the longest context tells one phase from another") {
+  // The same ten pages come before other ones.
+  NextUses uses = made();
+  const auto phase = [&](PageId own) {
+    sweep(uses, own, own + 40);
+    sweep(uses, 0, 10);
+    sweep(uses, own + 40, own + 80);
+  };
+  for (const PageId own : {100, 200, 100, 100, 200, 200}) phase(own);
+  for (const PageId own : {100, 200}) {
+    CAPTURE(own);
+    sweep(uses, own, own + 40);
+    sweep(uses, 0, 10);
+    CHECK(uses.sure());
+    CHECK(uses.page_at(uses.place()) == own + 40);
+    sweep(uses, own + 40, own + 80);
+  }
+}
+
+TEST_CASE("next uses: pages that come anywhere do not hide the order of others") {
+  std::mt19937_64 random(7);
+  NextUses uses = made();
+  int wrong = 0;
+  for (int round = 0; round < 12; ++round) {
+    for (PageId page = 0; page < 200; ++page) {
+      if (random() % 2 == 0) uses.use(1000 + static_cast<PageId>(random() % 60), 4);
+      uses.use(page, 4);
+      if (round < 6) continue;
+      const auto next = uses.next((page + 20) % 200);
+      wrong += !uses.sure() || next == NextUses::kNone || next - uses.place() > 40;
+    }
+  }
+  CHECK(wrong < 6 * 200 / 4);
+}
+
+TEST_CASE("next uses: nothing is sure where chance decides") {
+  std::mt19937_64 random(3);
+  NextUses uses = made();
+  int sure = 0;
+  for (int i = 0; i < 20000; ++i) {
+    uses.use(static_cast<PageId>(random() % 300), 8);
+    sure += uses.sure();
+  }
+  CHECK(sure < 200);
+}
+
+TEST_CASE("next uses: what is touched again and again is one use, which lasts") {
+  NextUses uses = made();
+  for (int round = 0; round < 3; ++round) {
+    for (PageId page = 0; page < 100; ++page) {
+      uses.use(page, 4);
+      if (page >= 20 && page < 60) uses.use(500, 4);
+    }
+  }
+  sweep(uses, 0, 20);
+  uses.use(20, 4);
+  uses.use(500, 4);
+  for (PageId page = 21; page < 40; ++page) uses.use(page, 4);
+  // Needed until the sixtieth page of the round, whether or not it has been touched since.
+  CHECK(uses.next(500) - uses.place() <= 21);
+}
+
+TEST_CASE("next uses: what every layer touches does not hide which layer it is") {
+  NextUses uses = made();
+  const auto layer = [&](PageId own) {
+    for (PageId page = own; page < own + 4; ++page) uses.use(page, 60);
+    for (PageId page = 1000; page < 1040; ++page) uses.use(page, 60);
+  };
+  for (int round = 0; round < 2; ++round) {
+    for (PageId own = 0; own < 200; own += 4) layer(own);
+  }
+  for (PageId own = 0; own < 100; own += 4) layer(own);
+  REQUIRE(uses.sure());
+  CHECK(uses.page_at(uses.place()) == 100);
+  CHECK(uses.next(150) - uses.place() == 50);
+  CHECK(uses.next(50) - uses.place() == 150);
+  // They are needed soon, though they began long ago and were never away.
+  CHECK(uses.next(1010) - uses.place() < 60);
+}
+
+TEST_CASE("next uses: a history that is full goes on") {
+  NextUses uses = made();
+  for (int round = 0; round < 400; ++round) sweep(uses, 0, 500);
+  sweep(uses, 0, 250);
+  CHECK(uses.sure());
+  CHECK(uses.end() == 400 * 500 + 250);
+  CHECK(uses.next(400) - uses.place() == 150);
+}
+
+}  // namespace
+}  // namespace penstock::testing
