@@ -122,3 +122,5 @@ SHAPES: dict[str, Shape] = {
     ),
     **MIXED,
 }
+# Batch and length where they are not (1, 512).
+SIZES = {"mamba": (2, 64), "vit": (8, 0), "clip": (4, 64), "sdxl-unet": (2, 0), "flux": (1, 512)}

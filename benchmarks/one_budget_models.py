@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from budget_card import ideal, same_bits, spread
 from held_out_models import Subject, outputs, subject
+from held_out_shapes import SIZES
 from one_budget import OutOfTime, Suite, memory
 from resident import Resident, by_turns, steps_of
 
@@ -246,7 +247,6 @@ def moe(suite: Suite) -> None:
 
 
 SHAPES_OF_PART = "gemma qwen2 phi opt bloom mamba t5 bert vit clip sdxl-unet flux whisper".split()
-SIZES = {"mamba": (2, 64), "vit": (8, 0), "clip": (4, 64), "sdxl-unet": (2, 0), "flux": (1, 512)}
 
 
 def shapes(suite: Suite) -> None:

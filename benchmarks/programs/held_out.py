@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model of held_out_models.py: forward passes, or tokens. Plain PyTorch.
+
+    python benchmarks/programs/held_out.py --model whisper --tokens 16
+
+Knows nothing of Penstock. Prints one JSON object: the time of every step, a digest of what each
+gave, how many passes over the weights a step makes, and what torch had allocated at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from held_out_models import outputs, subject
+from held_out_shapes import SIZES
+from hf_lm import digest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="llama")
+    parser.add_argument("--length", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--tokens", type=int, default=0, help="a step; 0: forward passes")
+    args = parser.parse_args()
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    recipe = subject(args.model)
+    model = recipe.resident("cuda")
+    given = recipe.make_inputs(model, *SIZES.get(args.model, (1, args.length)), "cuda")
+    if args.tokens:
+        given = {key: value for key, value in given.items() if not key.startswith("decoder")}
+        given |= {"max_new_tokens": args.tokens, "do_sample": False}
+    result = {"model": args.model, "passes": max(1, args.tokens), "step_ms": [], "digests": []}
+    with torch.no_grad():
+        for _ in range(args.steps):
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            made = model.generate(**given) if args.tokens else model(**given)
+            torch.cuda.synchronize()
+            result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+            result["digests"].append(digest(outputs(made)[0]))
+    result["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
