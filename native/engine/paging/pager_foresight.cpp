@@ -23,7 +23,7 @@ constexpr std::size_t kLeastAhead = 5;
 constexpr Bytes kMoveBytes = 32 * kMiB;
 constexpr std::size_t kMostInAMove = 4;
 // Where nothing may leave for the next missing page it is looked again after so many uses.
-constexpr policy::learning::NextUses::Position kPatience = 4;
+constexpr policy::learning::NextUses::Position kLookAgain = 4;
 
 }  // namespace
 
@@ -174,7 +174,7 @@ Result<std::size_t> Pager::bring_run(std::size_t most) {
     if (table_.page(id).move != nullptr) break;
     const Position at = ahead_ + static_cast<Position>(count);
     const SlotId slot = slot_for(id, at - next_uses_.place());
-    if (slot == kNoSlot) look_again_ = next_uses_.place() + kPatience;
+    if (slot == kNoSlot) look_again_ = next_uses_.place() + kLookAgain;
     if (slot == kNoSlot || residents_.slot(slot).move != nullptr) break;
     if (std::find(into.begin(), into.begin() + count, slot) != into.begin() + count) break;
     const PageId there = residents_.slot(slot).page;
