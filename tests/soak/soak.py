@@ -143,9 +143,9 @@ class Soak:
                 self._equal(value, theirs.state_dict()[name], name)
         self._paged(attachment)
         if attachment is not None and self.draw.random() < 0.7:
-            attachment.detach()
+            attachment.detach()  # which gives them back on the CPU
             with torch.no_grad():
-                self._same(models[0], plain[0])
+                self._same(models[0].to("cuda" if self.cuda else "cpu"), plain[0])
 
     def _same(self, ours: nn.Module, theirs: nn.Module) -> None:
         rows = self._rows(self.draw.randrange(1, 5))
