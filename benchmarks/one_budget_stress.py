@@ -293,7 +293,7 @@ def _cycles(suite: Suite) -> dict[str, Any]:
     last = process_state(suite)
     growth = {key: last[key] - first[key] for key in last}
     row = {"exact": not wrong, "cycles": count, "growth": growth, "state": last}
-    allowed = {"device_bytes": 4 << 20, "host_rss_bytes": 32 << 20}
+    allowed = {"device_bytes": 4 << 20, "host_rss_bytes": 8 << 20}
     grown = {key: size for key, size in growth.items() if size > allowed.get(key, 0)}
     if grown:
         raise AssertionError(f"grown after cycle {settled} of {count}: {grown}")

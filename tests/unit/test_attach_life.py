@@ -237,3 +237,13 @@ def test_two_models_side_by_side():
             assert same_passes(*first, 2)
             assert same_passes(*second, 2)
     assert same_passes(*first)
+
+
+def test_attaching_again_and_again_leaves_no_objects():
+    model = stack(6)
+    counts = []
+    for _ in range(5):
+        page(model).detach()
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert counts[-1] == counts[-2] == counts[-3]

@@ -45,9 +45,14 @@ _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [c_void_p, ctypes.c_char_p, c_void_p]
 
-# A tensor reads its descriptor once more when it dies, whenever that is, so descriptors are never
-# freed: about 100 bytes for each block of each attached model.
-_descriptors: list[object] = []
+# A tensor has its descriptor freed when it dies, on whatever thread and whenever that is: the C
+# library's free() needs no interpreter for it.
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype = c_void_p
+_libc.malloc.argtypes = [ctypes.c_size_t]
+_libc.free.argtypes = [c_void_p]
+_FREE = ctypes.cast(_libc.free, c_void_p)
+_SHAPE_AT = ctypes.sizeof(_ManagedTensor)  # behind it, in one piece of memory
 
 
 def bytes_at(address: int, size: int, device: torch.device) -> torch.Tensor:
@@ -61,16 +66,23 @@ def bytes_at(address: int, size: int, device: torch.device) -> torch.Tensor:
     Returns:
         Tensor of shape (size,), dtype torch.uint8, with a storage of its own.
     """
-    shape = (c_int64 * 1)(size)
-    managed = _ManagedTensor()
+    place = _libc.malloc(_SHAPE_AT + ctypes.sizeof(c_int64))
+    if not place:
+        raise MemoryError("no memory for the descriptor of a tensor")
+    c_int64.from_address(place + _SHAPE_AT).value = size
+    ctypes.memset(place, 0, _SHAPE_AT)
+    managed = _ManagedTensor.from_address(place)
     managed.tensor.data = address
     managed.tensor.device = _Device(_KIND[device.type], device.index or 0)
     managed.tensor.ndim = 1
     managed.tensor.dtype = _DType(*_UINT8)
-    managed.tensor.shape = shape
-    _descriptors.append((managed, shape))
-    capsule = _new_capsule(ctypes.addressof(managed), b"dltensor", None)
-    return torch.utils.dlpack.from_dlpack(capsule)
+    managed.tensor.shape = ctypes.cast(place + _SHAPE_AT, ctypes.POINTER(c_int64))
+    managed.deleter = _FREE
+    try:
+        return torch.utils.dlpack.from_dlpack(_new_capsule(place, b"dltensor", None))
+    except BaseException:
+        _libc.free(place)
+        raise
 
 
 def view_as(
