@@ -157,7 +157,9 @@ TEST_CASE("idle pages: what a launch costs the thread that gives it") {
   std::sort(ns.begin(), ns.end());
   MESSAGE("ns a launch of nine pages: median " << ns[ns.size() / 2] << ", p99 "
                                                << ns[ns.size() / 100 * 99]);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take twice that
   CHECK(ns[ns.size() / 2] < 2000);
+#endif
 }
 
 }  // namespace

@@ -88,6 +88,31 @@ TEST_CASE("program: hidden work behind work that takes its time finds no other d
   }
 }
 
+// Its block was freed behind the work, as PyTorch does: what it held stays until that is over.
+TEST_CASE("program: hidden work finds what was freed after it was given") {
+  const Outcome outcome = in_child([] {
+    auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+    Bench bench({.streams = 2});
+    std::vector<Tensor> tensors;
+    for (unsigned i = 0; i < 40; ++i) {
+      tensors.push_back(bench.make(kGranule, bench.stream(0), 100 + i));
+    }
+    // The first is the one that was not used for longest, and nothing repeats itself.
+    bench.work(bench.stream(0), {&tensors[0]}, {}, 0);
+    for (std::size_t i = 0; i < 19; ++i) {
+      bench.work(bench.stream(0), {&tensors[21 + 7 * i % 19]}, {}, 0);
+    }
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    pause(bench, 100);
+    work_hidden(bench, {&tensors[39]}, {}, tensors[0], false, wrong);
+    bench.drop(tensors[0]);
+    for (std::size_t i = 1; i < 4; ++i) bench.work(bench.stream(1), {&tensors[i]}, {}, 0);
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    return *wrong + bench.wrong();
+  });
+  CHECK(outcome == kRight);
+}
+
 // What a kernel has read in pass after pass proves nothing of where it will find it.
 TEST_CASE("program: a weight that a kernel reads unseen for long is not taken for another") {
   const Outcome outcome = in_child([] {
