@@ -247,3 +247,13 @@ def test_attaching_again_and_again_leaves_no_objects():
         gc.collect()
         counts.append(len(gc.get_objects()))
     assert counts[-1] == counts[-2] == counts[-3]
+
+
+def test_blocks_are_shown_without_what_is_in_them():
+    """Which is not there while they are away: tracebacks with values show them."""
+    model = stack(6)
+    with page(model) as attached:
+        model(rows())
+        shown = repr(attached.store.blocks)
+    assert "Slot(" in shown
+    assert "tensor(" not in shown

@@ -45,9 +45,10 @@ class Slot:
     key: str
     name: str
     is_parameter: bool
-    tensor: torch.Tensor
-    wrapper: torch.Tensor | None = None
-    outermost: torch.Tensor | None = None
+    # What is in them may not be there to be shown, in a traceback with its values, say.
+    tensor: torch.Tensor = field(repr=False)
+    wrapper: torch.Tensor | None = field(default=None, repr=False)
+    outermost: torch.Tensor | None = field(default=None, repr=False)
 
     @property
     def table(self) -> dict[str, torch.Tensor | None]:
@@ -85,8 +86,8 @@ class Block:
     slots: list[Slot] = field(default_factory=list)
     home: Home = Home.PAGED
     address: int = 0
-    device_bytes: torch.Tensor | None = None
-    host_bytes: torch.Tensor | None = None
+    device_bytes: torch.Tensor | None = field(default=None, repr=False)
+    host_bytes: torch.Tensor | None = field(default=None, repr=False)
     written: bool = False
     encoded: bool = False
 

@@ -41,7 +41,7 @@ def like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
     return view_as(flat, tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Moved:
     """A tensor of the model, and the views that are its data in turn."""
 

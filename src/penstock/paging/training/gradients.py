@@ -34,7 +34,7 @@ class _Range:
     address: int
     nbytes: int
     use: int
-    views: dict[int, torch.Tensor]
+    views: dict[int, torch.Tensor] = field(repr=False)
     owners: dict[int, weakref.ref[KeptGradient]] = field(default_factory=dict)
     filled: bool = False
 
@@ -47,7 +47,7 @@ class _Range:
 class _Place:
     """Where one gradient is."""
 
-    view: torch.Tensor
+    view: torch.Tensor = field(repr=False)
     held: _Range
     uses: TrainingUses
 

@@ -13,7 +13,7 @@ A tensor that is made of others, as torchao's 8-bit state is, has a piece for ea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -41,12 +41,12 @@ class Piece:
         path: Its key, and behind it the names within a tensor that is made of others.
     """
 
-    parameter: nn.Parameter
+    parameter: nn.Parameter = field(repr=False)
     path: Path
     shape: torch.Size
     dtype: torch.dtype
     address: int
-    host: torch.Tensor
+    host: torch.Tensor = field(repr=False)
     filled: bool = False
 
     @property
