@@ -246,6 +246,7 @@ class TrainingAttachment(Attachment):
             self._held,
             self._loop,
             budget=self.budget,
+            grain=self._grain,
             clip_norm=self._clip_norm,
         )
         return uses

@@ -151,6 +151,11 @@ class HeldGradients:
             for held in runs:
                 self._uses.end(held.use)
 
+    def ranges_of(self, parameters: list[nn.Parameter]) -> list[tuple[int, int]]:
+        """(address, bytes) of what given_back() brings in."""
+        places = (getattr(p.grad, "place", None) for p in parameters)
+        return [(at.held.address, at.held.nbytes) for at in places if isinstance(at, _Place)]
+
     def take_out(self, parameters: list[nn.Parameter], *, keep: bool) -> dict[int, torch.Tensor]:
         """Leave no gradient with the parameters.
 

@@ -28,11 +28,44 @@ from .state import StateStore
 from .units import Unit
 from .update import Update
 
-# Bytes of weights, gradients and state that are updated together. A step of AdamW over a list of
-# tensors takes the host some 0.3 ms, in which 16 MiB cross the link.
+# Bytes of pages and gradients that are updated together. A step of AdamW over a list of tensors
+# takes the host some 0.3 ms, in which 16 MiB cross the link; a few pages, where these are large.
 TOGETHER = 16 * MIB
+PAGES = 4
 SHARE = 1 / 32  # of the budget, where that is less
-TYPICAL = 4  # bytes of an update for each of weights, while nobody knows the state
+
+
+class Size:
+    """Bytes of pages, each counted once, and of what lies elsewhere.
+
+    Attributes:
+        others: The latter.
+
+    Args:
+        grain: Bytes of a page.
+    """
+
+    def __init__(self, grain: int) -> None:
+        self.others = 0
+        self._grain = grain
+        self._pages: set[int] = set()
+
+    def copy(self) -> Size:
+        """Another one of the same."""
+        made = Size(self._grain)
+        made.others, made._pages = self.others, set(self._pages)
+        return made
+
+    def add(self, pieces: list[tuple[int, int]]) -> None:
+        """The pages of these (address, bytes)."""
+        for address, nbytes in pieces:
+            end = -(-(address + nbytes) // self._grain)
+            self._pages.update(range(address // self._grain, end))
+
+    @property
+    def bytes(self) -> int:
+        """All of it."""
+        return len(self._pages) * self._grain + self.others
 
 
 class Stepper:
@@ -46,6 +79,7 @@ class Stepper:
         held: Gradients for later.
         loop: What the loop permits.
         budget: Bytes.
+        grain: Bytes of a page.
         clip_norm: Most 2-norm of all gradients; None for any.
 
     Attributes:
@@ -62,6 +96,7 @@ class Stepper:
         loop: Loop,
         *,
         budget: int,
+        grain: int,
         clip_norm: float | None,
     ) -> None:
         self.grad_norm: torch.Tensor | None = None
@@ -74,11 +109,12 @@ class Stepper:
         self._clip_norm = clip_norm
         self._unit_of: dict[int, Unit] = {}
         self._arrived: dict[Unit, set[int]] = {}  # gradients that this backward has made
-        self._together = min(TOGETHER, int(budget * SHARE))
-        # What is to be updated soon: parameters, their units with paged blocks, and bytes of these.
+        self._grain = grain
+        self._together = min(max(TOGETHER, PAGES * grain), int(budget * SHARE))
+        # What is to be updated soon: parameters, and their units with paged blocks.
         self._ready: list[nn.Parameter] = []
         self._ready_units: list[Unit] = []
-        self._ready_bytes = 0
+        self._ready_size = Size(grain)
         self._updated: set[int] = set()
         self.assign()
 
@@ -125,10 +161,14 @@ class Stepper:
             if not self._loop.checked:
                 _refuse_scaler()
                 self._loop.checked = True
+            size = self._with(unit, some, self._ready_size)
+            if size.bytes > self._together and self._ready_units:
+                self._update_ready()
+                size = self._with(unit, some, self._ready_size)
             self._ready_units.append(unit)
-            self._ready_bytes += self._bytes_of(unit)
+            self._ready_size = size
         self._ready += some
-        if self._ready_bytes >= self._together:
+        if self._ready_size.bytes >= self._together:
             self._update_ready()
 
     def backward_ends(self) -> None:
@@ -188,15 +228,17 @@ class Stepper:
         """Units that have gradients, as many as are updated together, with their parameters."""
         units: list[Unit] = []
         some: list[nn.Parameter] = []
-        nbytes = 0
+        size = Size(self._grain)
         for unit in self._units:
             own = [p for p in unit.parameters if _waits(p)] if unit.own else []
-            if own:
-                units, some = [*units, unit], some + own
-                nbytes += self._bytes_of(unit)
-            if nbytes >= self._together:
+            if not own:
+                continue
+            more = self._with(unit, own, size)
+            if more.bytes > self._together and units:
                 yield units, some
-                units, some, nbytes = [], [], 0
+                units, some = [], []
+                more = self._with(unit, own, Size(self._grain))
+            units, some, size = [*units, unit], some + own, more
         if units:
             yield units, some
 
@@ -213,7 +255,7 @@ class Stepper:
 
     def _take_ready(self) -> tuple[list[Unit], list[nn.Parameter]]:
         ready = self._ready_units, self._ready
-        self._ready_units, self._ready, self._ready_bytes = [], [], 0
+        self._ready_units, self._ready, self._ready_size = [], [], Size(self._grain)
         return ready
 
     def _update_ready(self) -> None:
@@ -226,11 +268,16 @@ class Stepper:
         for unit in units:
             self._uses.close_backward(unit)
 
-    def _bytes_of(self, unit: Unit) -> int:
-        """Of weights, gradients and state."""
-        weights = sum(p.nbytes for p in unit.parameters)
-        state = sum(piece.nbytes for piece in self._state.pieces_of(unit))
-        return 2 * weights + state if state else TYPICAL * weights
+    def _with(self, unit: Unit, some: list[nn.Parameter], size: Size) -> Size:
+        """So much, and what the update of these takes."""
+        size = size.copy()
+        state = self._state.pieces_of(unit)
+        size.add([(block.address, block.nbytes) for block in unit.own])
+        size.add([(piece.address, piece.nbytes) for piece in state])
+        size.add(self._held.ranges_of(some))
+        weights = sum(p.nbytes for p in some)
+        size.others += weights if state else 3 * weights  # gradients, and state to be made
+        return size
 
     def _step(
         self,
