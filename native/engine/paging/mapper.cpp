@@ -84,6 +84,10 @@ void Mapper::wait(Move& move) {
   signals_->done.wait(lock, [&] { return over(move); });
 }
 
+void Mapper::keep_up() {
+  if (!thread_) catch_up(nullptr);
+}
+
 // Where time is modelled: up to now, or until this move is over, for which the caller waits.
 void Mapper::catch_up(const Move* until) {
   std::int64_t& clock = *driver_.modelled_time();

@@ -90,6 +90,7 @@ class Mapper {
   Status submit(Move& move);
   void hurry(Move& move);  // it is needed now
   void wait(Move& move);   // the host waits until it is over
+  void keep_up();          // where time is modelled, up to now; else a thread does
   static bool over(const Move& move) { return move.finished.load(std::memory_order_acquire); }
   [[nodiscard]] bool here() const { return getpid() == owner_; }  // not in a forked child
 

@@ -236,7 +236,7 @@ class Pager {
   Status bring_ahead();
   [[nodiscard]] bool missing(PageId page) const;
   [[nodiscard]] std::size_t run_from(Position at) const;
-  Result<std::size_t> bring_run(std::size_t most);
+  Result<std::size_t> bring_run(std::size_t most, bool beyond);
   Status plan_or_drop();
   void drop_plan();
   Status copy_pinned(const Range& range, Addr address, Bytes bytes, bool in);
@@ -293,6 +293,7 @@ class Pager {
   std::uint64_t jumps_ = 0;        // of next_uses_, when what follows was right
   Position ahead_ = 0;             // up to where in next_uses_ pages have been brought in
   Position look_again_ = 0;        // from where on it is tried again
+  Position look_beyond_ = 0;       // the same for more than is allowed
   std::vector<Position> brought_;  // where those stand
   policy::residency::LookAhead look_ahead_;
   SlotId reserve_ = 0;                   // slots that the plan leaves to pages it does not know

@@ -128,6 +128,7 @@ Status ResidentSet::apply(Move& move) {
 }
 
 void ResidentSet::collect() {
+  if (!moves_.empty()) mapper_->keep_up();
   for (std::size_t i = 0; i < moves_.size();) {
     if (mapper_->over(*moves_[i])) {
       (void)apply(*moves_[i]);
