@@ -222,12 +222,12 @@ def simulated_ratios() -> str:
         for part in sorted({row["peak_over_budget"] for row in found}):
             by = {row["policy"]: row for row in found if row["peak_over_budget"] == part}
             ours = by["penstock"]
-            cells = [f"{name}, {part:g}", f"{ours['median_ratio']:.2f}"]
-            cells += [f"{ours['total_ratio']:.2f}", f"{ours['bytes_in'] / 1e9:.1f}"]
-            cells += [f"{ours['least_bytes_in'] / 1e9:.1f}"]
+            kinds = ("median_ratio", "total_ratio", "median_ratio_to_least", "total_ratio_to_least")
+            cells = [f"{name}, {part:g}", *(f"{ours[kind]:.2f}" for kind in kinds)]
+            cells += [f"{ours[key] / 1e9:.1f}" for key in ("bytes_in", "least_bytes_in")]
             rows.append([*cells, *(f"{by[p]['median_ratio']:.2f}" for p in ("lru", "belady"))])
     return lines(
-        "recording, peak / budget | Penstock | in all | GB per step | least | LRU "
+        "recording, peak / budget | x ideal | in all | x least | in all | GB a step | MIN | LRU "
         "| Belady on demand",
         rows,
     )

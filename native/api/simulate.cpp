@@ -40,8 +40,9 @@ Result<engine::SimulateOptions> options_of(const penstock_simulate_options& from
 }
 
 penstock_simulate_step to_c(const engine::SimulatedStep& from) {
-  return {from.ms,         from.recorded_ms, from.bytes_in,  from.bytes_out,   from.page_uses,
-          from.page_loads, from.least.in,    from.least.out, from.first_piece, from.end_piece};
+  return {from.ms,        from.recorded_ms, from.least_ms,   from.bytes_in,
+          from.bytes_out, from.page_uses,   from.page_loads, from.least.in,
+          from.least.out, from.first_piece, from.end_piece};
 }
 
 penstock_simulate_span to_c(const driver::BusySpan& from) {

@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "lab/least_time.hpp"
+
 namespace penstock::engine {
 namespace {
 
@@ -197,8 +199,13 @@ Result<SimulateResult> simulate(std::span<const WorkRecord> records,
   result.page_bytes = subject->page_bytes();
   PENSTOCK_TRY(Simulation(*device, program, *subject).run(result));
   const auto least = least_traffic(program, settled.budget, settled.kernels_write);
+  const auto times = least_time(program, settled.budget, settled.link_gb_per_s);
   for (std::size_t i = 0; i < std::min(least.size(), result.steps.size()); ++i) {
-    result.steps[i].least = least[i];
+    SimulatedStep& step = result.steps[i];
+    step.least = least[i];
+    const Bytes bytes = std::max(step.least.in, step.least.out);
+    const double copies = static_cast<double>(bytes) / settled.link_gb_per_s / 1e6;
+    step.least_ms = std::max({step.recorded_ms, copies, times[i]});
   }
   const SimulateCounts counts = subject->counts();
   if (counts.failed > 0) {

@@ -38,6 +38,8 @@ FROZEN = {
     "step_ms": list,
     "ideal_ms": float,
     "ratio_to_ideal": float,
+    "least_ms": float,
+    "ratio_to_least": float,
     "steady_steps": int,
 }
 
@@ -110,6 +112,9 @@ def test_the_figures_of_each_policy_are_what_theory_says(simulate):
         assert document["recorded_step_ms"] == pytest.approx([LAYERS * KERNEL_US / 1e3] * STEPS)
         # T is 4.5 ms; what has to come takes 1.2 ms.
         assert document["ideal_ms"] == pytest.approx(4.5)
+        # The copies come all along, so that no stretch is longer for them.
+        assert document["step_least_ms"] == pytest.approx(document["step_ideal_ms"])
+        assert document["ratio_to_least"] == pytest.approx(document["ratio_to_ideal"])
     # Each kernel uses its layer's page and the activation's, which always hits.
     assert found["lru"]["hit_ratio"] == found["fifo"]["hit_ratio"] == pytest.approx(0.5)
     assert found["lru"]["bytes_in"] == LAYERS * PAGE
@@ -157,6 +162,7 @@ def test_a_slower_link_makes_the_ideal_longer(simulate):
     _, slow, _ = simulate("--gpu-memory", "120MiB", "--link", "5")
     assert slow["ideal_ms"] == pytest.approx(slow["least_bytes_in"] / 5e6, rel=0.05)
     assert slow["ideal_ms"] > 4.5
+    assert slow["least_ms"] >= slow["ideal_ms"]
     assert slow["link_gb_per_s"] == 5
     assert slow["ratio_to_ideal"] > 1
 
@@ -236,4 +242,5 @@ def test_for_people_the_figures_are_lines(tmp_path, capsys):
     file = recording(tmp_path / "run.trace")
     assert main(["simulate", str(file), "--gpu-memory", "120MiB"]) == 0
     titles = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
-    assert titles == ["work", "policy", "steps", "step ms", "ideal ms", "hit ratio", "bytes a step"]
+    steady = ["step ms", "ideal ms", "least ms", "hit ratio", "bytes a step"]
+    assert titles == ["work", "policy", "steps", *steady]

@@ -78,22 +78,20 @@ class Outcome:
         return float(statistics.median(step[field] for step in self.steady))
 
     @property
-    def ratios(self) -> list[float]:
-        """Each steady step over the shortest that it could take."""
-        pairs = zip(self.simulated.steps, self.ideal_ms, strict=True)
-        every = [step["ms"] / ideal for step, ideal in pairs if ideal]
-        return every[len(every) // 2 :]
+    def least_ms(self) -> list[float]:
+        """The ideal of every step, or more: what is needed at a time cannot come at another."""
+        return [step["least_ms"] for step in self.simulated.steps]
 
-    @property
-    def ratio_to_ideal(self) -> float | None:
-        """The median of them."""
-        return statistics.median(self.ratios) if self.ratios else None
+    def ratio_to(self, times: list[float]) -> float | None:
+        """The median of the steady steps, each over its own of these times in ms."""
+        pairs = zip(self.simulated.steps, times, strict=True)
+        every = [step["ms"] / time for step, time in pairs if time]
+        return statistics.median(every[len(every) // 2 :]) if every else None
 
-    @property
-    def steady_ideal_ms(self) -> float | None:
-        """The median of the steady steps'."""
-        ideals = self.ideal_ms[len(self.ideal_ms) // 2 :]
-        return statistics.median(ideals) if ideals else None
+
+def _steady(times: list[float]) -> float | None:
+    """The median of the steady steps'."""
+    return statistics.median(times[len(times) // 2 :]) if times else None
 
 
 def _possible_link(
@@ -221,13 +219,16 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         "bytes_in": _mean(steady, "bytes_in"),
         "bytes_out": _mean(steady, "bytes_out"),
         "step_ms": [step["ms"] for step in steps],
-        "ideal_ms": outcome.steady_ideal_ms,
-        "ratio_to_ideal": outcome.ratio_to_ideal,
+        "ideal_ms": _steady(outcome.ideal_ms),
+        "ratio_to_ideal": outcome.ratio_to(outcome.ideal_ms),
+        "least_ms": _steady(outcome.least_ms),
+        "ratio_to_least": outcome.ratio_to(outcome.least_ms),
         "steady_steps": len(steady),
         "recorded_step_ms": [step["recorded_ms"] for step in steps],
         "step_bytes_in": [step["bytes_in"] for step in steps],
         "step_bytes_out": [step["bytes_out"] for step in steps],
         "step_ideal_ms": outcome.ideal_ms,
+        "step_least_ms": outcome.least_ms,
         "least_bytes_in": _mean(steady, "least_bytes_in"),
         "least_bytes_out": _mean(steady, "least_bytes_out"),
         **outcome.simulated.figures,
@@ -283,6 +284,7 @@ def _print(outcome: Outcome) -> None:
     ]
     if steady:
         ideal, ratio = document["ideal_ms"], document["ratio_to_ideal"]
+        least, to_least = document["least_ms"], document["ratio_to_least"]
         lines += [
             (
                 "step ms",
@@ -290,6 +292,7 @@ def _print(outcome: Outcome) -> None:
                 f"{format_number(outcome.median('recorded_ms'))})",
             ),
             ("ideal ms", f"{format_number(ideal)}  (x {ratio:.2f})" if ideal else "-"),
+            ("least ms", f"{format_number(least)}  (x {to_least:.2f})" if least else "-"),
             ("hit ratio", f"{outcome.hit_ratio:.3f}" if outcome.hit_ratio is not None else "-"),
             (
                 "bytes a step",

@@ -54,7 +54,7 @@ class SimulateStep(Structure):
     """penstock_simulate_step."""
 
     _fields_ = (
-        [("ms", c_double), ("recorded_ms", c_double)]
+        [(name, c_double) for name in ("ms", "recorded_ms", "least_ms")]
         + [(name, c_uint64) for name in _MOVED]
         + [("first_piece", c_uint64), ("end_piece", c_uint64)]
     )

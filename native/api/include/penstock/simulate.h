@@ -59,6 +59,7 @@ typedef struct {
 typedef struct {
   double ms;
   double recorded_ms; /* what the step took when it was recorded */
+  double least_ms;    /* by that, by the least bytes, and by when they can move */
   uint64_t bytes_in, bytes_out;
   uint64_t page_uses; /* pages that pieces of work touch, each piece counted by itself */
   uint64_t page_loads;
