@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least time that a step of a recorded program takes within a budget, whatever the policy. Pure.
+// The least time that a step of a recorded program takes in a budget, whatever the policy. Pure.
 //
 // The fewest bytes that have to move (least_traffic.hpp) say nothing of when.  Of what a stretch of
 // work touches no more can be there when it begins than the budget holds: the rest comes over the
