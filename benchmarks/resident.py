@@ -19,8 +19,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from budget_card import Card, Touched, same_bits, spread, weight_bytes
+from budget_card import Card, Touched, same_bits, weight_bytes
 from held_out_models import Subject, outputs
+from measure import spread
 from torch import nn
 
 REPEATS = 3  # of a resident step, which must give the same bits for others to be held to them
@@ -113,7 +114,7 @@ def measure(card: Card, models: list[nn.Module], step: Callable[[], Any]) -> Res
     for model in models:
         move_outside(model)
     card.clear()
-    before = 0 if card.small else torch.cuda.memory_allocated(card.device)
+    before = card.allocated()
     counts = [Touched(model) for model in models]
     results = outputs(step())
     for count in counts:
