@@ -19,13 +19,10 @@ import pytest
 from penstock.cli.main import main
 from penstock.models.checkpoint import shipped_checkpoint
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 TINY = ["--model", "tiny", "--device", "emulated", "--seq-len", "16", "--lr", "1e-3"]
 WAIT_S = 90.0
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
 
 
 def result_of(capsys, *arguments):

@@ -9,15 +9,10 @@ import pytest
 
 from penstock.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("small_emulated_gpu")
+
 SMALL = ["--device", "emulated", "--model", "tiny", "--seq-len", "8", "--gpu-memory", "400KiB"]
 QUICK = [*SMALL, "--steps", "2", "--warmups", "1"]
-
-
-@pytest.fixture(autouse=True)
-def a_small_emulated_gpu(monkeypatch, tmp_path):
-    monkeypatch.setenv("PENSTOCK_EMULATED_GRANULARITY", "16KiB")
-    monkeypatch.setenv("PENSTOCK_EMULATED_CAPACITY", "32MiB")
-    monkeypatch.chdir(tmp_path)
 
 
 def gpt(capsys, *arguments):

@@ -26,6 +26,8 @@ from penstock.models.tokenizer import open_tokenizer
 from penstock.runner import modes, steps
 from penstock.runner.show import EMULATED
 
+pytestmark = pytest.mark.usefixtures("small_emulated_gpu")
+
 FROZEN = {
     "model": str,
     "device": str,
@@ -45,13 +47,6 @@ FROZEN = {
 }
 SMALL = ["--device", "emulated", "--model", "tiny", "--seq-len", "8", "--gpu-memory", "400KiB"]
 QUICK = [*SMALL, "--steps", "2", "--warmups", "1"]
-
-
-@pytest.fixture(autouse=True)
-def a_small_emulated_gpu(monkeypatch, tmp_path):
-    monkeypatch.setenv("PENSTOCK_EMULATED_GRANULARITY", "16KiB")
-    monkeypatch.setenv("PENSTOCK_EMULATED_CAPACITY", "32MiB")
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)
