@@ -48,14 +48,12 @@ def forwards(wait: bool = True, model: str = "gpt2-xl") -> Callable[[], float]:
     Without `wait` it is only launched, and whatever the device has to do is not waited for before.
     """
     import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
 
     sys.path.insert(0, str(PROGRAMS))
-    from hf_lm import SHAPES
+    from steps import gpt2
 
     torch.set_default_dtype(torch.float16)
-    with torch.device("cuda"):
-        network = GPT2LMHeadModel(GPT2Config(**SHAPES[model])).eval()
+    network = gpt2(model).eval()
     torch.set_default_dtype(torch.float32)
     tokens = torch.randint(0, 50257, (1, 1024)).cuda()
 

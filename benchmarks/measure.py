@@ -20,7 +20,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 KEPT_SAMPLES = 64  # more are told by their percentiles alone
 
@@ -219,7 +222,7 @@ class MemoryWatch:
         """Watch from here on; `before` stays."""
         self.highest = self._used()
 
-    def __enter__(self) -> MemoryWatch:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
