@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import allocators
-from measure import write_result
+from measure import settle, write_result
 
 # Imported before a run begins: together they take longer than some runs.
 AHEAD = (
@@ -70,8 +70,7 @@ class Run:
 
         self.args, self.work, self.torch = args, work, torch
         if args.deterministic:
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            torch.utils.deterministic.fill_uninitialized_memory = False
+            settle()
             warnings.filterwarnings("ignore", message=".*determinis.*")
         self.driver = allocators.DriverMemory(args.device)
         begin = time.perf_counter()

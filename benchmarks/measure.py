@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import platform
 import shutil
 import statistics
@@ -97,6 +98,15 @@ def write_result(path: Path, document: Any) -> None:
     """Write one result file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def settle() -> None:
+    """Have products repeat themselves: cuBLAS may sum up in another order each time."""
+    import torch
+
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
 
 
 # ---- The link ----------------------------------------------------------------------------------

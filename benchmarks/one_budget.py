@@ -20,11 +20,10 @@ import json
 import sys
 
 import torch
-from measure import output_parser
+from measure import output_parser, settle
 from one_budget_models import fits, generate, llama, moe, shapes
 from one_budget_stress import cycles, oom, random, two
 from one_budget_suite import Suite, line
-from resident import settle
 
 PARTS = {
     part.__name__: part for part in (llama, generate, moe, shapes, fits, two, random, oom, cycles)

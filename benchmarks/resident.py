@@ -12,7 +12,6 @@ budget everything is as if they were not there.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,13 +25,6 @@ from torch import nn
 
 REPEATS = 3  # of a resident step, which must give the same bits for others to be held to them
 TOKENS = 8
-
-
-def settle() -> None:
-    """Have products repeat themselves: cuBLAS may sum up in another order each time."""
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
 
 
 class Outside:
