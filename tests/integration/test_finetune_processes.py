@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from verbs import result_of
 
 from penstock.cli.main import main
 from penstock.models.checkpoint import shipped_checkpoint
@@ -23,14 +24,6 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 
 TINY = ["--model", "tiny", "--device", "emulated", "--seq-len", "16", "--lr", "1e-3"]
 WAIT_S = 90.0
-
-
-def result_of(capsys, *arguments):
-    """Run the verb in this process, several of its own if it starts them."""
-    code = main([*map(str, arguments), "--json"])
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    return json.loads(captured.out)
 
 
 def refused(capsys, code, *arguments):

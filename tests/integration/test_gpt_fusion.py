@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-
-from penstock.cli.main import main
+from verbs import called, result_of
 
 pytestmark = pytest.mark.usefixtures("small_emulated_gpu")
 
@@ -16,15 +13,11 @@ QUICK = [*SMALL, "--steps", "2", "--warmups", "1"]
 
 
 def gpt(capsys, *arguments):
-    code = main(["gpt", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return called(capsys, "gpt", *arguments)
 
 
 def gpt_json(capsys, *arguments):
-    code, out, err = gpt(capsys, *arguments, "--json")
-    assert code == 0, err
-    return json.loads(out)
+    return result_of(capsys, "gpt", *arguments)
 
 
 @pytest.mark.parametrize("memory", ["vmm", "managed", "resident"])

@@ -17,9 +17,9 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from verbs import called, result_of
 
 from penstock import attachments
-from penstock.cli.main import main
 from penstock.models.checkpoint import shipped_checkpoint
 from penstock.models.gpt import GPT
 from penstock.models.tokenizer import open_tokenizer
@@ -70,15 +70,11 @@ def open_files():
 
 def gpt(capsys, *arguments):
     """Run the verb in this process; its exit code, stdout and stderr."""
-    code = main(["gpt", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return called(capsys, "gpt", *arguments)
 
 
 def gpt_json(capsys, *arguments):
-    code, out, err = gpt(capsys, *arguments, "--json")
-    assert code == 0, err
-    return json.loads(out)
+    return result_of(capsys, "gpt", *arguments)
 
 
 def refused(capsys, code, *arguments):
