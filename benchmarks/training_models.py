@@ -250,11 +250,11 @@ JOBS = {
         Denoiser, _pixels, (8, 4, 64, 64), (4, 4, 16, 16), adamw, ("50%",), ("24MiB",)
     ),
     "gpt2_xl": Job(
-        partial(gpt2, layers=48, width=1600, heads=25), _language, (8, 1024), (8, 128), adamw,
-        ("16GiB", "12GiB", "9GiB"), ("4MiB", "3MiB"), recomputes=True,
+        partial(gpt2, layers=48, width=1600, heads=25), _language, (8, 1024), (2, 128), adamw,
+        ("16GiB", "12GiB", "9GiB"), ("8MiB", "6MiB"), recomputes=True,
     ),
     "gpt3_6.7b": Job(
-        partial(gpt2, layers=32, width=4096, heads=32), _language, (8, 1024), (8, 128), adamw,
-        ("40GiB",), ("4MiB",), recomputes=True,
+        partial(gpt2, layers=32, width=4096, heads=32), _language, (8, 1024), (2, 128), adamw,
+        ("40GiB",), ("6MiB",), recomputes=True,
     ),
 }  # fmt: skip
