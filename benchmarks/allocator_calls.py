@@ -26,8 +26,7 @@ LIVE = (0, 1_000, 10_000)
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    allocators.add_arguments(parser)
+    parser = allocators.allocator_parser(__doc__)
     parser.add_argument("--loops", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=30)
     return parser.parse_args(argv)

@@ -23,6 +23,7 @@ from typing import Any
 
 import allocators
 from allocator_workloads import write
+from measure import release
 
 # What may stay after everything was dropped: torch keeps a generator's state for graphs.
 LEAK_ALLOCATED = 1 << 20
@@ -30,8 +31,7 @@ LEAK_RESERVED = 64 << 20
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    allocators.add_arguments(parser)
+    parser = allocators.allocator_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--streams", type=int, default=3, help="of each thread")
@@ -115,13 +115,9 @@ def leftovers(device: str) -> dict[str, int]:
     """What is still held after everything was dropped and the cache emptied."""
     if device == "cpu":
         return {"allocated_bytes": 0, "reserved_bytes": 0}
-    import gc
-
     import torch
 
-    gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
+    release()
     return {
         "allocated_bytes": torch.cuda.memory_allocated(),
         "reserved_bytes": torch.cuda.memory_reserved(),

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import allocators
+from measure import settle, write_result
 
 # Imported before a run begins: together they take longer than some runs.
 AHEAD = (
@@ -36,9 +37,8 @@ AHEAD = (
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = allocators.allocator_parser(__doc__)
     parser.add_argument("--workload", required=True)
-    allocators.add_arguments(parser)
     parser.add_argument("--steps", type=int, default=None, help="default: all passes")
     parser.add_argument("--find-batch", action="store_true")
     parser.add_argument("--first-batch", type=int, default=None, help="where the search begins")
@@ -70,8 +70,7 @@ class Run:
 
         self.args, self.work, self.torch = args, work, torch
         if args.deterministic:
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            torch.utils.deterministic.fill_uninitialized_memory = False
+            settle()
             warnings.filterwarnings("ignore", message=".*determinis.*")
         self.driver = allocators.DriverMemory(args.device)
         begin = time.perf_counter()
@@ -218,11 +217,10 @@ def run_find_batch(run: Run) -> dict[str, Any]:
 
 
 def write(result: dict[str, Any], target: str | None) -> None:
-    text = json.dumps(result, indent=2) + "\n"
     if target is None:
-        sys.stdout.write(text)
+        print(json.dumps(result, indent=2))
     else:
-        Path(target).write_text(text)
+        write_result(Path(target), result)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,13 +13,16 @@ import os
 import sys
 from typing import Any
 
+from measure import script_parser
+
 from penstock.units import parse_size
 
 ALLOCATORS = ("native", "expandable", "stitch")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What every benchmark process of one allocator takes."""
+def allocator_parser(doc: str | None) -> argparse.ArgumentParser:
+    """The parser of a benchmark process of one allocator."""
+    parser = script_parser(doc)
     parser.add_argument("--allocator", choices=ALLOCATORS, required=True)
     parser.add_argument("--cap", type=parse_size, default=None, help="device memory, e.g. 24GiB")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -28,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", action="store_true", help="import everything, then begin on a line from stdin"
     )
+    return parser
 
 
 def prepare(allocator: str) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 import transformers
-from measure import provenance, write_result
+from measure import provenance, script_parser, write_result
 from torch.utils._pytree import tree_leaves
 from transformers.models.auto import configuration_auto, modeling_auto
 
@@ -216,7 +216,7 @@ def verdict(row: dict[str, Any]) -> str:
 
 def main() -> None:
     """Judge all, or some."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("kind", choices=SHARES)
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--json", type=Path, metavar="FILE")

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The card that one_budget.py measures on: memory by NVML, times, bits, and the ideal.
+"""The card that models are measured on: memory by NVML, times, bits, and the ideal.
 
 `Card(small=True)` is the emulated GPU: no CUDA, times that say nothing, and no ideal.
 """
 
 from __future__ import annotations
 
-import gc
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from measure import MemoryWatch, release
 from torch import nn
 
 import penstock
@@ -52,15 +51,15 @@ class Card:
 
     def clear(self) -> None:
         """Give back what only caches hold."""
-        gc.collect()
-        if not self.small:
-            torch.cuda.synchronize(self.device)
-            torch._C._cuda_clearCublasWorkspaces()
-            torch.cuda.empty_cache()
+        release()
 
     def synchronize(self) -> None:
         if not self.small:
             torch.cuda.synchronize(self.device)
+
+    def allocated(self) -> int:
+        """Bytes that PyTorch has handed out."""
+        return 0 if self.small else torch.cuda.memory_allocated(self.device)
 
     def forget_peak(self) -> None:
         if not self.small:
@@ -120,7 +119,7 @@ class Card:
         self.clear()
 
 
-class PeakWatch:
+class PeakWatch(MemoryWatch):
     """The most device memory in use while it watches, beyond what was in use before.
 
     Attributes:
@@ -128,51 +127,17 @@ class PeakWatch:
     """
 
     def __init__(self, card: Card) -> None:
-        self._card = card
-        self.kept = card.reserved()
-        self._before = self._highest = card.used()
-        self._emulated = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def _watch(self) -> None:
-        while not self._stop.wait(SAMPLE_S):
-            self._highest = max(self._highest, self._card.used())
+        super().__init__(card.used, SAMPLE_S)
+        self._card, self.kept, self._emulated = card, card.reserved(), 0
 
     def note(self, attachment: Any) -> None:
         """On the emulated GPU only the attachment knows."""
         if self._card.small:
             self._emulated = attachment.stats().peak_device_bytes
 
-    def forget(self) -> None:
-        """Watch from here on, what was in use before it began still taken off."""
-        self._highest = self._card.used()
-
     def peak(self) -> int:
         """Bytes so far."""
-        return max(self._highest - self._before, self._emulated)
-
-    def __enter__(self) -> PeakWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-def spread(samples: list[float]) -> dict[str, Any]:
-    """Median and percentiles in ms, and the samples themselves."""
-    ordered = sorted(samples)
-    if not ordered:
-        return {}
-
-    def percentile(share: float) -> float:
-        return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)
-
-    figures = {f"p{n}_ms": percentile(n / 100) for n in (10, 90, 99)}
-    kept = {"samples_ms": [round(sample, 3) for sample in samples]} if len(samples) <= 64 else {}
-    return {"median_ms": percentile(0.5), **figures, "samples": len(samples), **kept}
+        return max(self.highest - self.before, self._emulated)
 
 
 def ideal(resident_ms: float, touched: list[int], room: int, link: float) -> dict[str, Any]:

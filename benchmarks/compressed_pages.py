@@ -11,14 +11,16 @@ model's. `--small` runs everything in little on the emulated GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
-from budget_card import Card, same_bits, spread
+from budget_card import Card, same_bits
 from held_out_models import outputs, subject
-from measure import command_line, output_parser, provenance, write_result
+from measure import output_parser, spread
+from record import Record
 from torch import nn
 
 from penstock.units import GIB, MIB
@@ -53,9 +55,8 @@ def rows(
     given: dict[str, Any],
     references: Any,
     budgets: list[int],
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """One row a setting and budget."""
-    found = []
     for compress in SETTINGS:
         began = time.perf_counter()
         with card.attached(model(), budgets[0], load=load, compress=compress) as (held, watch):
@@ -68,9 +69,7 @@ def rows(
                 row = {"part": part, "compress": compress, "budget_bytes": budget}
                 row.update(figures(card, held, partial(held.model, **given), references))
                 row.update(attach_s=round(attach_s, 2), within_budget=watch.peak() <= budget)
-                found.append(row)
-                print({k: v for k, v in row.items() if k != "samples_ms"}, flush=True)
-    return found
+                yield row
 
 
 class Wide(nn.Sequential):
@@ -81,7 +80,7 @@ class Wide(nn.Sequential):
         super().__init__(*wide)
 
 
-def stream(card: Card) -> list[dict[str, Any]]:
+def stream(card: Card) -> Iterator[dict[str, Any]]:
     width = 256 if card.small else 8192
 
     def load(name: str, to: torch.Tensor) -> None:
@@ -99,22 +98,22 @@ def stream(card: Card) -> list[dict[str, Any]]:
     references = [tensor.cpu() for tensor in outputs(resident(**given))]
     budget = MIB if card.small else GIB
     del resident
-    return rows(card, "stream", build, load, given, references, [budget])
+    yield from rows(card, "stream", build, load, given, references, [budget])
 
 
-def llama(card: Card) -> list[dict[str, Any]]:
+def llama(card: Card) -> Iterator[dict[str, Any]]:
     recipe = subject("llama", small=card.small)
     model = recipe.resident(card.device)
     given = recipe.make_inputs(model, 1, 16 if card.small else 1024, card.device)
     references = [tensor.cpu() for tensor in outputs(model(**given))]
     times = spread(card.time(partial(model, **given)))
-    resident = {"part": "llama", "compress": "resident", **times}
+    yield {"part": "llama", "compress": "resident", **times}
     weights = sum(parameter.nbytes for parameter in model.parameters())
     budgets = [weights * 2 // 3, weights // 2] if card.small else [8 * GIB, 4 * GIB, 2 * GIB]
     del model
     build = partial(recipe.build, "meta")
     load = recipe.loader(card.device)
-    return [resident, *rows(card, "llama", build, load, given, references, budgets)]
+    yield from rows(card, "llama", build, load, given, references, budgets)
 
 
 @torch.no_grad()
@@ -122,12 +121,10 @@ def main() -> int:
     parser = output_parser(__doc__, required=False)
     parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")
     args = parser.parse_args()
-    card = Card(small=args.small)
-    found = [*stream(card), *llama(card)]
-    if args.output is not None:
-        where = {} if args.small else provenance()
-        write_result(args.output, {"command": command_line(), "where": where, "rows": found})
-    return int(not all(row.get("exact", True) for row in found))
+    card, record = Card(small=args.small), Record(args.output, card=not args.small)
+    for row in chain(stream(card), llama(card)):
+        record.add(row, str({key: value for key, value in row.items() if key != "samples_ms"}))
+    return int(not all(row.get("exact", True) for row in record.rows))
 
 
 if __name__ == "__main__":

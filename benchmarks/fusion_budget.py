@@ -8,7 +8,6 @@ variant, and hide what the layers take. One attachment serves both batches, the 
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from fusion_models import (
     variant_of,
 )
 from fusion_record import Suite
-from measure import FreeMemoryWatch, spread, time_steps
+from measure import MemoryWatch, driver_used, release, spread, time_steps
 
 from penstock.fusion import VARIANTS, Decoder, auto, parse
 from penstock.fusion.chain import chain_like, random_chain, step_of
@@ -72,24 +71,24 @@ class Paged:
 
     Attributes:
         attached: What pages it.
-        free: Bytes of device memory that were free before.
+        before: Bytes of device memory that were in use before.
     """
 
     attached: BaseAttachment[Any]
-    free: int
+    before: int
 
     def measured(self, step: Callable[[], Any]) -> dict[str, Any]:
         """Times of steps, the bytes that one moves, and device memory at the most."""
         # The first steps load what has no place yet, find the order of uses and settle the room.
         times = time_steps(step, warmups=6, steps=10)
-        with FreeMemoryWatch() as watch:
+        with MemoryWatch() as watch:
             step()
             torch.cuda.synchronize()
         stats = self.attached.stats()
         return {
             **spread(times),
             "gpu_memory_bytes": stats.gpu_memory_bytes,
-            "used_by_driver_bytes": self.free - watch.lowest,
+            "used_by_driver_bytes": watch.highest - self.before,
             "bytes_in": stats.iteration_bytes_in,
             "bytes_out": stats.iteration_bytes_out,
             "device_bytes": stats.device_bytes,
@@ -102,7 +101,7 @@ def paged(model: str, name: str, budget: int) -> Iterator[Paged]:
     """A variant under a budget, whose kernels have been loaded: those take memory once."""
     config, fusion = config_of(model), parse(name)
     load_kernels(config, name, BATCHES)
-    free, held = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
+    before, held = driver_used(), torch.cuda.memory_reserved()
     attached = attach(
         build_on_meta(config, dtype=DTYPE, parts=parts_for(fusion)),
         gpu_memory=budget + held,
@@ -110,7 +109,7 @@ def paged(model: str, name: str, budget: int) -> Iterator[Paged]:
         load=synthetic_loader(config, 0),
     )
     try:
-        yield Paged(attached, free)
+        yield Paged(attached, before)
     finally:
         attached.detach(keep=False)
 
@@ -119,8 +118,7 @@ def load_kernels(
     config: GPTConfig, name: str, batches: tuple[int, ...], *, training: bool = False
 ) -> None:
     """Run one layer of a variant, measure what its ops choose from, and leave nothing behind."""
-    gc.collect()
-    torch.cuda.empty_cache()
+    release()
     how = {"dtype": DTYPE, "device": "cuda:0"}
     parts = parts_for(name) or PlainParts()
     for batch in batches:
@@ -130,10 +128,7 @@ def load_kernels(
         x_BTD = torch.randn(batch, SEQ_LEN, config.d_model, device="cuda").to(DTYPE)
         step_of(chain, x_BTD)()
         del chain, x_BTD
-    gc.collect()
-    torch.cuda.synchronize()
-    torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.empty_cache()
+    release()
 
 
 def decode(suite: Suite) -> None:

@@ -25,6 +25,7 @@ from fusion_models import (
     variant_of,
 )
 from fusion_record import Suite
+from measure import driver_used
 from torch import Tensor
 
 from penstock import attach_training
@@ -84,7 +85,7 @@ def resident(config: GPTConfig, batch: int) -> tuple[int, dict[str, int]]:
 def training_row(config: GPTConfig, name: str, batch: int, budget: int) -> dict[str, Any]:
     """One variant under one budget."""
     load_kernels(config, name, (batch,), training=True)
-    free, held = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
+    before, held = driver_used(), torch.cuda.memory_reserved()
     model = build_on_meta(config, dtype=DTYPE, parts=parts_for(parse(name))).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     options = {"gpu_memory": budget + held, "device": "cuda", "load": synthetic_loader(config, 0)}
@@ -92,7 +93,7 @@ def training_row(config: GPTConfig, name: str, batch: int, budget: int) -> dict[
         with attach_training(model, optimizer, step_in_backward=True, **options) as attached:
             try:
                 step = whole_step(attached, tokens_for(config, batch))
-                return Paged(attached, free).measured(step)
+                return Paged(attached, before).measured(step)
             finally:
                 attached.detach(keep=False)
     except (OutOfMemory, torch.OutOfMemoryError) as error:

@@ -14,7 +14,6 @@ them on 16 cores in well under 60.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import sys
@@ -29,6 +28,7 @@ import torch.nn.functional as F
 from fusion_checks import Report
 from fusion_conformance_captured import check_captured, check_decoder
 from fusion_conformance_paged import check_paged
+from measure import script_parser
 from torch import Tensor
 from torch.library import opcheck
 
@@ -387,6 +387,6 @@ def run(only: list[str] | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--only", nargs="+", choices=list(CHECKS), metavar="CHECK")
     sys.exit(1 if run(parser.parse_args().only)["failures"] else 0)

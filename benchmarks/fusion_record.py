@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from fusion_models import DTYPE, ROW_MS, SEQ_LEN, Member, timed_in_turn
+from measure import release
 from record import Record
 
 from penstock.fusion import tuning
@@ -76,8 +75,3 @@ def brief(row: Row) -> str:
         if key in row
     }
     return " ".join(words) + f" {numbers}"
-
-
-def release() -> None:
-    gc.collect()
-    torch.cuda.empty_cache()

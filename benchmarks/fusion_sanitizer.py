@@ -12,7 +12,6 @@ to find it. Ends with 1 if a tool finds anything else, or a check does not end i
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -25,11 +24,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from fusion_conformance import SHARES
-from measure import command_line, output_parser, provenance
+from measure import output_parser
+from record import Record
 
 PRODUCTS = [f"products {number}" for number in range(SHARES)]
 # By what each can tell: bad addresses of whole models too. racecheck fails itself on the products'
@@ -140,20 +139,14 @@ def main() -> int:
     if shutil.which("compute-sanitizer") is None:
         parser.error("compute-sanitizer is not on the PATH; it comes with the CUDA toolkit")
     found: list[Found] = []
-    document: dict[str, Any] = {
-        "title": "The fused kernels under compute-sanitizer",
-        "command": command_line(),
-        "where": provenance(),
-    }
+    title = "The fused kernels under compute-sanitizer"
+    record = Record(args.output, key="found", title=title)
     for tool in args.tools:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             run = partial(under, tool, limit=args.limit, logs=args.logs)
             for one in pool.map(run, [FAULT, *TOOLS[tool]]):
                 found.append(one)
-                print(one, flush=True)
-        document["found"] = [asdict(one) for one in found]
-        if args.output:
-            args.output.write_text(json.dumps(document, indent=1) + "\n")
+                record.add(asdict(one), str(one))
     return 0 if all(one.good for one in found) else 1
 
 

@@ -53,8 +53,8 @@ from fusion_models import (
     training_step,
     variant_of,
 )
-from fusion_record import Row, Suite, release
-from measure import output_parser
+from fusion_record import Row, Suite
+from measure import output_parser, release
 from torch import Tensor
 
 from penstock.fusion import parse, tuning

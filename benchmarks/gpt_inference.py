@@ -12,23 +12,16 @@ from the driver while passes run.
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
 from dataclasses import asdict
 from typing import Any
 
 import torch
-from measure import (
-    FreeMemoryWatch,
-    command_line,
-    output_parser,
-    provenance,
-    spread,
-    time_steps,
-    write_result,
-)
+from measure import MemoryWatch, driver_used, output_parser, release, spread, time_steps
+from record import Record
 from yardsticks import HandMadeStream, accelerate_offload
 
+from penstock.bound import must_cross, shortest_ms
 from penstock.models.configs import get_config
 from penstock.models.gpt import build_on_meta
 from penstock.models.weights import load_model, synthetic_loader
@@ -62,7 +55,6 @@ class Bench:
         generator = torch.Generator().manual_seed(1)
         shape = (args.batch, args.seq_len)
         self.tokens = torch.randint(0, self.config.vocab_size, shape, generator=generator).cuda()
-        self.free_at_start = torch.cuda.mem_get_info()[0]
 
     def loader(self) -> Any:
         return synthetic_loader(self.config, 0)
@@ -108,9 +100,8 @@ class Bench:
 
     def run_penstock(self, budget: int, safety: str) -> dict[str, Any]:
         args = self.args
-        gc.collect()
-        torch.cuda.empty_cache()
-        free_before = torch.cuda.mem_get_info()[0]
+        release()
+        used_before = driver_used()
         torch_before = torch.cuda.memory_reserved()
         attached = attach(
             build_on_meta(self.config, dtype=args.dtype),
@@ -124,21 +115,21 @@ class Bench:
         model = attached.model
         exact = [torch.equal(model(self.tokens), self.reference) for _ in range(3)]
         times = self.time(model)
-        with FreeMemoryWatch() as watch:
+        with MemoryWatch() as watch:
             exact += [torch.equal(model(self.tokens), self.reference) for _ in range(3)]
         aa = self.time(model)
         stats = asdict(attached.stats())
         link = attached.link()[0]
         # The room that an ideal would have: the whole budget less what activations and workspace
         # take at their peak, none of it lost to transfer.
-        used = free_before - watch.lowest
+        used = watch.highest - used_before
         blocks = stats["device_bytes"]
         others = max(0, used - blocks)
         room = budget - others
-        ideal = max(self.resident_ms, max(0, self.weights - room) / link / 1e6)
+        ideal = shortest_ms(self.resident_ms, (must_cross(self.weights, room), link))
         # The same, not counting tables of which a pass reads only rows.
         needed = stats["paged_bytes"] + stats["pinned_bytes"]
-        floor = max(self.resident_ms, max(0, needed - room) / link / 1e6)
+        floor = shortest_ms(self.resident_ms, (must_cross(needed, room), link))
         median = statistics.median(times)
         row = {
             "how": "penstock",
@@ -163,7 +154,8 @@ class Bench:
         return row
 
 
-def show(row: dict[str, Any]) -> None:
+def told(row: dict[str, Any]) -> str:
+    """A row in a line."""
     budget = format_bytes(row["gpu_memory_bytes"]) if "gpu_memory_bytes" in row else ""
     how = " ".join(filter(None, (row["how"], row.get("safety"))))
     line = f"{how:<46}{budget:>10}{row['median_ms']:>10.1f} ms"
@@ -176,18 +168,23 @@ def show(row: dict[str, Any]) -> None:
         line += f"  slots {stats['stream_slots']}/{stats['slots']} maps {stats['map_calls']}"
     if "exact" in row:
         line += f"  exact {row['exact']}"
-    print(line, flush=True)
+    return line
 
 
 @torch.no_grad()
 def main() -> None:
     args = arguments()
     bench = Bench(args)
-    rows = []
+    shape = f"{args.model}, {args.dtype}, {args.batch} x {args.seq_len} tokens"
+    work = {k: str(v) for k, v in vars(args).items() if k != "output"}
+    record = Record(args.output, title=f"Forward pass: {shape}", work=work)
+
+    def keep(row: dict[str, Any]) -> None:
+        record.add(row, told(row))
+
     done = bench.run_resident()
-    for row in (done["row"], done["again"]):
-        rows.append(row)
-        show(row)
+    keep(done["row"])
+    keep(done["again"])
     model = done.pop("model")
     if args.accelerate:
         offloaded = accelerate_offload(model)
@@ -195,37 +192,22 @@ def main() -> None:
             offloaded(bench.tokens).float(), bench.reference.float(), atol=0.05, rtol=0.05
         )
         times = time_steps(lambda: offloaded(bench.tokens), warmups=1, steps=3)
-        rows.append({"how": "accelerate cpu_offload", "close": close, **spread(times)})
-        show(rows[-1])
+        keep({"how": "accelerate cpu_offload", "close": close, **spread(times)})
         model = bench.resident()
     del model
     for size in args.gpu_memory:
-        gc.collect()
-        torch.cuda.empty_cache()
+        release()
         budget = parse_size(size)
         for safety in args.safety:
-            rows.append(bench.run_penstock(budget, safety))
-            show(rows[-1])
+            keep(bench.run_penstock(budget, safety))
         if budget > bench.weights:  # beside the same thing resident, once more
             model = bench.resident()
-            rows.append({"how": "resident, beside it", **spread(bench.time(model))})
-            show(rows[-1])
+            keep({"how": "resident, beside it", **spread(bench.time(model))})
             del model
         if args.hand_made and budget < bench.weights:
             model = bench.resident()
-            rows.append(bench.run_hand_made(model, budget))
-            show(rows[-1])
+            keep(bench.run_hand_made(model, budget))
             del model
-    if args.output is not None:
-        shape = f"{args.model}, {args.dtype}, {args.batch} x {args.seq_len} tokens"
-        document = {
-            "title": f"Forward pass: {shape}",
-            "command": command_line(),
-            "work": {k: str(v) for k, v in vars(args).items() if k != "output"},
-            "where": provenance(),
-            "rows": rows,
-        }
-        write_result(args.output, document)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from measure import output_parser, provenance, write_result
-from run_frameworks import PROGRAMS, under
-from run_programs import run
+from measure import output_parser
+from record import Record
+from under import PROGRAMS, run, under
 
-MIB = 1 << 20
+from penstock.units import MIB
+
 BESIDE = 64 * MIB  # what the framework takes
 MODES = ("normal", "strict", "fast")
 
@@ -64,19 +65,18 @@ def main() -> int:
     program = [sys.executable, str(PROGRAMS / "hidden_reads.py")]
     program += ["--tensors", str(args.tensors), "--mib", str(args.mib)]
     budget = int(args.share * (args.tensors + 1) * args.mib * MIB) + BESIDE
-    rows = []
+    record = Record(args.output)
     for safety in args.safety or MODES:
         tries = args.tries if safety != "fast" else min(args.tries, 1000)
-        command = [*under(budget, safety), *program, "--seconds", str(args.seconds)]
+        command = [*under(budget, "--safety", safety), *program, "--seconds", str(args.seconds)]
         command += ["--tries", str(-(-tries // args.programs)), "--seed"]
         commands = [[*command, str(i << 32)] for i in range(args.programs)]
         with ThreadPoolExecutor(args.programs) as pool:
             found = list(pool.map(lambda command: run(command, args.seconds + 60), commands))
-        rows.append({"safety": safety, "budget_bytes": budget, **sum_of(found)})
-        rows[-1]["complaint"] = complaint(rows[-1])
-        print(rows[-1], flush=True)
-        write_result(args.output, {"provenance": provenance(), "rows": rows})
-    return 1 if any(row["complaint"] for row in rows) else 0
+        row = {"safety": safety, "budget_bytes": budget, **sum_of(found)}
+        row["complaint"] = complaint(row)
+        record.add(row, str(row))
+    return 1 if any(row["complaint"] for row in record.rows) else 0
 
 
 if __name__ == "__main__":

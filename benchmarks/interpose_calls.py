@@ -12,7 +12,6 @@ penstock_interpose, else the one of the tests, which lets every allocation pass.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import os
@@ -29,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "preload")]
 
 from interpose_coverage import CASES  # noqa: E402
+from measure import output_parser, write_result  # noqa: E402
 from proxy_stack import HERE, build_proxy, compile_c, shared  # noqa: E402
 
 from penstock.preload.folder import find_driver  # noqa: E402
@@ -141,8 +141,7 @@ def starts(built: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser = output_parser(__doc__)
     parts = {part.__name__: part for part in (launch_costs, starts, coverage)}
     parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
     arguments = parser.parse_args()
@@ -152,7 +151,7 @@ def main() -> None:
         for name in arguments.parts:
             found[name] = parts[name](built)
             # What there is by now survives whatever comes next.
-            arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            write_result(arguments.output, found)
     if "launch_costs" in found:
         found["launch_costs"] = found["launch_costs"]["more_than_plain"]
     print(json.dumps(found))

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ctypes
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
+
+from measure import script_parser
 
 # Of penstock_proxy_counters in interpose.h.
 COUNTERS = (
@@ -158,4 +159,6 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = script_parser(__doc__)
+    parser.add_argument("case", choices=CASES)
+    main(parser.parse_args().case)

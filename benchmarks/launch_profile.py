@@ -14,7 +14,6 @@ With the GPU's own time of a plain step (`gpu_busy_ms`, by the profiler) it tell
 
 from __future__ import annotations
 
-import argparse
 import bisect
 import ctypes
 import json
@@ -30,7 +29,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = Path(__file__).parent / "programs"
+from measure import output_parser
+from record import Record
+from under import PROGRAMS, run, under
+
 RATIOS = (0.8, 1.04, 1.25)
 STEPS, LEARNING = 12, 14
 PERIOD_US = 100
@@ -46,14 +48,12 @@ def forwards(wait: bool = True, model: str = "gpt2-xl") -> Callable[[], float]:
     Without `wait` it is only launched, and whatever the device has to do is not waited for before.
     """
     import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
 
     sys.path.insert(0, str(PROGRAMS))
-    from hf_lm import SHAPES
+    from steps import gpt2
 
     torch.set_default_dtype(torch.float16)
-    with torch.device("cuda"):
-        network = GPT2LMHeadModel(GPT2Config(**SHAPES[model])).eval()
+    network = gpt2(model).eval()
     torch.set_default_dtype(torch.float32)
     tokens = torch.randint(0, 50257, (1, 1024)).cuda()
 
@@ -152,31 +152,24 @@ def shares(samples: Path) -> dict[str, Any]:
     }
 
 
-def run(how: str, command: list[str], budget: int | None) -> dict[str, Any]:
+def paged(how: str, command: list[str], budget: int | None) -> dict[str, Any]:
     """What a program printed, under a budget or plainly; `error` if it failed."""
-    if budget is not None:
-        under = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget), "--summary"]
-        command = [*under, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    if done.returncode != 0:
-        return {"how": how, "error": done.stderr[-400:]}
-    found = json.loads(done.stdout.splitlines()[-1])
-    found["median_step_ms"] = round(statistics.median(found["step_ms"]), 3)
-    said = [line for line in done.stderr.splitlines() if line.startswith("penstock:")]
-    return {"how": how, "budget_bytes": budget, "said": said, **found}
+    found = run([*([] if budget is None else under(budget)), *command], 180)
+    if "error" not in found:
+        found["median_step_ms"] = round(statistics.median(found["step_ms"]), 3)
+    return {"how": how, "budget_bytes": budget, **found}
 
 
 def row(folder: Path, how: str, budget: int | None) -> dict[str, Any]:
     """One run of the program, sampled."""
     samples = folder / f"{how}.samples"
     command = [sys.executable, __file__, "--within", str(folder / "sampler.so"), str(samples)]
-    found = run(how, command if budget is not None else [*command, "--busy"], budget)
+    found = paged(how, command if budget is not None else [*command, "--busy"], budget)
     return found if "error" in found else {**found, **shares(samples)}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path)
+    parser = output_parser(__doc__, required=False)
     parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
     parser.add_argument("--within", nargs=2, metavar=("SAMPLER", "SAMPLES"), help="used by itself")
     parser.add_argument("--busy", action="store_true", help="used by itself")
@@ -186,28 +179,20 @@ def main() -> int:
         return 0
     if args.output is None:
         parser.error("--output is missing")
-    from measure import provenance, write_result
-
-    document: dict[str, Any] = {
-        "title": "Where the launching thread's time goes: GPT-2 XL, forward",
-        "command": "python benchmarks/launch_profile.py",
-        "where": provenance(),
-        "rows": [],
-    }
+    title = "Where the launching thread's time goes: GPT-2 XL, forward"
+    record = Record(args.output, title=title)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         build = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC"]
         source = PROGRAMS / "sampler.c"
         subprocess.run([*build, "-o", str(folder / "sampler.so"), str(source)], check=True)
         plain = row(folder, "plain", None)
-        document["rows"].append(plain)
+        record.add(plain, json.dumps(plain)[:400])
         for ratio in args.ratios if "error" not in plain else ():
             budget = int(plain["peak_allocated_bytes"] / ratio)
-            document["rows"].append({"ratio": ratio, **row(folder, f"run-{ratio:g}", budget)})
-            print(json.dumps(document["rows"][-1])[:400], flush=True)
-            write_result(args.output, document)
-    write_result(args.output, document)
-    return 1 if any("error" in each for each in document["rows"]) else 0
+            found = {"ratio": ratio, **row(folder, f"run-{ratio:g}", budget)}
+            record.add(found, json.dumps(found)[:400])
+    return 1 if any("error" in each for each in record.rows) else 0
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ that the link bounds it should never be idle.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
-from launch_profile import forwards, run
+from launch_profile import forwards, paged
+from measure import output_parser
+from record import Record
 
 RATIOS = (1.5, 2.0, 4.0)
 STEPS, LEARNING = 8, 20
@@ -127,12 +127,11 @@ def program(model: str) -> None:
 
 
 def row(how: str, model: str, budget: int | None) -> dict[str, Any]:
-    return run(how, [sys.executable, __file__, "--within", "--model", model], budget)
+    return paged(how, [sys.executable, __file__, "--within", "--model", model], budget)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--output", type=Path)
+    parser = output_parser(__doc__, required=False)
     parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
     parser.add_argument("--model", default="gpt2-xl", help="of programs/hf_lm.py")
     parser.add_argument("--within", action="store_true", help="used by itself")
@@ -142,18 +141,14 @@ def main() -> int:
         return 0
     if args.output is None:
         parser.error("--output is missing")
-    from measure import provenance, write_result
-
+    record = Record(args.output, title="When the link is idle", model=args.model)
     plain = row("plain", args.model, None)
-    document: dict[str, Any] = {"title": "When the link is idle", "model": args.model}
-    document |= {"where": provenance(), "rows": [plain]}
+    record.add(plain, json.dumps(plain)[:600])
     for ratio in args.ratios if "error" not in plain else ():
         budget = int(plain["peak_allocated_bytes"] / ratio)
-        document["rows"].append({"ratio": ratio, **row(f"run-{ratio:g}", args.model, budget)})
-        print(json.dumps(document["rows"][-1])[:600], flush=True)
-        write_result(args.output, document)
-    write_result(args.output, document)
-    return 1 if any("error" in each for each in document["rows"]) else 0
+        found = {"ratio": ratio, **row(f"run-{ratio:g}", args.model, budget)}
+        record.add(found, json.dumps(found)[:600])
+    return 1 if any("error" in each for each in record.rows) else 0
 
 
 if __name__ == "__main__":

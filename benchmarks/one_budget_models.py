@@ -8,16 +8,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from budget_card import ideal, same_bits, spread
+from budget_card import ideal, same_bits
 from held_out_models import Subject, outputs, subject
 from held_out_shapes import SIZES
-from one_budget import OutOfTime, Suite, memory
+from measure import spread
+from one_budget_suite import Suite, memory
+from record import OutOfTime
 from resident import Resident, by_turns, steps_of
 
 from penstock.units import MIB, parse_size
 
 BUDGETS = ("4GiB", "8GiB", "12GiB")
-SMALL_SHARES = dict(zip(BUDGETS, (0.4, 0.6, 0.8), strict=True))
+SMALL_SHARES = dict(zip(BUDGETS, (0.5, 0.65, 0.8), strict=True))
 ORDERS = {"small first": "SLSLSLSLSL", "large first": "LSSLLSSLLS"}
 
 
@@ -149,7 +151,7 @@ class Clock:
         if len(self.times) % self._bin_size == 0 or len(self.times) == self._limit:
             self.peaks.append(card.peak())
             card.forget_peak()
-        over = self._suite.left() < 0
+        over = self._suite.left < 0
         return torch.full((input_ids.shape[0],), over, device=input_ids.device)
 
     def bins(self) -> list[list[float]]:
@@ -185,7 +187,7 @@ def generate(suite: Suite) -> None:
     for cache in suite.args.caches:
         how = f"generate {batch} x {tokens}, {cache}"
         card.clear()
-        before = 0 if card.small else torch.cuda.memory_allocated(card.device)
+        before = card.allocated()
         made, clock = run(model, cache, tokens)
         found[cache] = made, clock, [peak - before for peak in clock.peaks]
         bins = [{**spread(times), "samples_ms": []} for times in clock.bins()]
@@ -257,8 +259,7 @@ def shapes(suite: Suite) -> None:
         except OutOfTime:
             raise
         except Exception as error:
-            error.__traceback__ = None
-            suite.row("shapes", name, "before it was attached", partial(_fail, error))
+            suite.fail("shapes", name, "before it was attached", error)
         suite.card.clear()
 
 
@@ -292,10 +293,6 @@ def _residents(
     given = recipe.make_inputs(model, *size, suite.card.device)
     steps = steps_of(recipe, model, given)
     return {what: suite.resident(part, what, [model], step) for what, step in steps.items()}
-
-
-def _fail(error: Exception) -> dict[str, Any]:
-    raise error
 
 
 def half_of_what_it_needs(suite: Suite, part: str, name: str, batch: int, length: int) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from budget_card import digest, ideal, spread
+from budget_card import digest, ideal
 from held_out_models import outputs, subject
-from one_budget import Suite, memory
+from measure import spread
+from one_budget_suite import Suite, memory
 from resident import move_outside
 from torch import nn
 
@@ -120,14 +121,14 @@ def random(suite: Suite) -> None:
         wrong, times, bounds = 0, [], []
         plain = []
         for size in sizes:
-            if suite.left() < len(plain) * 0.5:  # the attached ones want their time
+            if suite.left < len(plain) * 0.5:  # the attached ones want their time
                 break
             plain.append(timed(model, recipe.make_inputs(model, *size, card.device)))
         meta, load = recipe.build("meta"), recipe.loader(card.device)
         with card.attached(meta, budget, load=load) as (held, watch):
             link = held.link()[0]
             for (batch, length), (base_ms, reference) in zip(sizes, plain, strict=False):
-                if suite.left() < 0:
+                if suite.left < 0:
                     break
                 given = recipe.make_inputs(model, batch, length, card.device)
                 try:
@@ -159,7 +160,7 @@ def random(suite: Suite) -> None:
 def peak_of(suite: Suite, model: nn.Module, given: dict[str, Any]) -> int:
     """Bytes that a resident pass takes beside the weights."""
     card = suite.card
-    before = 0 if card.small else torch.cuda.memory_allocated(card.device)
+    before = card.allocated()
     card.forget_peak()
     model(**given)
     return max(0, card.peak() - before)

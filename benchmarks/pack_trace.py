@@ -11,12 +11,12 @@ Usage: python benchmarks/pack_trace.py FOLDER TRACE[:EVENTS]...
 from __future__ import annotations
 
 import io
-import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from measure import script_parser
 
 from penstock.trace import OP_ALLOCATE, OP_FREE_COMPLETED, Trace, read_traces
 
@@ -69,17 +69,16 @@ def pack(source: Path, most: int | None, folder: Path) -> Path:
     return target
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) < 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    folder = Path(arguments[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    for argument in arguments[1:]:
-        source, _, most = argument.partition(":")
-        pack(Path(source), int(most) if most else None, folder)
-    return 0
+def main() -> None:
+    parser = script_parser(__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("traces", nargs="+", metavar="TRACE[:EVENTS]")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for trace in args.traces:
+        source, _, most = trace.partition(":")
+        pack(Path(source), int(most) if most else None, args.folder)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -10,13 +10,14 @@ are generated stands the ideal (budget_card.py) of the forward pass.
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from typing import Any
 
 import torch
-from budget_card import Card, Touched, ideal, spread
+from budget_card import Card, ideal
 from held_out_models import Subject, subject
+from measure import script_parser, spread
+from resident import Resident, measure
 
 from penstock.units import MIB
 
@@ -35,11 +36,9 @@ def row(
     given: Any,
     setting: str,
     budget: int,
-    room: int,
-    touched: int,
-    plain: float,
+    resident: Resident,
 ) -> str:
-    """One setting's line; room: what the budget leaves to weights, of which a pass touches some."""
+    """One setting's line."""
     meta, load = recipe.build("meta"), recipe.loader(card.device)
     with card.attached(meta, budget, load=load, **options(setting)) as (held, watch):
         forward = spread(card.time(partial(held.model, **given)))["median_ms"]
@@ -47,7 +46,8 @@ def row(
         generate = partial(held.model.generate, **given, **TOKENS)
         token = spread(card.time(generate, steps=4, warmups=2))["median_ms"] / 16
         after = held.stats()
-        bound = ideal(plain, [touched], room, held.link()[0])["ideal_ms"]
+        room = budget - resident.others
+        bound = ideal(resident.step_ms, resident.touched, room, held.link()[0])["ideal_ms"]
         watch.note(held)
         return (
             f"  {setting:>12}: forward {forward:.1f} ms ({forward / bound:.2f} of {bound:.1f}), "
@@ -60,7 +60,7 @@ def row(
 
 @torch.no_grad()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--models", nargs="+", default=["phi", "gemma", "opt"])
     parser.add_argument("--settings", nargs="+", default=["default", "64MiB/4MiB", "64MiB/16MiB"])
     args = parser.parse_args()
@@ -69,26 +69,15 @@ def main() -> None:
         recipe = subject(name)
         model = recipe.resident(card.device)
         given = recipe.make_inputs(model, 1, 512, card.device)
-        weights = sum(parameter.nbytes for parameter in model.parameters())
-        count = Touched(model)
-        model(**given)
-        count.remove()
-        touched = count.passes[0]
+        found = measure(card, [model], partial(model, **given))
+        found.step = model = None  # neither it nor its weights are needed any more
         card.clear()
-        before = torch.cuda.memory_allocated(card.device)
-        plain = spread(card.time(partial(model, **given)))["median_ms"]
-        others = card.peak() - before
-        del model
-        card.clear()
-        budget = (weights + others) // 2 // MIB * MIB
+        budget = found.needed // 2 // MIB * MIB
         print(
-            f"{name}: {budget // MIB} MiB of {(weights + others) // MIB}, resident {plain:.1f} ms"
+            f"{name}: {budget // MIB} MiB of {found.needed // MIB}, resident {found.step_ms:.1f} ms"
         )
         for setting in args.settings:
-            print(
-                row(card, recipe, given, setting, budget, budget - others, touched, plain),
-                flush=True,
-            )
+            print(row(card, recipe, given, setting, budget, found), flush=True)
 
 
 if __name__ == "__main__":

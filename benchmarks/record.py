@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import traceback
 from collections.abc import Iterator
@@ -11,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from measure import command_line, provenance, write_result
+
+
+class OutOfTime(Exception):
+    """The time that the command line gave is over."""
 
 
 class Record:
@@ -21,33 +26,53 @@ class Record:
         rows: Those so far, in the document.
 
     Args:
-        output: The file, written after every row.
+        output: The file, written after every row; None: there is none.
         limit: Seconds for everything.
         key: What the document calls its rows.
+        card: Whether a card takes part.
         head: What else it says.
     """
 
-    def __init__(self, output: Path, limit: float, *, key: str = "rows", **head: Any) -> None:
+    def __init__(
+        self,
+        output: Path | None,
+        limit: float = math.inf,
+        *,
+        key: str = "rows",
+        card: bool = True,
+        **head: Any,
+    ) -> None:
         self.output, self.limit, self.begin = output, limit, time.monotonic()
         self.rows: list[dict[str, Any]] = []
-        where = {"command": command_line(), "where": provenance()}
+        where = {"command": command_line(), "where": provenance(card=card)}
         self.document: dict[str, Any] = {**head, **where, key: self.rows}
 
     @property
     def left(self) -> float:
         """Seconds until the limit."""
-        return self.limit - (time.monotonic() - self.begin)
+        return self.limit - self.taken
+
+    @property
+    def taken(self) -> float:
+        """Seconds so far."""
+        return time.monotonic() - self.begin
+
+    def check_time(self) -> None:
+        """Raise OutOfTime where none is left."""
+        if self.left < 0:
+            raise OutOfTime(f"the limit of {self.limit:.0f} s is reached")
 
     def add(self, row: dict[str, Any], said: str) -> None:
         """Keep a row, and say in a line what it found."""
         self.rows.append(row)
-        print(said, f"[{self.left:.0f} s left]", flush=True)
+        print(said, f"[{self.taken:.0f} s]", flush=True)
         self.write()
 
     def write(self) -> None:
         """Write what there is."""
-        self.document["total_seconds"] = round(self.limit - self.left, 1)
-        write_result(self.output, self.document)
+        self.document["total_seconds"] = round(self.taken, 1)
+        if self.output is not None:
+            write_result(self.output, self.document)
 
     @contextlib.contextmanager
     def trying(self, label: dict[str, Any]) -> Iterator[None]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from figures import GIB, ROOT, gib, lines, result
+from measure import script_parser
 
 PICTURE = ROOT / "docs" / "replay.svg"
 HEAD = Path(__file__).with_name("replay_page.md")
@@ -129,4 +130,5 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
+    script_parser(__doc__).parse_args()
     draw()

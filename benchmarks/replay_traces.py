@@ -10,38 +10,21 @@ Usage: python benchmarks/replay_traces.py TRACE... [--repeats N] [--output FILE]
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
-import platform
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from measure import provenance, script_parser
 
 from penstock.native.replay import ALLOCATORS, Replayed, replay
 from penstock.trace import OP_ALLOCATE, OP_FREE_COMPLETED, Trace, read_traces
 
 POINTS = 240
 OUTPUT = Path(__file__).parent / "results" / "replay.json"
-
-
-def provenance() -> dict[str, Any]:
-    """Processor, commit, date."""
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {
-        "processor": names[0] if names else platform.processor(),
-        "python": platform.python_version(),
-        "commit": commit or "unknown",
-        "date": time.strftime("%Y-%m-%d"),
-    }
 
 
 def most_live(trace: Trace) -> int:
@@ -109,7 +92,7 @@ def rows_of(trace: Trace, repeats: int) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = script_parser(__doc__)
     parser.add_argument("traces", nargs="+", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path, default=OUTPUT)
@@ -122,7 +105,7 @@ def main(arguments: list[str]) -> int:
         for row in rows_of(trace, options.repeats)
     ]
     document = {
-        "where": provenance(),
+        "where": provenance(card=False),
         "command": f"python benchmarks/replay_traces.py {names} --repeats {options.repeats}",
         "rows": rows,
     }

@@ -12,26 +12,19 @@ budget everything is as if they were not there.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from budget_card import Card, Touched, same_bits, spread, weight_bytes
+from budget_card import Card, Touched, same_bits, weight_bytes
 from held_out_models import Subject, outputs
+from measure import spread
 from torch import nn
 
 REPEATS = 3  # of a resident step, which must give the same bits for others to be held to them
 TOKENS = 8
-
-
-def settle() -> None:
-    """Have products repeat themselves: cuBLAS may sum up in another order each time."""
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
 
 
 class Outside:
@@ -113,7 +106,7 @@ def measure(card: Card, models: list[nn.Module], step: Callable[[], Any]) -> Res
     for model in models:
         move_outside(model)
     card.clear()
-    before = 0 if card.small else torch.cuda.memory_allocated(card.device)
+    before = card.allocated()
     counts = [Touched(model) for model in models]
     results = outputs(step())
     for count in counts:

@@ -15,17 +15,16 @@ step, or once for each of its tokens.
 from __future__ import annotations
 
 import os
-import statistics
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
-from measure import output_parser, provenance, write_result
-from run_programs import link_speed, run
+from measure import link_speed, output_parser
+from record import Record
+from under import PROGRAMS, median_of_last, run, under
 
-PROGRAMS = Path(__file__).parent / "programs"
-MIB = 1 << 20
+from penstock.bound import shortest_ms
+from penstock.units import MIB
+
 # name: (file, its options, bytes to add to half of its need: what the framework takes besides)
 CASES: dict[str, tuple[str, list[str], int]] = {
     # These are learned, and their kernels tried, within 14 steps.
@@ -65,11 +64,6 @@ ENVIRONMENT = {
 OPERATORS = ("torch_ops.py", 768 * MIB)
 
 
-def under(budget: int, safety: str) -> list[str]:
-    command = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget)]
-    return [*command, "--safety", safety, "--summary", "--"]
-
-
 def apart(one: list[Any], other: list[Any]) -> float | None:
     """The largest relative difference of two lists of losses; None for other digests."""
     if not str(one[0]).startswith("0x"):
@@ -91,7 +85,8 @@ def case(name: str, safety: str, speed: float) -> dict[str, Any]:
     need = plain.get("need_bytes") or plain["peak_allocated_bytes"]
     row["budget_bytes"] = need // 2 + beside
     row["safety"] = SAFETY.get(name, safety)
-    row["run"] = found = run([*under(row["budget_bytes"], row["safety"]), *program], 150, more)
+    before = under(row["budget_bytes"], "--safety", row["safety"])
+    row["run"] = found = run([*before, *program], 150, more)
     if "error" in found:
         return row
     row["repeats_itself"] = again["digests"] == plain["digests"]
@@ -102,10 +97,10 @@ def case(name: str, safety: str, speed: float) -> dict[str, Any]:
             row[f"{key}_loss_differs_by"] = apart(plain["digests"], row[key]["digests"])
         row["digests_shared_with_again"] = found["digests"] == again["digests"]
     for key in ("plain", "again", "run"):
-        row[f"{key}_ms"] = round(statistics.median(row[key]["step_ms"][-4:]), 3)
-    copies = (need - row["budget_bytes"]) / speed / 1e6 * plain.get("passes", 1)
+        row[f"{key}_ms"] = median_of_last(row[key]["step_ms"], 4)
+    crossing = (need - row["budget_bytes"]) * plain.get("passes", 1), speed
     # Of the plain runs the faster one: a host that is slow for a while makes no ideal.
-    row["ideal_ms"] = round(max(min(row["plain_ms"], row["again_ms"]), copies), 3)
+    row["ideal_ms"] = round(shortest_ms(min(row["plain_ms"], row["again_ms"]), crossing), 3)
     row["to_ideal"] = round(row["run_ms"] / row["ideal_ms"], 3)
     return row
 
@@ -120,9 +115,8 @@ def operators(safety: str, seconds: float) -> dict[str, Any]:
         return row | {"plain": plain}
     count = ["--operators", str(plain["operators"])]
     again = run([*program, *count, "--seconds", "600"], 3 * seconds)
-    paged = run(
-        [*under(row["budget_bytes"], safety), *program, *count, "--seconds", "600"], 4 * seconds
-    )
+    before = under(row["budget_bytes"], "--safety", safety)
+    paged = run([*before, *program, *count, "--seconds", "600"], 4 * seconds)
     for key, found in (("again", again), ("run", paged)):
         if "error" in found:
             return row | {key: found}
@@ -153,33 +147,30 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=40.0, help="for the operators")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds; no case begins after")
     args = parser.parse_args()
-    begin = time.monotonic()
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "8")
     speed = link_speed()
-    document: dict[str, Any] = {
-        "title": "Frameworks under penstock run, at half of what their programs need",
-        "where": provenance(),
-        "safety": args.safety,
-        "link_gb_per_s": round(speed, 2),
-        "rows": [],
-    }
+    record = Record(
+        args.output,
+        args.limit,
+        title="Frameworks under penstock run, at half of what their programs need",
+        safety=args.safety,
+        link_gb_per_s=round(speed, 2),
+    )
     for name in args.cases:
-        if time.monotonic() - begin > args.limit:
+        if record.left < 0:
             print(f"{name}: left out, time is up", flush=True)
             continue
         if name == "operators":
             row = operators(args.safety, args.seconds)
         else:
             row = case(name, args.safety, speed)
-        document["rows"].append(row)
-        write_result(args.output, document)
         found = {k: v for k, v in row.items() if k not in ("plain", "again", "run", "different")}
         for key in ("plain", "run"):
             if "error" in row.get(key, {}):
                 found[key] = row[key]["error"]
         said = row.get("said") or row.get("run", {}).get("said")
-        print(name, found, said, list(row.get("different", {}).items())[:6], flush=True)
-    return 0 if all(row.get("same") is not False for row in document["rows"]) else 1
+        record.add(row, f"{name} {found} {said} {list(row.get('different', {}).items())[:6]}")
+    return 0 if all(row.get("same") is not False for row in record.rows) else 1
 
 
 if __name__ == "__main__":

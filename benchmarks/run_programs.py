@@ -16,67 +16,28 @@ stood their test.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import statistics
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-from measure import output_parser, provenance, write_result
+from measure import link_speed, output_parser
+from record import Record
+from under import LAST, PROGRAMS, median_of_last, run, under
 
+from penstock.bound import must_cross, shortest_ms
 from penstock.units import parse_size
 
-PROGRAM = Path(__file__).parent / "programs" / "hf_lm.py"
+PROGRAM = PROGRAMS / "hf_lm.py"
 RATIOS = (0.8, 1.25, 1.5, 2.0, 4.0)
-LAST = 6  # steps that count, and rounds
 
 
-def link_speed() -> float:
-    """GB/s of page-locked copies to the device."""
-    from penstock.native.device import Device
-
-    with Device() as device:
-        return device.measure_link(1 << 30, 5)[0]
-
-
-def run(command: list[str], seconds: float, more: dict[str, str] | None = None) -> dict[str, Any]:
-    environ = os.environ | (more or {})
-    begin = time.monotonic()
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environ)
-    except subprocess.TimeoutExpired:
-        return {"error": f"not over after {seconds:.0f} s"}
-    found: dict[str, Any] = {"seconds": round(time.monotonic() - begin, 1)}
-    said = [line for line in done.stderr.splitlines() if line.startswith("penstock:")]
-    found["said"] = said
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode != 0 or not lines:
-        found["error"] = f"exit {done.returncode}: {done.stderr.strip()[-400:]}"
-        return found
-    found.update(json.loads(lines[-1]))
-    return found
-
-
-def median_of_last(values: list[float], count: int = LAST) -> float | None:
-    return round(statistics.median(values[-count:]), 3) if values else None
-
-
-def rows_of(
-    model: str, args: argparse.Namespace, speed: float, rows: list[dict[str, Any]]
-) -> Iterator[None]:
-    """Add to `rows`, one at a time."""
+def add_rows(model: str, args: argparse.Namespace, speed: float, record: Record) -> None:
+    """The rows of one model."""
     options = [str(PROGRAM), "--model", model, "--steps", str(args.steps)]
     options += ["--generate", str(args.generate), "--rounds", str(args.rounds)]
     plain = [run([sys.executable, *options], 120) for _ in range(2)]
     first = plain[0]
-    rows += [
-        {"model": model, "how": how, **each}
-        for how, each in zip(("plain", "again"), plain, strict=True)
-    ]
+    for how, each in zip(("plain", "again"), plain, strict=True):
+        said = each.get("error", f"step {median_of_last(each.get('step_ms', []))} ms")
+        record.add({"model": model, "how": how, **each}, f"{model} {how}: {said}")
     if "error" in first:
         return
     need, weights = first["peak_allocated_bytes"], first["weight_bytes"]
@@ -92,33 +53,28 @@ def rows_of(
     for budget in budgets:
         ratio = round(need / budget, 3)
         for safety in args.safety:
-            command = [sys.executable, "-m", "penstock", "run", "--gpu-memory", str(budget)]
-            command += ["--safety", safety, "--summary", "--", sys.executable, *options]
+            command = [*under(budget, "--safety", safety), sys.executable, *options]
             row = {"model": model, "how": "run", "ratio": ratio, "safety": safety}
             row |= {"budget_bytes": budget, **run(command, 150)}
-            room = budget - (need - weights)
-            copies = max(0, weights - room) / speed / 1e6
+            crossing = must_cross(weights, budget - (need - weights)), speed
             for name, base in (("step_ms", plain_ms), ("token_ms", plain_token)):
                 if not row.get(name):
                     continue
                 last = LAST if name == "step_ms" else rounds
                 took = median_of_last(row[name], last)
-                ideal = max(base, copies)
+                ideal = shortest_ms(base, crossing)
                 row |= {f"median_{name}": took, f"ideal_{name}": round(ideal, 3)}
                 row |= {f"{name}_to_ideal": round(took / ideal, 3)}
                 row |= {f"{name}_to_plain": round(took / base, 3)}
             if row.get("digests"):
                 row["same"] = row["digests"] == first["digests"]
                 row["same"] = row["same"] and row["generated"] == first["generated"]
-            rows.append(row)
-            print(
+            found = (
                 f"{model} /{ratio} {safety}: step {row.get('median_step_ms')} ms, "
                 f"{row.get('step_ms_to_ideal')} x ideal; token {row.get('median_token_ms')} ms, "
-                f"{row.get('token_ms_to_ideal')} x; same {row.get('same')} {row.get('error', '')}",
-                *row.get("said", []),
-                flush=True,
+                f"{row.get('token_ms_to_ideal')} x; same {row.get('same')} {row.get('error', '')}"
             )
-            yield
+            record.add(row, " ".join([found, *row.get("said", [])]))
 
 
 def main() -> int:
@@ -132,16 +88,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     args = parser.parse_args()
     speed = link_speed()
-    document = {
-        "title": "Unmodified programs under penstock run",
-        "where": provenance(),
-        "link_gb_per_s": round(speed, 2),
-        "rows": [],
-    }
+    title = "Unmodified programs under penstock run"
+    record = Record(args.output, title=title, link_gb_per_s=round(speed, 2))
     for model in args.models:
-        for _ in rows_of(model, args, speed, document["rows"]):
-            write_result(args.output, document)
-    wrong = [row for row in document["rows"] if "error" in row or row.get("same") is False]
+        add_rows(model, args, speed, record)
+    wrong = [row for row in record.rows if "error" in row or row.get("same") is False]
     return 1 if wrong else 0
 
 

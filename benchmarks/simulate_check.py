@@ -20,14 +20,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measure import output_parser, provenance, write_result
-from run_programs import PROGRAM, link_speed, run
+from measure import link_speed, output_parser
+from record import Record
+from under import PROGRAMS, penstock, run, under
 
-GIB = 1 << 30
-
-
-def penstock(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "penstock", *arguments]
+from penstock.units import GIB
 
 
 def simulate(trace: Path, budget: int, speed: float, *more: str) -> dict[str, Any]:
@@ -63,29 +60,34 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=16)
     args = parser.parse_args()
     speed = link_speed()
-    program = [sys.executable, str(PROGRAM), "--model", args.model, "--steps", str(args.steps)]
+    program = [
+        sys.executable,
+        str(PROGRAMS / "hf_lm.py"),
+        "--model",
+        args.model,
+        "--steps",
+        str(args.steps),
+    ]
     program.append("--no-digests")
-    document: dict[str, Any] = {
-        "title": "penstock simulate beside the runs that it is about",
-        "where": provenance(),
-        "link_gb_per_s": round(speed, 2),
-        "program": " ".join(program[1:]),
-        "rows": [],
-    }
+    record = Record(
+        args.output,
+        title="penstock simulate beside the runs that it is about",
+        link_gb_per_s=round(speed, 2),
+        program=" ".join(program[1:]),
+    )
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "run.trace"
         recorded = run(penstock("run", "--record", str(trace), "--summary", "--", *program), 120)
-        document["recorded"] = recorded
-        document["trace_bytes"] = trace.stat().st_size if trace.exists() else 0
+        record.document["recorded"] = recorded
+        record.document["trace_bytes"] = trace.stat().st_size if trace.exists() else 0
         if "error" in recorded:
             print(recorded["error"])
-            write_result(args.output, document)
+            record.write()
             return 1
         need = recorded["peak_allocated_bytes"]
         for ratio in args.ratios:
             budget = int(need / ratio)
-            flags = ("--gpu-memory", str(budget), "--summary")
-            measured = run(penstock("run", *flags, "--", *program), 120)
+            measured = run([*under(budget), *program], 120)
             # By its own iterations: cut by number, what comes before the first would be in them.
             modelled = simulate(trace, budget, speed)
             whole = simulate(trace, budget, speed, "--steps", "1")
@@ -95,13 +97,11 @@ def main() -> int:
                 row["measured_gib_in"] = paged_gib(measured["said"])
                 row["simulated_gib_in"] = whole["step_bytes_in"][0] / GIB
             paged = trace.with_name(f"paged-{ratio:g}.trace")
-            again = run(penstock("run", *flags, "--record", str(paged), "--", *program), 120)
+            again = run([*under(budget, "--record", str(paged)), *program], 120)
             said = simulate(paged, budget, speed)
             row["own"] = {"measured": again, "simulated": said, **beside(again, said)}
-            document["rows"].append(row)
-            write_result(args.output, document)
-            print({k: v for k, v in row.items() if k not in ("measured", "simulated", "own")})
-            print(" its own recording:", beside(again, said), flush=True)
+            figures = {k: v for k, v in row.items() if k not in ("measured", "simulated", "own")}
+            record.add(row, f"{figures}\n its own recording: {beside(again, said)}")
     return 0
 
 

@@ -10,15 +10,16 @@ are of the third iteration and those after it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from measure import script_parser, write_result
 from simulate_programs import PROGRAMS, write_program
 
+from penstock.bound import shortest_ms
 from penstock.native.simulate import Simulated, simulate
 from penstock.trace import read_work
 
@@ -29,11 +30,15 @@ LEARNED = 2  # iterations that do not count
 
 def ratios(found: Simulated) -> list[tuple[float, float, float]]:
     """What each iteration takes, its ideal, and what no policy does it in less than, in ms."""
-    rate = found.link_gb_per_s * 1e6
+    speed = found.link_gb_per_s
     return [
         (
             step["ms"],
-            max(step["recorded_ms"], step["least_bytes_in"] / rate, step["least_bytes_out"] / rate),
+            shortest_ms(
+                step["recorded_ms"],
+                (step["least_bytes_in"], speed),
+                (step["least_bytes_out"], speed),
+            ),
             step["least_ms"],
         )
         for step in found.steps
@@ -71,7 +76,7 @@ def simulated(path: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Simulate every recording and write what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("traces", nargs="*", type=Path)
     parser.add_argument("--programs", nargs="*", default=[], choices=PROGRAMS)
     parser.add_argument("--json", type=Path)
@@ -82,7 +87,7 @@ def main() -> None:
         for path in (*arguments.traces, *made):
             document[path.stem] = simulated(path)
     if arguments.json:
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+        write_result(arguments.json, document)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Four pages are written whole; in others a table stands between ``<!-- figures: N
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import statistics
@@ -22,6 +21,7 @@ import fusion_page
 import reliability_table
 import replay_page
 from figures import GIB, MIB, RESULTS, ROOT, commit, gib, lines, percent, result, results
+from measure import script_parser
 from training_tables import budgets, full_finetunes, strategies, trained
 
 SHOWN = "gpt3_6.7b_fp16"  # in README
@@ -386,7 +386,7 @@ def filled(text: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="fail if a page is not current")
     args = parser.parse_args()
     docs = ROOT / "docs"

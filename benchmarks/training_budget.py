@@ -1,327 +1,326 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Full fine-tuning within budgets: GPT-2 XL and a 6.7B shape, resident and by attach_training.
+"""Training beyond the budget: losses, times and memory of what people train, in several budgets.
 
-    python benchmarks/training_budget.py --output benchmarks/results/training/h200.json
+    python benchmarks/training_budget.py --output benchmarks/results/training/activations.json
+    python benchmarks/training_budget.py --models gpt2_xl --peers --output h200-xl.json
 
-fp32 master weights, bf16 autocast, AdamW (fused), recomputation of every layer; models are those of
-transformers with random weights. One process: the link's speed in both directions at once, then for
-each model plain PyTorch (twice: the second is the A/A row), then every budget. Each step is waited
-for. Losses of all rows come from the same seeds and are compared step by step.
+Random weights and batches of the models in training_models.py: the Llamas are bf16, the others have
+fp32 weights and bf16 autocast; those and GPT-2's shapes recompute their layers, the rest keeps all
+activations. One process: the link's speed in both directions at once, then for each model plain
+PyTorch, the same again, and the budgets, all from the same seeds; losses are compared step by step,
+and "again" says how far the kernels repeat themselves. Each step is waited for. Memory is the
+driver's own figure by NVML, every 5 ms. `--keep` adds a row that may let nothing leave, which is to
+end out of memory, and `--peers` one of FSDP2 with CPUOffloadPolicy.
 
-The ideal is max(T, in / B_in, out / B_out): T the resident step, in and out the least bytes that a
-step must move when everything but PyTorch's own peak is room for blocks, B the page-locked copy
-speed with both directions at work.
+The ideal is max(T, over / B_in, over / B_out): T the resident step, B the page-locked copy speed
+with both directions at work, and over what is alive in the resident run between forward and
+backward, less the budget. All of that backward or the update needs, so what is beyond the budget
+then has gone out before and comes in after, in each step. It is a lower bound: what operators need
+beside it is not taken off the budget. Where layers are recomputed, over is in each direction what a
+step must move of weights and state that do not stay, in the room that tensors leave at their peak.
+
+The ideal in turn is a tighter bound: backward begins when forward is over. What is over then comes
+in behind that moment, beside backward's own time; and what of it is neither weights nor state has
+gone out before, beside forward's.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import statistics
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
-from measure import FreeMemoryWatch, output_parser, provenance, spread, write_result
+from budget_card import Card, PeakWatch
+from measure import both_ways, output_parser, spread
+from record import OutOfTime, Record
+from torch import nn
+from training_models import JOBS
 from training_peers import fsdp_offload
 
 from penstock import attach_training
+from penstock.bound import shortest_ms
 from penstock.paging.training.stats import least_traffic
-from penstock.units import GIB, format_bytes, parse_size
+from penstock.units import GIB, MIB, format_bytes, parse_size
 
-# GPT-2's architecture: layers, width, heads; the 6.7B shape is that of GPT-3.
-SHAPES = {
-    "gpt2_xl": (48, 1600, 25),
-    "gpt3_6.7b": (32, 4096, 32),
-    "tiny": (4, 128, 4),
-}
-BUDGETS = {"gpt2_xl": "16GiB,12GiB,9GiB", "gpt3_6.7b": "40GiB", "tiny": "4MiB,3MiB"}
-
-
-def arguments() -> argparse.Namespace:
-    parser = output_parser(__doc__, required=False)
-    parser.add_argument("--models", default="gpt2_xl,gpt3_6.7b")
-    parser.add_argument("--budgets", default=None, help="comma-separated; default by model")
-    parser.add_argument("--device", default="cuda", help="cuda or emulated")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--seq-len", type=int, default=1024)
-    parser.add_argument("--warmups", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--limit", type=float, default=540, help="seconds; rows that are left over")
-    parser.add_argument("--chunk-size", default=None)
-    parser.add_argument("--look-ahead", default=None)
-    parser.add_argument("--no-resident", action="store_true", help="without the resident rows")
-    parser.add_argument("--peers", action="store_true", help="FSDP2 with CPUOffloadPolicy too")
-    return parser.parse_args()
+# Of stats(), after each step: what settles, and what a slow step did.
+MOVED = (
+    "iteration_bytes_in", "iteration_bytes_out", "activation_bytes_in", "activation_bytes_out",
+    "activation_host_bytes", "plans",
+)  # fmt: skip
 
 
 class Bench:
-    """One model shape and its batches."""
+    """One model and its batches."""
 
-    def __init__(self, name: str, args: argparse.Namespace) -> None:
-        self.name = name
-        self.args = args
-        self.cuda = args.device == "cuda"
-        self.device = torch.device("cuda", 0) if self.cuda else torch.device("cpu")
-        generator = torch.Generator().manual_seed(1)
-        self.vocabulary = 512 if name == "tiny" else 50257
-        shape = (4, args.batch, args.seq_len)
-        batches = torch.randint(0, self.vocabulary, shape, generator=generator)
-        self.batches = list(batches.to(self.device))
+    def __init__(self, name: str, args: argparse.Namespace, card: Card, record: Record) -> None:
+        self.name, self.args, self.card, self.job = name, args, card, JOBS[name]
+        self.cuda, self.device = not card.small, card.device
+        self._record = record
+        batches = self.job.batches(tiny=not self.cuda)
+        self.batches = [batch.to(self.device) for batch in batches]
+        budgets = self.job.budgets if self.cuda else self.job.tiny_budgets
+        self.budgets = args.budgets.split(",") if args.budgets else budgets
 
-    def model(self) -> Any:
-        """The model with the weights of its seed, made where it computes."""
-        from transformers import GPT2Config, GPT2LMHeadModel
+    def budget(self, text: str, resident: dict[str, Any] | None) -> int:
+        """Bytes."""
+        if not text.endswith("%"):
+            return parse_size(text)
+        if resident is None:
+            raise ValueError(f"{text} of what the resident run needs, which is not known")
+        return int(resident["torch_peak_bytes"] * float(text[:-1]) / 100) // MIB * MIB
 
-        layers, width, heads = SHAPES[self.name]
-        config = GPT2Config(
-            n_layer=layers,
-            n_embd=width,
-            n_head=heads,
-            vocab_size=self.vocabulary,
-            n_positions=max(1024, self.args.seq_len),
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            bos_token_id=0,
-            eos_token_id=0,
-            use_cache=False,
-        )
+    def make(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
         with self.device:
-            model = GPT2LMHeadModel(config)
+            model = self.job.make(not self.cuda)
         model.train()
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        return model
+        return model, self.optimizer(model)
 
-    def optimizer(self, model: Any) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return self.job.optimizer([p for p in model.parameters() if p.requires_grad])
 
-    def step(self, model: Any, optimizer: torch.optim.Optimizer, number: int) -> torch.Tensor:
-        ids = self.batches[number % len(self.batches)]
-        with torch.autocast(self.device.type, torch.bfloat16):
-            loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+    @contextmanager
+    def watched(self) -> Iterator[PeakWatch]:
+        """The device's memory, with nothing left of the last row, nor of this one."""
+        self.card.clear()
+        with PeakWatch(self.card) as watch:
+            yield watch
+        self.card.clear()
 
-    def run(self, step: Callable[[int], torch.Tensor]) -> dict[str, Any]:
-        """Warm-up and timed steps; milliseconds, losses and memory."""
-        losses, times = [], []
-        watch: Any = nullcontext()
-        free = 0
+    def run(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        after: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
+        """Warm-up and timed steps; milliseconds, losses, PyTorch's peak and what is alive.
+
+        Args:
+            model: It.
+            optimizer: Its.
+            after: Called after each step, beside the time.
+        """
+        losses, times, alive = [], [], 0
+        self.card.forget_peak()
+        for number in range(self.args.warmups + self.args.steps):
+            self._record.check_time()
+            begin = time.perf_counter()
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=not self.job.half):
+                loss = self.job.loss(model, self.batches[number % 2])
+            if self.cuda:
+                alive = max(alive, torch.cuda.memory_allocated())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            self.card.synchronize()
+            times.append((time.perf_counter() - begin) * 1e3)
+            after()
+        row = {**spread(times[self.args.warmups :]), "losses": losses}
+        row["warmups_ms"] = [round(each, 1) for each in times[: self.args.warmups]]
         if self.cuda:
-            torch.cuda.reset_peak_memory_stats()
-            watch = FreeMemoryWatch()
-        first_ms = 0.0
-        with watch:
-            for number in range(self.args.warmups + self.args.steps):
-                begin = time.perf_counter()
-                losses.append(step(number).item())  # .item() waits
-                if self.cuda:
-                    torch.cuda.synchronize()
-                times.append((time.perf_counter() - begin) * 1e3)
-                first_ms = first_ms or times[0]
-        row = {**spread(times[self.args.warmups :]), "first_ms": round(first_ms, 1)}
-        row["losses"] = losses
-        if self.cuda:
-            free = watch.lowest
-            row["lowest_free_bytes"] = free
-            row["torch_peak_bytes"] = torch.cuda.max_memory_allocated()
+            row["torch_peak_bytes"] = self.card.peak()
             row["torch_peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
+            row["alive_bytes"] = alive
         return row
 
-
-def both_ways(size: int = 1 << 28, repeats: int = 8) -> tuple[float, float]:
-    """GB/s in and out of page-locked copies that run at the same time."""
-    host = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
-    device = [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(2)]
-    streams = [torch.cuda.Stream() for _ in range(2)]
-    speeds = []
-    for _ in range(2):  # the first warms up
-        torch.cuda.synchronize()
-        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(2)]
-        for way, stream in enumerate(streams):
-            events[way][0].record(stream)
-        for _ in range(repeats):
-            for way, stream in enumerate(streams):
-                with torch.cuda.stream(stream):
-                    if way == 0:
-                        device[0].copy_(host[0], non_blocking=True)
-                    else:
-                        host[1].copy_(device[1], non_blocking=True)
-        for way, stream in enumerate(streams):
-            events[way][1].record(stream)
-        torch.cuda.synchronize()
-        speeds = [size * repeats / 1e6 / begin.elapsed_time(end) for begin, end in events]
-    return speeds[0], speeds[1]
+    def forward_ms(self, model: nn.Module) -> float:
+        """The median time of forward alone; what backward would need is thrown away."""
+        times = []
+        for number in range(self.args.warmups + self.args.steps):
+            begin = time.perf_counter()
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=not self.job.half):
+                self.job.loss(model, self.batches[number % 2])
+            self.card.synchronize()
+            times.append((time.perf_counter() - begin) * 1e3)
+        return float(spread(times[self.args.warmups :])["median_ms"])
 
 
-@contextmanager
-def cleared(bench: Bench) -> Iterator[int]:
-    """Free device memory, in bytes, with nothing of the last row left."""
-    gc.collect()
-    if bench.cuda:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        yield torch.cuda.mem_get_info()[0]
-    else:
-        yield 0
-    gc.collect()
-    if bench.cuda:
-        torch.cuda.empty_cache()
+def resident_row(bench: Bench, how: str) -> dict[str, Any]:
+    """Plain PyTorch."""
+    with bench.watched() as watch:
+        model, optimizer = bench.make()
+        row = {"model": bench.name, "how": how, **bench.run(model, optimizer)}
+        row["forward_ms"] = bench.forward_ms(model)
+        if bench.cuda:
+            row["used_bytes"] = watch.peak() + watch.kept
+        del model, optimizer
+    return row
 
 
-def resident_rows(bench: Bench) -> list[dict[str, Any]]:
-    """Plain PyTorch, and the same again in the same process."""
-    with cleared(bench) as free:
-        model = bench.model()
-        optimizer = bench.optimizer(model)
-        rows = []
-        for how in ("resident", "again"):
-            row = bench.run(lambda number: bench.step(model, optimizer, number))
-            if bench.cuda:
-                row["used_bytes"] = free - row.pop("lowest_free_bytes")
-            rows.append({"model": bench.name, "how": how, **row})
-        rows[1].pop("losses")  # it went on from the first's weights
-        model = optimizer = None
-    return rows
+def paged_row(bench: Bench, how: str, text: str, budget: int) -> dict[str, Any]:
+    """Within the budget, which is told in words too."""
+    row: dict[str, Any] = {"model": bench.name, "how": how, "budget": text, "budget_bytes": budget}
+    moved: list[dict[str, int]] = []
 
+    def after() -> None:
+        stats = asdict(attached.stats())
+        moved.append({name: stats[name] for name in MOVED})
 
-def paged_row(bench: Bench, budget: str) -> dict[str, Any]:
-    """One budget."""
-    args = bench.args
-    row: dict[str, Any] = {"model": bench.name, "how": "attach_training", "budget": budget}
-    with cleared(bench) as free:
-        begin = time.perf_counter()
-        model = bench.model()
-        optimizer = bench.optimizer(model)
+    with bench.watched() as watch:
+        model, optimizer = bench.make()
         attached = attach_training(
             model,
             optimizer,
             gpu_memory=budget,
-            device=args.device,
-            chunk_size=args.chunk_size,
-            look_ahead=args.look_ahead,
+            device=str(bench.device) if bench.cuda else "emulated",
+            chunk_size=bench.args.chunk_size,
+            look_ahead=bench.args.look_ahead,
             emulated=None if bench.cuda else {"granularity": 65536},
             step_in_backward=True,
+            activations=how,
         )
-        row["attach_ms"] = round((time.perf_counter() - begin) * 1e3, 1)
+        watch.forget()  # the model lay on the card before
         try:
-            row.update(bench.run(lambda number: bench.step(model, optimizer, number)))
+            row.update(bench.run(model, optimizer, after))
+            row["stats"], row["moved"] = asdict(attached.stats()), moved
             if bench.cuda:
-                row["used_bytes"] = free - row.pop("lowest_free_bytes")
-                row["within_budget"] = row["used_bytes"] <= parse_size(budget)
-            stats = asdict(attached.stats())
-            row["stats"] = {k: round(v, 3) if isinstance(v, float) else v for k, v in stats.items()}
+                row["used_bytes"] = watch.peak() + watch.kept
+                row["within_budget"] = row["used_bytes"] <= budget
         finally:
             attached.detach(keep=False)
-            model = optimizer = None
+            del model, optimizer
     return row
 
 
-def judge(row: dict[str, Any], resident: dict[str, Any] | None, link: tuple[float, float]) -> None:
-    """The ratio to the resident step and to the ideal, and whether the losses agree."""
-    if resident is None:
-        return
-    row["ratio_to_resident"] = round(row["median_ms"] / resident["median_ms"], 4)
-    if "losses" in row:
-        pairs = list(zip(row["losses"], resident["losses"], strict=True))
-        row["largest_loss_difference"] = max(abs(a - b) for a, b in pairs)
-    if "stats" not in row:
-        return
-    stats = row["stats"]
-    room = parse_size(row["budget"]) - row.get("torch_peak_bytes", 0)
-    least = least_traffic(
-        weights=stats["weight_bytes"],
-        trained=stats["trained_bytes"],
-        state=stats["state_bytes"],
-        room=room,
+def least(bench: Bench, row: dict[str, Any], resident: dict[str, Any]) -> tuple[int, int]:
+    """Bytes that a step must move, in and out."""
+    if not bench.job.recomputes:
+        over = max(0, resident["alive_bytes"] - row["budget_bytes"])
+        return over, over
+    return least_traffic(
+        weights=row["stats"]["weight_bytes"],
+        trained=row["stats"]["trained_bytes"],
+        state=row["stats"]["state_bytes"],
+        room=row["budget_bytes"] - row["torch_peak_bytes"],
     )
-    row["least_bytes_in"], row["least_bytes_out"] = least
-    copies = [size / speed / 1e6 for size, speed in zip(least, link, strict=True) if speed]
-    row["ideal_ms"] = round(max([resident["median_ms"], *copies]), 3)
-    row["ratio_to_ideal"] = round(row["median_ms"] / row["ideal_ms"], 4)
 
 
-def show(row: dict[str, Any]) -> None:
-    """One line on stdout, as soon as the row is there."""
-    parts = [row["model"], row["how"], row.get("budget", "")]
-    if "error" in row:
-        print(*parts, row["error"], flush=True)
+def judge(
+    bench: Bench, row: dict[str, Any], resident: dict[str, Any], link: tuple[float, float]
+) -> None:
+    """The ratio to the resident step and to the ideal, and how far losses are apart."""
+    pairs = zip(row["losses"], resident["losses"], strict=True)
+    row["largest_loss_difference"] = max(abs(a - b) for a, b in pairs)
+    row["ratio_to_resident"] = round(row["median_ms"] / resident["median_ms"], 4)
+    row["p99_to_median"] = round(row["p99_ms"] / row["median_ms"], 3)
+    if "alive_bytes" not in resident or "budget_bytes" not in row:
         return
-    parts.append(f"{row['median_ms']:.1f} ms")
-    for key, text in (("ratio_to_resident", "x resident"), ("ratio_to_ideal", "x ideal")):
+    row["least_bytes"] = into, out = least(bench, row, resident)
+    copies = (into, link[0]), (out, link[1])
+    row["ideal_ms"] = round(shortest_ms(resident["median_ms"], *copies), 3)
+    row["ratio_to_ideal"] = round(row["median_ms"] / row["ideal_ms"], 4)
+    over = max(0, resident["alive_bytes"] - row["budget_bytes"])
+    kept = row["stats"]["state_bytes"] + row["stats"]["weight_bytes"]
+    forward = shortest_ms(resident["forward_ms"], (max(0, over - kept), link[1]))
+    backward = shortest_ms(resident["median_ms"] - resident["forward_ms"], (over, link[0]))
+    row["ideal_in_turn_ms"] = round(max(row["ideal_ms"], forward + backward), 3)
+    row["ratio_to_ideal_in_turn"] = round(row["median_ms"] / row["ideal_in_turn_ms"], 4)
+
+
+def line(row: dict[str, Any]) -> str:
+    """What a row found."""
+    parts = [row["model"], row["how"]]
+    if "budget_bytes" in row:
+        parts.append(format_bytes(row["budget_bytes"]))
+    if "error" in row:
+        return " | ".join([*parts, row["error"]])
+    first = row["warmups_ms"][0] if row["warmups_ms"] else 0.0
+    parts.append(f"{row['median_ms']:.1f} ms, p99 {row['p99_ms']:.1f}, the first {first:.0f}")
+    ratios = (
+        ("ratio_to_resident", "x resident"),
+        ("ratio_to_ideal", "x ideal"),
+        ("ratio_to_ideal_in_turn", "x ideal in turn"),
+    )
+    for key, text in ratios:
         if key in row:
             parts.append(f"{row[key]:.3f} {text}")
-    if "used_bytes" in row:
-        parts.append(f"used {row['used_bytes'] / GIB:.2f} GiB")
+    for key, text in (("torch_peak_bytes", "PyTorch's peak"), ("used_bytes", "used")):
+        if key in row:
+            parts.append(f"{text} {row[key] / GIB:.2f} GiB")
+    if not row.get("within_budget", True):
+        parts.append("BEYOND THE BUDGET")
     if "stats" in row:
         stats = row["stats"]
-        parts.append(f"{format_bytes(stats['iteration_bytes_in'])} in")
-        parts.append(f"{format_bytes(stats['iteration_bytes_out'])} out")
-        parts.append(f"blocks {format_bytes(stats['budget'])}")
-        parts.append(f"stall {stats['stall_ms']:.1f} of {stats['profiled_ms']:.1f} ms")
+        for what, kind in (("pages", "iteration"), ("activations", "activation")):
+            out, into = stats[f"{kind}_bytes_out"], stats[f"{kind}_bytes_in"]
+            parts.append(f"{what} {format_bytes(out)} out, {format_bytes(into)} in")
+        parts.append(f"of {format_bytes(stats['activation_bytes'])} activations")
+        if "least_bytes" in row:
+            parts.append("at least {} in, {} out".format(*map(format_bytes, row["least_bytes"])))
     if "largest_loss_difference" in row:
         parts.append(f"loss differs by {row['largest_loss_difference']:.2g}")
-    print(*parts, sep=" | ", flush=True)
+    return " | ".join(parts)
+
+
+def arguments() -> argparse.Namespace:
+    parser = output_parser(__doc__, required=False)
+    parser.add_argument("--models", default=",".join(JOBS))
+    parser.add_argument("--budgets", default=None, help="comma-separated; default by model")
+    parser.add_argument("--device", default="cuda", help="cuda; emulated: small models, no speed")
+    parser.add_argument("--warmups", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--limit", type=float, default=540, help="seconds; rows that are left over")
+    parser.add_argument("--chunk-size", default=None)
+    parser.add_argument("--look-ahead", default=None)
+    parser.add_argument("--no-resident", action="store_true", help="without the resident rows")
+    parser.add_argument(
+        "--peers", action="store_true", help="GPT-2 by FSDP2's CPUOffloadPolicy too"
+    )
+    parser.add_argument("--keep", action="store_true", help="also with activations that stay")
+    return parser.parse_args()
+
+
+def rows_of(bench: Bench, link: tuple[float, float]) -> Iterator[dict[str, Any]]:
+    """One model's, each as soon as it is there; one that fails has an error."""
+    resident: dict[str, Any] | None = None
+
+    def paged(how: str, text: str) -> dict[str, Any]:
+        return paged_row(bench, how, text, bench.budget(text, resident))
+
+    ways = ["auto", *(["keep"] if bench.args.keep else [])]
+    plain = [] if bench.args.no_resident else ["resident", "again"]
+    rows = [(how, partial(resident_row, bench, how)) for how in plain]
+    rows += [(how, partial(paged, how, text)) for text in bench.budgets for how in ways]
+    if bench.args.peers and bench.name.startswith("gpt"):
+        rows.append(("FSDP2 CPUOffloadPolicy", partial(fsdp_offload, bench)))
+    for how, measure in rows:
+        row: dict[str, Any] = {"model": bench.name, "how": how}
+        try:
+            row |= measure()
+            if how in plain:
+                resident = resident or row
+            if resident is not None and row is not resident:
+                judge(bench, row, resident, link)
+        except OutOfTime as error:
+            row["error"] = str(error)
+        except Exception as error:  # the other rows are still worth having
+            if how != "keep":
+                traceback.print_exc()
+            row["error"] = repr(error)[:300]
+        yield row
 
 
 def main() -> int:
     args = arguments()
-    deadline = time.monotonic() + args.limit
-    document: dict[str, Any] = {"benchmark": "training_budget", "command": sys.argv, "rows": []}
     link = (0.0, 0.0)
-    if args.device == "cuda":
-        document.update(provenance())
+    card = Card(small=args.device != "cuda")
+    record = Record(args.output, args.limit, card=not card.small, benchmark="training_budget")
+    if not card.small:
         link = both_ways()
-        document["link_both_ways_gb_per_s"] = link
-
-    def keep(row: dict[str, Any], resident: dict[str, Any] | None) -> None:
-        if "error" not in row:
-            judge(row, resident, link)
-        document["rows"].append(row)
-        show(row)
-        if args.output:
-            write_result(args.output, document)
-
+        record.document["link_both_ways_gb_per_s"] = link
+        print(f"link, both ways at once: {link[0]:.1f} GB/s in, {link[1]:.1f} out", flush=True)
     for name in args.models.split(","):
-        bench = Bench(name, args)
-        resident = None
-        jobs: list[Callable[[], list[dict[str, Any]]]] = []
-        if not args.no_resident:
-            jobs.append(lambda bench=bench: resident_rows(bench))
-        jobs += [
-            lambda bench=bench, budget=budget: [paged_row(bench, budget)]
-            for budget in (args.budgets or BUDGETS[name]).split(",")
-        ]
-        if args.peers:
-            jobs.append(lambda bench=bench: [fsdp_offload(bench)])
-        for job in jobs:
-            if time.monotonic() > deadline:
-                print("the limit is reached: rows are left out", flush=True)
-                return 0
-            try:
-                rows = job()
-            except Exception as error:  # the other rows are still worth having
-                traceback.print_exc()
-                keep({"model": name, "how": "failed", "error": repr(error)[:400]}, None)
-                continue
-            for row in rows:
-                if row["how"] == "resident":
-                    resident = row
-                keep(row, resident)
-        if resident is not None:
-            print(name, "losses", [round(loss, 4) for loss in resident["losses"]], flush=True)
-    times = [row["median_ms"] for row in document["rows"] if "median_ms" in row]
-    print(f"{len(times)} rows, median of medians {statistics.median(times or [0]):.1f} ms")
-    return 0
+        for row in rows_of(Bench(name, args, card, record), link):
+            record.add(row, line(row))
+    return int(record.left < 0)
 
 
 if __name__ == "__main__":

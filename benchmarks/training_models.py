@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training_activations.py trains: models of people's own kinds, their batches and budgets."""
+"""What training_budget.py trains: models of people's own kinds, their batches and budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -169,6 +170,26 @@ def llama(tiny: bool, width: int, hidden: int, layers: int, heads: int, pairs: i
     return model
 
 
+def gpt2(tiny: bool, layers: int, width: int, heads: int) -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        n_layer=4 if tiny else layers,
+        n_embd=128 if tiny else width,
+        n_head=4 if tiny else heads,
+        vocab_size=TINY_WORDS if tiny else 50257,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+        use_cache=False,
+    )
+    model = GPT2LMHeadModel(config)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
 def llama_8b_lora(tiny: bool) -> nn.Module:
     import peft
 
@@ -227,5 +248,13 @@ JOBS = {
     ),
     "diffusers_unet": Job(
         Denoiser, _pixels, (8, 4, 64, 64), (4, 4, 16, 16), adamw, ("50%",), ("24MiB",)
+    ),
+    "gpt2_xl": Job(
+        partial(gpt2, layers=48, width=1600, heads=25), _language, (8, 1024), (2, 128), adamw,
+        ("16GiB", "12GiB", "9GiB"), ("8MiB", "6MiB"), recomputes=True,
+    ),
+    "gpt3_6.7b": Job(
+        partial(gpt2, layers=32, width=4096, heads=32), _language, (8, 1024), (2, 128), adamw,
+        ("40GiB",), ("6MiB",), recomputes=True,
     ),
 }  # fmt: skip

@@ -8,14 +8,13 @@ and backward; AdamW (fused) runs on the CPU.
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 import torch
 
 
 def fsdp_offload(bench: Any) -> dict[str, Any]:
-    """The step of FSDP2 with CPUOffloadPolicy for one model shape.
+    """The step of FSDP2 with CPUOffloadPolicy, of a GPT-2.
 
     Args:
         bench: training_budget.Bench.
@@ -28,10 +27,8 @@ def fsdp_offload(bench: Any) -> dict[str, Any]:
     os.environ.setdefault("MASTER_PORT", "29517")
     if not dist.is_initialized():
         dist.init_process_group("nccl" if bench.cuda else "gloo", rank=0, world_size=1)
-    free = torch.cuda.mem_get_info()[0] if bench.cuda else 0
-    begin = time.perf_counter()
     mesh = init_device_mesh(bench.device.type, (1,))
-    model = bench.model().cpu()
+    model = bench.make()[0].cpu()
     options: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32),
@@ -40,13 +37,9 @@ def fsdp_offload(bench: Any) -> dict[str, Any]:
     for layer in model.transformer.h:
         fully_shard(layer, **options)
     fully_shard(model, **options)
-    optimizer = bench.optimizer(model)
-    row = {"model": bench.name, "how": "FSDP2 CPUOffloadPolicy", "budget": ""}
-    row["attach_ms"] = round((time.perf_counter() - begin) * 1e3, 1)
+    with bench.watched() as watch:
+        row: dict[str, Any] = bench.run(model, bench.optimizer(model))
     if bench.cuda:
-        torch.cuda.empty_cache()
-    row.update(bench.run(lambda number: bench.step(model, optimizer, number)))
-    if bench.cuda:
-        row["used_bytes"] = free - row.pop("lowest_free_bytes")
+        row["used_bytes"] = watch.peak() + watch.kept
     dist.destroy_process_group()
     return row

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from budget_card import Card
+from measure import script_parser
 from torch import nn
 from torch.nn import functional
 
@@ -55,6 +56,7 @@ def nothing(*_: Any) -> int:
 
 @torch.no_grad()
 def main() -> None:
+    script_parser(__doc__).parse_args()
     card = Card(small=False)
     x = torch.zeros(8, WIDTH, device=card.device)
     for kernels in KERNELS:

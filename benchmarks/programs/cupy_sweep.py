@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 
 import cupy as cp
+from steps import timed
 
 
 def main() -> None:
@@ -28,13 +28,10 @@ def main() -> None:
     start = random.standard_normal((256, side), dtype=cp.float32)
     result = {"need_bytes": args.arrays * side * side * 4, "step_ms": [], "digests": []}
     for _ in range(args.steps):
-        cp.cuda.Device().synchronize()
-        begin = time.perf_counter()
-        x = start
-        for weight in weights:
-            x = cp.tanh(x @ weight)
-        cp.cuda.Device().synchronize()
-        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        with timed(result["step_ms"], cp.cuda.Device().synchronize):
+            x = start
+            for weight in weights:
+                x = cp.tanh(x @ weight)
         result["digests"].append(int(x.view(cp.int32).astype(cp.int64).sum()))
     print(json.dumps(result))
 

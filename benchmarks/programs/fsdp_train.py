@@ -9,13 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 
 import torch
 import torch.distributed as dist
-from hf_lm import SHAPES
+from steps import SHAPES, timed, trained_gpt2
 from torch.distributed.fsdp import fully_shard
-from transformers import GPT2Config, GPT2LMHeadModel
 
 
 def main() -> None:
@@ -27,9 +25,7 @@ def main() -> None:
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl")
     torch.manual_seed(0)
-    dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    with torch.device("cuda"):
-        model = GPT2LMHeadModel(GPT2Config(**SHAPES[args.model], **dropout)).train()
+    model = trained_gpt2(args.model)
     for block in model.transformer.h:
         fully_shard(block)
     fully_shard(model)
@@ -38,17 +34,14 @@ def main() -> None:
     for step in range(args.steps):
         torch.manual_seed(100 + 10 * (step % 4) + rank)
         tokens = torch.randint(0, 50257, (1, 512)).cuda()
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = model(tokens, labels=tokens).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        total = loss.detach().clone()
-        dist.all_reduce(total)
-        torch.cuda.synchronize()
-        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        with timed(result["step_ms"], torch.cuda.synchronize):
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = model(tokens, labels=tokens).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            total = loss.detach().clone()
+            dist.all_reduce(total)
         result["digests"].append(float(total).hex())
     result["need_bytes"] = torch.cuda.max_memory_allocated()
     if rank == 0:

@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -22,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from held_out_models import outputs, subject
 from held_out_shapes import SIZES
-from hf_lm import digest
+from steps import digest, timed
 
 
 def main() -> None:
@@ -43,11 +42,8 @@ def main() -> None:
     result = {"model": args.model, "passes": max(1, args.tokens), "step_ms": [], "digests": []}
     with torch.no_grad():
         for _ in range(args.steps):
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            made = model.generate(**given) if args.tokens else model(**given)
-            torch.cuda.synchronize()
-            result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+            with timed(result["step_ms"], torch.cuda.synchronize):
+                made = model.generate(**given) if args.tokens else model(**given)
             result["digests"].append(digest(outputs(made)[0]))
     result["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
     print(json.dumps(result))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 
 import jax
 import jax.numpy as jnp
+from steps import timed
 
 
 @jax.jit
@@ -34,9 +34,8 @@ def main() -> None:
     start = jax.random.normal(keys[0], (256, side))
     result = {"need_bytes": args.layers * side * side * 4, "step_ms": [], "digests": []}
     for _ in range(args.steps):
-        begin = time.perf_counter()
-        x = forward(weights, start).block_until_ready()
-        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        with timed(result["step_ms"]):
+            x = forward(weights, start).block_until_ready()
         bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
         result["digests"].append(int(bits.sum(dtype=jnp.uint32)))
     print(json.dumps(result))

@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from steps import timed
 from training_models import JOBS
 
 
@@ -35,15 +35,12 @@ def main() -> None:
     batches = [batch.cuda() for batch in job.batches(tiny=False)]
     result = {"model": args.job, "step_ms": [], "digests": []}
     for step in range(args.steps):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16, enabled=not job.half):
-            loss = job.loss(model, batches[step % 2])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
-        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        with timed(result["step_ms"], torch.cuda.synchronize):
+            with torch.autocast("cuda", torch.bfloat16, enabled=not job.half):
+                loss = job.loss(model, batches[step % 2])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         result["digests"].append(float(loss).hex())
     result["need_bytes"] = torch.cuda.max_memory_allocated()
     print(json.dumps(result))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 
 import torch
 import triton
 import triton.language as tl
+from steps import timed
 
 BLOCK = 1024
 
@@ -36,12 +36,9 @@ def main() -> None:
     tensors = [torch.randn(count, device="cuda") for _ in range(args.tensors)]
     result = {"need_bytes": args.tensors * count * 4, "step_ms": [], "digests": []}
     for _ in range(args.steps):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for x, y in zip(tensors, tensors[1:] + tensors[:1], strict=True):
-            scale_and_add[(triton.cdiv(count, BLOCK),)](x, y, count, 0.5, BLOCK=BLOCK)
-        torch.cuda.synchronize()
-        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        with timed(result["step_ms"], torch.cuda.synchronize):
+            for x, y in zip(tensors, tensors[1:] + tensors[:1], strict=True):
+                scale_and_add[(triton.cdiv(count, BLOCK),)](x, y, count, 0.5, BLOCK=BLOCK)
     # Bits, so that order of addition plays no part.
     result["digests"] = [int(t.view(torch.int32).to(torch.int64).sum()) for t in tensors]
     print(json.dumps(result))

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 
 import torch
-from hf_lm import digest
+from steps import digest, timed
 
 
 def main() -> None:
@@ -28,16 +27,13 @@ def main() -> None:
     start = torch.randn(256, args.side, device="cuda:0")
     result = {"need_bytes": args.layers * args.side**2 * 4, "step_ms": [], "digests": []}
     for _ in range(args.steps):
-        begin = time.perf_counter()
-        x = start
-        for gpu, weights in enumerate(halves):
-            x = x.to(f"cuda:{gpu}")
-            for weight in weights:
-                x = torch.tanh(x @ weight)
-        back = x.to("cuda:0")
-        torch.cuda.synchronize(0)
-        torch.cuda.synchronize(1)
-        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        with timed(result["step_ms"], lambda: [torch.cuda.synchronize(gpu) for gpu in range(2)]):
+            x = start
+            for gpu, weights in enumerate(halves):
+                x = x.to(f"cuda:{gpu}")
+                for weight in weights:
+                    x = torch.tanh(x @ weight)
+            back = x.to("cuda:0")
         result["digests"].append(digest(back))
     result["used_bytes"] = [
         torch.cuda.mem_get_info(gpu)[1] - torch.cuda.mem_get_info(gpu)[0] for gpu in range(2)

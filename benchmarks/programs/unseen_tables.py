@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 
 import torch
 import triton
 import triton.language as tl
-from hf_lm import digest
+from steps import digest, timed
 
 DISGUISE = 0x5A5A5A5A5A5A5A5A
 
@@ -43,15 +42,15 @@ def main() -> None:
     table = disguised.cuda() ^ DISGUISE
     result: dict[str, list[object]] = {"step_ms": [], "digests": []}
     for step in range(args.steps):
-        begin = time.perf_counter()
-        for which in range(args.tensors):
-            # A few are used in sight as well, so that they come and go in both ways.
-            if (which + step) % 3 == 0:
-                tensors[which].add_(0.5)
-            grid = (triton.cdiv(count, 1024),)
-            scale_through[grid](table, (which * 7 + step) % args.tensors, 0.5, count, BLOCK=1024)
-        torch.cuda.synchronize()
-        result["step_ms"].append(round((time.perf_counter() - begin) * 1e3, 3))
+        with timed(result["step_ms"], torch.cuda.synchronize):
+            for which in range(args.tensors):
+                # A few are used in sight as well, so that they come and go in both ways.
+                if (which + step) % 3 == 0:
+                    tensors[which].add_(0.5)
+                grid = (triton.cdiv(count, 1024),)
+                scale_through[grid](
+                    table, (which * 7 + step) % args.tensors, 0.5, count, BLOCK=1024
+                )
         result["digests"].append(digest(tensors[step]))
     result["digests"] += [digest(tensor) for tensor in tensors]
     print(json.dumps({"need_bytes": torch.cuda.max_memory_allocated(), **result}))

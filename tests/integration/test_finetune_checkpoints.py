@@ -20,17 +20,14 @@ from penstock.files import write
 from penstock.finetune import checkpoint
 from penstock.models.checkpoint import shipped_checkpoint
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 TINY = ["--model", "tiny", "--device", "emulated", "--batch", "2", "--seq-len", "8", "--lr", "1e-3"]
 OWN = [*TINY[2:], "--steps", "1"]
 NAMES = (
     *("config.json", "manifest.json", "model.safetensors"),
     *("optimizer.json", "optimizer.safetensors", "random-0.pt", "state.json"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def refused(capsys, code, *arguments):

@@ -15,25 +15,15 @@ import time
 from pathlib import Path
 
 import pytest
+from verbs import result_of
 
 from penstock.cli.main import main
 from penstock.models.checkpoint import shipped_checkpoint
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 TINY = ["--model", "tiny", "--device", "emulated", "--seq-len", "16", "--lr", "1e-3"]
 WAIT_S = 90.0
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-
-def result_of(capsys, *arguments):
-    """Run the verb in this process, several of its own if it starts them."""
-    code = main([*map(str, arguments), "--json"])
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    return json.loads(captured.out)
 
 
 def refused(capsys, code, *arguments):

@@ -11,9 +11,9 @@ import pytest
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
+from verbs import called, result_of
 
 from penstock import attachments
-from penstock.cli.main import main
 from penstock.finetune.data import IGNORED, Synthetic
 from penstock.finetune.engine import Engine
 from penstock.models.checkpoint import shipped_checkpoint
@@ -37,24 +37,19 @@ TEXT = "\n\n".join(f"def f{n}(x):\n    return x + {n}  # adds {n}" * (1 + n % 5)
 
 
 @pytest.fixture(autouse=True)
-def a_small_emulated_gpu(monkeypatch, tmp_path):
+def a_small_emulated_gpu(own_folder, monkeypatch):
     monkeypatch.setenv("PENSTOCK_EMULATED_GRANULARITY", "16KiB")
-    monkeypatch.chdir(tmp_path)
     yield
     assert attachments() == []
 
 
 def finetune(capsys, *arguments):
     """Run the verb in this process; its exit code, stdout and stderr."""
-    code = main(["finetune", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return called(capsys, "finetune", *arguments)
 
 
 def finetune_json(capsys, *arguments):
-    code, out, err = finetune(capsys, *arguments, "--json")
-    assert code == 0, err
-    return json.loads(out)
+    return result_of(capsys, "finetune", *arguments)
 
 
 def refused(capsys, code, *arguments):

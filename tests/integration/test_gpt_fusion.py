@@ -3,33 +3,21 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from verbs import called, result_of
 
-from penstock.cli.main import main
+pytestmark = pytest.mark.usefixtures("small_emulated_gpu")
 
 SMALL = ["--device", "emulated", "--model", "tiny", "--seq-len", "8", "--gpu-memory", "400KiB"]
 QUICK = [*SMALL, "--steps", "2", "--warmups", "1"]
 
 
-@pytest.fixture(autouse=True)
-def a_small_emulated_gpu(monkeypatch, tmp_path):
-    monkeypatch.setenv("PENSTOCK_EMULATED_GRANULARITY", "16KiB")
-    monkeypatch.setenv("PENSTOCK_EMULATED_CAPACITY", "32MiB")
-    monkeypatch.chdir(tmp_path)
-
-
 def gpt(capsys, *arguments):
-    code = main(["gpt", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return called(capsys, "gpt", *arguments)
 
 
 def gpt_json(capsys, *arguments):
-    code, out, err = gpt(capsys, *arguments, "--json")
-    assert code == 0, err
-    return json.loads(out)
+    return result_of(capsys, "gpt", *arguments)
 
 
 @pytest.mark.parametrize("memory", ["vmm", "managed", "resident"])

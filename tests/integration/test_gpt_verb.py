@@ -17,14 +17,16 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from verbs import called, result_of
 
 from penstock import attachments
-from penstock.cli.main import main
 from penstock.models.checkpoint import shipped_checkpoint
 from penstock.models.gpt import GPT
 from penstock.models.tokenizer import open_tokenizer
 from penstock.runner import modes, steps
 from penstock.runner.show import EMULATED
+
+pytestmark = pytest.mark.usefixtures("small_emulated_gpu")
 
 FROZEN = {
     "model": str,
@@ -48,13 +50,6 @@ QUICK = [*SMALL, "--steps", "2", "--warmups", "1"]
 
 
 @pytest.fixture(autouse=True)
-def a_small_emulated_gpu(monkeypatch, tmp_path):
-    monkeypatch.setenv("PENSTOCK_EMULATED_GRANULARITY", "16KiB")
-    monkeypatch.setenv("PENSTOCK_EMULATED_CAPACITY", "32MiB")
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     gc.collect()  # what the tests before have left to it
     before = open_files()
@@ -75,15 +70,11 @@ def open_files():
 
 def gpt(capsys, *arguments):
     """Run the verb in this process; its exit code, stdout and stderr."""
-    code = main(["gpt", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return called(capsys, "gpt", *arguments)
 
 
 def gpt_json(capsys, *arguments):
-    code, out, err = gpt(capsys, *arguments, "--json")
-    assert code == 0, err
-    return json.loads(out)
+    return result_of(capsys, "gpt", *arguments)
 
 
 def refused(capsys, code, *arguments):

@@ -10,14 +10,9 @@ import pytest
 
 from penstock.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("small_emulated_gpu")
+
 WORK = ["--device", "emulated", "--model", "tiny", "--seq-len", "8"]
-
-
-@pytest.fixture(autouse=True)
-def a_small_emulated_gpu(monkeypatch, tmp_path):
-    monkeypatch.setenv("PENSTOCK_EMULATED_GRANULARITY", "16KiB")
-    monkeypatch.setenv("PENSTOCK_EMULATED_CAPACITY", "32MiB")
-    monkeypatch.chdir(tmp_path)
 
 
 def test_a_run_and_a_fine_tune_side_by_side(capsys):

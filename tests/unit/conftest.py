@@ -3,9 +3,15 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+
 import pytest
 
 from penstock.units import KIB
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture
@@ -14,3 +20,31 @@ def small_blocks(monkeypatch):
     from penstock.paging.training import saving
 
     monkeypatch.setattr(saving, "LEAST", 8 * KIB)
+
+
+@pytest.fixture
+def at_step_ends(monkeypatch):
+    """A function that makes a list: of what it is told to read of activations after each step."""
+    from penstock.paging.training.saving import Saving
+
+    def collect(read):
+        found, step_ends = [], Saving.step_ends
+
+        def noted(saving):
+            found.append(read(saving))
+            step_ends(saving)
+
+        monkeypatch.setattr(Saving, "step_ends", noted)
+        return found
+
+    return collect
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Imports a script of benchmarks/ by name; what it imported of them is forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield importlib.import_module
+    for name, module in list(sys.modules.items()):
+        if BENCHMARKS in Path(getattr(module, "__file__", None) or "").parents:
+            del sys.modules[name]

@@ -14,6 +14,8 @@ from torch import nn  # noqa: E402
 
 from penstock.native import Pager  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 LAYERS = 4
 
 
@@ -63,12 +65,6 @@ class Listed(Attention):
         for part in self.net:
             x = part(x)
         return x
-
-
-@pytest.fixture(autouse=True)
-def _no_grad():
-    with torch.no_grad():
-        yield
 
 
 @pytest.fixture

@@ -20,9 +20,8 @@ from penstock.paging import attachments, holding  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def _inference():
-    with torch.no_grad():
-        yield
+def _inference(no_grad):
+    yield
     gc.collect()
     assert attachments() == []
     assert holding._retired == []

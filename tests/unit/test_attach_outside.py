@@ -17,9 +17,8 @@ from penstock.paging import attachments  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def _inference():
-    with torch.no_grad():
-        yield
+def _inference(no_grad):
+    yield
     gc.collect()
     assert attachments() == []
 

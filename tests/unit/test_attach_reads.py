@@ -23,13 +23,9 @@ from torch.nn import functional as F  # noqa: E402
 
 from penstock.units import KIB  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 BOTH = pytest.mark.parametrize("safety", ["normal", "strict"])
-
-
-@pytest.fixture(autouse=True)
-def _inference():
-    with torch.no_grad():
-        yield
 
 
 @BOTH

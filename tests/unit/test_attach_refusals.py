@@ -19,9 +19,8 @@ from penstock.paging import attach, attachments  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def _inference():
-    with torch.no_grad():
-        yield
+def _inference(no_grad):
+    yield
     assert attachments() == []
 
 

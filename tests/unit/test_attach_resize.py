@@ -14,11 +14,7 @@ from attach_models import PAGE, page, rows, stack  # noqa: E402
 from penstock.errors import OutOfMemory, UsageError  # noqa: E402
 from penstock.units import KIB  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def no_grad():
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("no_grad")
 
 
 def test_resize_changes_the_budget_between_passes():

@@ -20,13 +20,9 @@ from penstock.errors import UsageError  # noqa: E402
 from penstock.paging import attachments  # noqa: E402
 from penstock.units import KIB  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 BUDGET = 120  # KiB; a stack of eight layers has 130
-
-
-@pytest.fixture(autouse=True)
-def no_grad():
-    with torch.no_grad():
-        yield
 
 
 class Coder(nn.Module):

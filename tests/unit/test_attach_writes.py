@@ -14,14 +14,10 @@ from torch.nn import functional as F  # noqa: E402
 from penstock.errors import UsageError  # noqa: E402
 from penstock.units import KIB  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 BOTH = pytest.mark.parametrize("safety", ["normal", "strict"])
 ALL = pytest.mark.parametrize("kib", [80, 1024])  # streamed, and resident
-
-
-@pytest.fixture(autouse=True)
-def _inference():
-    with torch.no_grad():
-        yield
 
 
 def same_state(model, reference):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
@@ -15,15 +14,6 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GIB = 1 << 30
-
-
-@pytest.fixture(autouse=True)
-def _benchmarks_on_path(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-
-def load(name):
-    return importlib.import_module(name)
 
 
 def run(script, *arguments):
@@ -43,24 +33,24 @@ def fake_fits(limit):
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 5, 6, 7, 31, 32, 33, 64, 200])
 @pytest.mark.parametrize("first", [1, 5, 32, 100])
-def test_largest_batch_is_found(limit, first):
-    best, tries = load("allocator_workloads").largest_batch(first, fake_fits(limit))
+def test_largest_batch_is_found(limit, first, script):
+    best, tries = script("allocator_workloads").largest_batch(first, fake_fits(limit))
     assert best == limit
     asked = {row["batch"] for row in tries}
     assert limit + 1 in asked
     assert len(asked) == len(tries) <= 25
 
 
-def test_shapes_repeat_in_another_order():
-    work = load("allocator_models").WORKLOADS["gpt2xl_recompute"]
+def test_shapes_repeat_in_another_order(script):
+    work = script("allocator_models").WORKLOADS["gpt2xl_recompute"]
     count = len(work.shapes)
     passes = [[work.order(i + p * count) for i in range(count)] for p in range(2)]
     assert passes[0] == list(work.shapes) != passes[1]
     assert sorted(passes[1]) == sorted(passes[0])
 
 
-def test_batches_searched_for_begin_with_the_longest():
-    models = load("allocator_models")
+def test_batches_searched_for_begin_with_the_longest(script):
+    models = script("allocator_models")
     work = models.with_batch(models.WORKLOADS["opt1.3b_full"], 9)
     assert {shape[0] for shape in work.shapes} == {9}
     lengths = [shape[1] for shape in work.shapes]
@@ -68,9 +58,9 @@ def test_batches_searched_for_begin_with_the_longest():
     assert len(set(lengths)) >= 4
 
 
-def test_find_batch_needs_a_cap(capsys):
+def test_find_batch_needs_a_cap(capsys, script):
     with pytest.raises(SystemExit):
-        load("allocator_workloads").arguments(
+        script("allocator_workloads").arguments(
             ["--workload", "x", "--allocator", "native", "--find-batch"]
         )
     assert "--cap" in capsys.readouterr().err
@@ -142,8 +132,8 @@ def made_document():
     }
 
 
-def test_page_from_results():
-    text = load("allocator_table").section(made_document())
+def test_page_from_results(script):
+    text = script("allocator_table").section(made_document())
     assert "| W | native | 4.00 | 5.00 | 8.00 | 50.0 % | 9.00 | 800 |  |  |" in text
     assert "|  | stitch | 4.00 | 5.00 | 5.00 | 80.0 % | 6.00 | 500 | 0.625 | yes |" in text
     assert "|  | native again | 4.00 | 5.00 | 8.00 | 50.0 % | 9.00 | 800 | 1.000 | no |" in text
@@ -156,8 +146,8 @@ def test_page_from_results():
     assert "| z native | stopped after 9 s |" in text
 
 
-def test_suite_has_an_a_a_row_and_ends_with_its_time(tmp_path):
-    suite = load("allocator_suite")
+def test_suite_has_an_a_a_row_and_ends_with_its_time(tmp_path, script):
+    suite = script("allocator_suite")
     args = suite.arguments(["--output", str(tmp_path / "o.json"), "--limit", "0"])
     labels = [plan.label for plan in suite.plans(args)]
     for work in suite.TRAINED:
@@ -166,10 +156,10 @@ def test_suite_has_an_a_a_row_and_ends_with_its_time(tmp_path):
     assert len(set(labels)) == len(labels)
 
 
-def test_every_plan_is_a_valid_command(tmp_path):
-    suite, parsers = load("allocator_suite"), {}
+def test_every_plan_is_a_valid_command(tmp_path, script):
+    suite, parsers = script("allocator_suite"), {}
     for name in ("allocator_workloads", "allocator_calls", "allocator_soak"):
-        parsers[f"{name}.py"] = load(name).arguments
+        parsers[f"{name}.py"] = script(name).arguments
     args = suite.arguments(["--output", str(tmp_path / "o.json")])
     for plan in suite.plans(args):
         _, _, *arguments = plan.command(tmp_path / "r.json", ["--device", "cpu", "--tiny"])
@@ -211,19 +201,19 @@ def test_suite_runs_on_a_cpu(tmp_path):
 
 
 @pytest.mark.parametrize("work", ["opt1.3b_full", "gpt2xl_recompute", "gpt2xl_generate"])
-def test_a_workload_gives_the_same_twice(work, tmp_path):
+def test_a_workload_gives_the_same_twice(work, tmp_path, script):
     pytest.importorskip("transformers")
-    models = load("allocator_models")
+    models = script("allocator_models")
     outcomes = []
     for _ in range(2):
         small = models.tiny(models.WORKLOADS[work])
-        task = load("allocator_workloads").build_task(small, "cpu", small=True)
+        task = script("allocator_workloads").build_task(small, "cpu", small=True)
         outcomes.append([float(task.step(number)) for number in range(3)])
     assert outcomes[0] == outcomes[1]
 
 
-def test_a_run_that_fails_is_written_down(tmp_path):
-    suite = load("allocator_suite")
+def test_a_run_that_fails_is_written_down(tmp_path, script):
+    suite = script("allocator_suite")
     args = suite.arguments(["--output", str(tmp_path / "o.json"), "--device", "cpu", "--tiny"])
     runner = suite.Suite(args, tmp_path)
     runner.run([suite.Plan(f"p{i}", "no_such_script.py", [], 5) for i in range(2)])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 
@@ -13,9 +12,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def suite(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("finetune_suite")
+def suite(script):
+    return script("finetune_suite")
 
 
 def test_every_row_is_a_request_that_makes_sense(suite):

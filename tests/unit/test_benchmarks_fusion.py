@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,21 +12,10 @@ from penstock.fusion.contest import Heat, Outcome, Sample
 from penstock.models.configs import get_config
 from penstock.models.gpt import GPT
 
-MODULES = (
-    *("fusion_auto", "fusion_budget", "fusion_budget_training", "fusion_models"),
-    *("fusion_page", "fusion_record", "measure", "record"),
-)
-
 
 @pytest.fixture
-def benchmarks(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-    import fusion_auto
-    import fusion_page
-
-    yield fusion_auto, fusion_page
-    for name in MODULES:
-        sys.modules.pop(name, None)
+def benchmarks(script):
+    return script("fusion_auto"), script("fusion_page")
 
 
 class Suite:
@@ -119,7 +106,6 @@ def test_captured_steps_stand_beside_the_baseline_by_the_host(benchmarks, monkey
     suite = Suite()
     suite.table = lambda seconds, members: Suite.table(suite, seconds, members, row_ms=0)
     fusion_suite.captured(suite, "1.5B", 1, train=train)
-    sys.modules.pop("fusion_suite")
     rows = suite.tables[0]
     single = list(fusion_suite.SINGLE)
     assert [row["fusion"] for row in rows[:2]] == ["baseline", "baseline"]
@@ -192,7 +178,6 @@ def test_parts_are_chosen_by_name_model_and_batch(benchmarks):
     for word in ("speed", "budgets:2B", "budgets:13B:7", "training:13B:1:0"):
         with pytest.raises(ValueError, match=f"no such part: {word}"):
             fusion_suite.chosen([word])
-    sys.modules.pop("fusion_suite")
 
 
 def test_rows_that_say_nothing_are_left_out_and_no_others(benchmarks):

@@ -3,28 +3,20 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.fixture
-def modules(monkeypatch):
+def modules(script, monkeypatch):
     pytest.importorskip("triton")
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = set(sys.modules)
-    table = importlib.import_module("hidden_reads")
-    monkeypatch.syspath_prepend(str(FOLDER / "programs"))
+    table = script("hidden_reads")
+    monkeypatch.syspath_prepend(str(Path(table.__file__).parent / "programs"))
     del sys.modules["hidden_reads"]
-    yield table, importlib.import_module("hidden_reads")
-    for name in set(sys.modules) - before:
-        if name.startswith(("hidden_", "measure", "run_")):
-            del sys.modules[name]
+    return table, script("hidden_reads")
 
 
 def test_tries_are_told_apart(modules):

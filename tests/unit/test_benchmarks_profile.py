@@ -3,25 +3,20 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
-FOLDER = Path(__file__).parent.parent.parent / "benchmarks"
 ENGINE, PROXY = "/a/libpenstock.so", "/a/preload/libcuda.so.1"
 DRIVER, TORCH = "/usr/lib/libcuda.so.580.1", "/t/libtorch_cpu.so"
 
 
 @pytest.fixture
-def profile(monkeypatch):
-    spec = importlib.util.spec_from_file_location("launch_profile", FOLDER / "launch_profile.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "launch_profile", module)
-    spec.loader.exec_module(module)
-    return module
+def profile(script):
+    return script("launch_profile")
+
+
+@pytest.fixture
+def link(script):
+    return script("link_profile")
 
 
 def line(*frames):
@@ -46,9 +41,7 @@ def test_a_samples_place_is_its_innermost_frame_and_what_called_counts_too(profi
     assert found["calls"] == {"cuMemcpy": 0.25}
 
 
-def test_a_pause_of_the_link_is_put_down_to_what_ended_last_before_it_ended(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    link = importlib.import_module("link_profile")
+def test_a_pause_of_the_link_is_put_down_to_what_ended_last_before_it_ended(link):
     copy, digest = "Memcpy HtoD (Pinned -> Device)", "penstock_compare"
     found = link.pauses(
         [
@@ -78,9 +71,7 @@ def test_a_pause_of_the_link_is_put_down_to_what_ended_last_before_it_ended(monk
     assert link.pauses([(0.0, 1.0, "gemm")]) == {"copies": 0}
 
 
-def test_of_a_long_pause_it_is_told_what_the_device_did(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    link = importlib.import_module("link_profile")
+def test_of_a_long_pause_it_is_told_what_the_device_did(link):
     copy = "Memcpy HtoD (Pinned -> Device)"
     found = link.pauses(
         [

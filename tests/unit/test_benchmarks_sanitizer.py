@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,8 @@ activations: 120 checks, 0 failed, 9.0 s
 
 
 @pytest.fixture
-def sanitizer(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-    before = set(sys.modules)
-    import fusion_sanitizer
-
-    yield fusion_sanitizer
-    for name in set(sys.modules) - before:
-        if name.startswith(("fusion_", "measure")):
-            del sys.modules[name]
+def sanitizer(script):
+    return script("fusion_sanitizer")
 
 
 def test_what_the_tools_say_is_read(sanitizer):

@@ -10,10 +10,7 @@ import pytest
 from penstock.cli.main import main
 from penstock.config import OPTIONS
 
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def show(capsys) -> dict:

@@ -13,6 +13,8 @@ import pytest
 
 from penstock.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 MIB = 2**20
 # What scripts read; docs/replay.md says what each is.
 FROZEN = {
@@ -40,11 +42,6 @@ def write(path: Path, events: list[tuple[int, int, int]], stream: int = 0) -> Pa
 
 # 30 + 15 MiB; the 30 are free again when 20 MiB are asked for.
 EVENTS = [(0, 1, 30 * MIB), (0, 2, 15 * MIB), (2, 1, 30 * MIB), (0, 3, 20 * MIB), (2, 3, 20 * MIB)]
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

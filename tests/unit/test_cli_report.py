@@ -16,6 +16,8 @@ from test_cli_simulate import recording
 
 from penstock.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 MIB = 1 << 20
 GENERATED = {
     **{"model": "gpt2_xl", "device": "cuda:0", "memory": "vmm", "gpu_memory_bytes": 2 << 30},
@@ -25,11 +27,6 @@ GENERATED = {
     **{"output_sha256": "0" * 64, "schema_version": 1, "bytes_counted": True, "batch": 1},
     **{"seq_len": 1024, "dtype": "float16", "device_name": "NVIDIA H200", "fusion": "auto"},
 }
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -10,12 +10,9 @@ import pytest
 
 from penstock.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 SMALL = ["--model", "tiny", "--device", "emulated", "--seq-len", "16", "--steps", "1"]
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def refused(capsys, code, *arguments):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import statistics
 from pathlib import Path
@@ -204,11 +203,9 @@ def test_steps_are_cut_by_number(simulate):
     assert "1000000 steps of" in words
 
 
-def test_the_benchmark_compares_iterations_with_steps(tmp_path, monkeypatch):
+def test_the_benchmark_compares_iterations_with_steps(tmp_path, script):
     """Cut by number, each step was 1.09 forwards of GPT-2 XL: the model's making was in them."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    check = importlib.import_module("simulate_check")
-    found = check.simulate(recording(tmp_path / "run.trace"), 120 * MIB, 55.0)
+    found = script("simulate_check").simulate(recording(tmp_path / "run.trace"), 120 * MIB, 55.0)
     assert found["recorded_step_ms"] == pytest.approx([LAYERS * KERNEL_US / 1e3] * STEPS)
 
 

@@ -22,6 +22,8 @@ from penstock.paging import attach  # noqa: E402
 from penstock.paging.modes import PassMode, leave_over  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 ROW = WIDTH * 4  # bytes
 
 
@@ -56,12 +58,6 @@ class Cached(nn.Module):
         x = self.layers(x)
         self.cache = x if self.cache is None else torch.cat([self.cache, x])
         return self.cache.mean(0)
-
-
-@pytest.fixture(autouse=True)
-def no_grad():
-    with torch.no_grad():
-        yield
 
 
 def others(attached):

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,13 +13,8 @@ from penstock.models.gpt import GPT
 
 
 @pytest.fixture
-def meters(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-    import fusion_models
-
-    yield fusion_models
-    for name in ("fusion_models", "measure"):
-        sys.modules.pop(name, None)
+def meters(script):
+    return script("fusion_models")
 
 
 def test_what_was_counted_does_not_live_on(meters, monkeypatch):

@@ -8,10 +8,6 @@ The architectures are those of benchmarks/one_budget.py, with a few layers of wi
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -20,7 +16,6 @@ pytest.importorskip("transformers")
 from penstock.paging import attach  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 PAGE = 4 * KIB
 NAMES = """
     llama qwen2 gemma phi opt bloom mamba t5 bert vit clip whisper mixtral qwen3-moe
@@ -32,11 +27,8 @@ SHAPES = ((2, 8), (1, 16), (2, 8))  # batch and length of each pass
 
 
 @pytest.fixture
-def held_out(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module("held_out_models")
-    for name in [name for name in sys.modules if name.startswith("held_out_")]:
-        del sys.modules[name]
+def held_out(script):
+    return script("held_out_models")
 
 
 @pytest.fixture(params=NAMES)

@@ -18,7 +18,6 @@ from torch import nn  # noqa: E402
 from training_tower import same_weights  # noqa: E402
 
 from penstock import attach_training  # noqa: E402
-from penstock.paging.training.saving import Saving  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -196,15 +195,8 @@ def train(model, optimizer, loss_of, data, *, autocast):
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "autocast"])
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
-def test_losses_gradients_and_weights(make, autocast, monkeypatch):
-    moved = []
-    step_ends = Saving.step_ends
-
-    def count(saving):
-        moved.append(saving.bytes_in)
-        step_ends(saving)
-
-    monkeypatch.setattr(Saving, "step_ends", count)
+def test_losses_gradients_and_weights(make, autocast, at_step_ends):
+    moved = at_step_ends(lambda saving: saving.bytes_in)
     torch.manual_seed(0)
     plain, loss_of, data = make()
     roomy, *others = (copy.deepcopy(plain) for _ in range(3))

@@ -74,30 +74,28 @@ class Headed(nn.Module):
         return self.head(x).log_softmax(-1)
 
 
-def both(reentrant, loop=plain_loop, budget=BUDGET, **more):
+@pytest.fixture
+def both(at_step_ends):
     """The loop over Halves both ways; equal, and bytes that recomputations saved have left."""
-    torch.manual_seed(0)
-    plain = Halves(reentrant, **more)
-    paged = copy.deepcopy(plain)
-    first, second = sgd(plain), sgd(paged)
-    want = [loop(plain, first, x) for x in inputs()]
-    left = []
-    step_ends = Saving.step_ends
 
-    def count(saving):
-        left.append(saving.left_again)
-        step_ends(saving)
+    def run_both(reentrant, loop=plain_loop, budget=BUDGET, **more):
+        torch.manual_seed(0)
+        plain = Halves(reentrant, **more)
+        paged = copy.deepcopy(plain)
+        first, second = sgd(plain), sgd(paged)
+        want = [loop(plain, first, x) for x in inputs()]
+        left = at_step_ends(lambda saving: saving.left_again)
+        with attach(paged, second, budget) as attached:
+            assert [loop(paged, second, x) for x in inputs()] == want
+            gc.collect()
+            attached._activations._saving._settle()
+            assert attached._activations._saving.saved == 0
+            assert top_hooks(False) is None
+        assert min(left) > 0
+        for a, b in zip(plain.parameters(), paged.parameters(), strict=True):
+            assert torch.equal(a, b)
 
-    with pytest.MonkeyPatch.context() as patch, attach(paged, second, budget) as attached:
-        patch.setattr(Saving, "step_ends", count)
-        assert [loop(paged, second, x) for x in inputs()] == want
-        gc.collect()
-        attached._activations._saving._settle()
-        assert attached._activations._saving.saved == 0
-        assert top_hooks(False) is None
-    assert min(left) > 0
-    for a, b in zip(plain.parameters(), paged.parameters(), strict=True):
-        assert torch.equal(a, b)
+    return run_both
 
 
 @WAYS
@@ -108,20 +106,13 @@ def test_a_region_that_does_not_fit_is_out_of_memory_if_it_stays(reentrant):
 
 
 @WAYS
-def test_a_region_that_does_not_fit(reentrant):
+def test_a_region_that_does_not_fit(reentrant, both):
     both(reentrant)
 
 
 @WAYS
-def test_a_region_that_fits_once_logits_have_gone_stays(reentrant, monkeypatch):
-    left = []
-    step_ends = Saving.step_ends
-
-    def count(saving):
-        left.append(saving.left_again)
-        step_ends(saving)
-
-    monkeypatch.setattr(Saving, "step_ends", count)
+def test_a_region_that_fits_once_logits_have_gone_stays(reentrant, at_step_ends):
+    left = at_step_ends(lambda saving: saving.left_again)
     torch.manual_seed(0)
     plain = Headed(reentrant)
     paged = copy.deepcopy(plain)
@@ -134,7 +125,7 @@ def test_a_region_that_fits_once_logits_have_gone_stays(reentrant, monkeypatch):
 
 
 @WAYS
-def test_random_numbers_are_those_of_forward(reentrant):
+def test_random_numbers_are_those_of_forward(reentrant, both):
     def loop(model, optimizer, x):
         torch.manual_seed(5)
         return plain_loop(model, optimizer, x)
@@ -143,7 +134,7 @@ def test_random_numbers_are_those_of_forward(reentrant):
 
 
 @WAYS
-def test_autocast(reentrant):
+def test_autocast(reentrant, both):
     def loop(model, optimizer, x):
         with torch.autocast("cpu", torch.bfloat16):
             loss = model(x).square().mean()
@@ -156,7 +147,7 @@ def test_autocast(reentrant):
 
 
 @WAYS
-def test_regions_within_regions(reentrant):
+def test_regions_within_regions(reentrant, both):
     def run(layers, x):
         for layer in layers:
             x = checkpoint(lambda layer, x: layer(x).sin(), layer, x, use_reentrant=reentrant)
@@ -165,13 +156,13 @@ def test_regions_within_regions(reentrant):
     both(reentrant, run=run, budget=1536 * KIB)
 
 
-def test_regions_of_both_kinds():
+def test_regions_of_both_kinds(both):
     both(True, run=lambda layers, x: checkpoint(layers, x, use_reentrant=False))
     both(False, run=lambda layers, x: checkpoint(layers, x.sin(), use_reentrant=True))
 
 
 @WAYS
-def test_several_forwards_before_one_backward(reentrant):
+def test_several_forwards_before_one_backward(reentrant, both):
     def loop(model, optimizer, x):
         losses = [model(part).square().mean() for part in (x, 2 * x, 3 * x)]
         sum(losses).backward()
@@ -182,7 +173,7 @@ def test_several_forwards_before_one_backward(reentrant):
     both(reentrant, loop, budget=2560 * KIB)
 
 
-def test_a_graph_that_is_kept_is_computed_again_again():
+def test_a_graph_that_is_kept_is_computed_again_again(both):
     def loop(model, optimizer, x):
         loss = model(x).square().mean()
         loss.backward(retain_graph=True)
@@ -194,7 +185,7 @@ def test_a_graph_that_is_kept_is_computed_again_again():
     both(False, loop)
 
 
-def test_a_region_that_is_computed_to_its_end():
+def test_a_region_that_is_computed_to_its_end(both):
     def run(layers, x):
         return layers(x).sin()
 
@@ -202,7 +193,7 @@ def test_a_region_that_is_computed_to_its_end():
         both(False, run=run)
 
 
-def test_gradients_taken_within_a_region():
+def test_gradients_taken_within_a_region(both):
     def forces(layers, x):
         y = layers(x)
         (gradient,) = torch.autograd.grad(y.sin().mean(), y, create_graph=True)
@@ -224,7 +215,7 @@ def test_what_is_kept_by_a_choice_of_operators():
     same(around=run, budget=6 * MIB)
 
 
-def test_what_a_region_changes_in_place_after_it_was_saved_is_no_error_as_in_torch():
+def test_what_a_region_changes_in_place_after_it_was_saved_is_no_error_as_in_torch(both):
     def run(layers, x):
         return layers(x) + x.sigmoid().add_(1)
 

@@ -11,6 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from training_tower import same_weights  # noqa: E402
+
 from penstock import attach_training  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
@@ -42,10 +44,6 @@ def rows(count=16):
     generator = torch.Generator().manual_seed(1)
     ids = [torch.randint(0, 96, (12,), generator=generator) for _ in range(count)]
     return [{"input_ids": each, "labels": each} for each in ids]
-
-
-def same_weights(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])

@@ -6,8 +6,7 @@
 The ways are a library product between torch's own layers, one with the library's own GELU, the
 kernel of `kernels.gemm` behind a LayerNorm, and the kernel alone, with several tiles each. Which
 runs is what `tuning` measured for the shape, and the library where nothing was measured. All on
-rows, without a graph; the references are plain torch, the deferred one in the very algebra of the
-kernel.
+rows, without a graph; the reference is plain torch.
 """
 
 from __future__ import annotations
@@ -107,19 +106,6 @@ def reference(
     if residual is None:
         return out
     return out.add_(residual) if own and out.dtype == residual.dtype else residual + out
-
-
-def deferred_reference(
-    x: Tensor, gamma: Tensor, w_gamma: Tensor, offset: Tensor, weight: Tensor, eps: float
-) -> Tensor:
-    """LayerNorm and product by the kernel's algebra, (M, N) in float32; its first tile is 64."""
-    wide = x.float()
-    centre = wide[:, :64].mean(1, keepdim=True)
-    shifted = wide - centre
-    mean = shifted.mean(1, keepdim=True)
-    variance = (shifted.square().mean(1, keepdim=True) - mean.square()).clamp_min(0.0)
-    product = (shifted * gamma.float()).to(x.dtype).float() @ weight.float().T
-    return (product - mean * w_gamma) * torch.rsqrt(variance + eps) + offset
 
 
 # ---- Ways --------------------------------------------------------------------------------------

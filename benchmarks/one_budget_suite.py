@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run of one_budget.py: rows of resident and of attached steps, and what each is held against.
+
+A row that fails has an "error", and the next one runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from budget_card import Card, PeakWatch, ideal, same_bits
+from held_out_models import outputs
+from measure import spread
+from record import OutOfTime, Record
+from resident import Resident, by_turns, measure
+from torch import nn
+
+from penstock.units import GIB
+
+SPARE_S = 15.0  # no new work so long before the limit
+
+
+class Suite(Record):
+    """The rows so far, the card, and the time that is left."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        super().__init__(args.output, args.seconds - SPARE_S, card=not args.small)
+        self.args = args
+        self.card = Card(small=args.small)
+        if not args.small:
+            self.card.steps = args.steps
+
+    def row(self, part: str, name: str, how: str, measure: Callable[[], dict[str, Any]]) -> bool:
+        """Add one row, or what went wrong; True where it holds a measurement."""
+        row: dict[str, Any] = {"part": part, "name": name, "how": how}
+        began = time.monotonic()
+        try:
+            self.check_time()
+            row.update(measure())
+        except Exception as error:
+            row["error"] = f"{type(error).__name__}: {error}"[:600]
+            if not isinstance(error, OutOfTime):
+                traceback.print_exc()
+        row["seconds"] = round(time.monotonic() - began, 2)
+        self.add(row, line(row))
+        return "error" not in row
+
+    def fail(self, part: str, name: str, how: str, error: Exception) -> None:
+        """A row of what went wrong before there was one, which holds no tensor for ever."""
+
+        def again() -> dict[str, Any]:
+            raise error
+
+        self.row(part, name, how, again)
+        error.__traceback__ = None
+
+    # ---- Resident, and attached ------------------------------------------------------------
+
+    def resident(
+        self, part: str, name: str, models: list[nn.Module], step: Callable[[], Any]
+    ) -> Resident:
+        """Two rows of the resident step, which say how much one differs from the other."""
+        found = measure(self.card, models, step)
+        common = {
+            "weight_bytes": found.weights,
+            "touched_bytes": found.touched,
+            "others_bytes": found.others,
+        }
+        self.row(part, name, "resident", lambda: {**common, **spread(found.first)})
+        again = {"exact": found.exact, **spread(found.again)}
+        self.row(part, name, "resident, again (A/A)", lambda: again)
+        return found
+
+    def attached(
+        self, resident: Resident, step: Callable[[], Any], held: Any, watch: PeakWatch, budget: int
+    ) -> dict[str, Any]:
+        """The figures of one attached step: two compared passes, the timed ones between.
+
+        A resident step follows each, and is what they are held against.
+        """
+        card = self.card
+        exact = [same_bits(outputs(step()), resident.references)]
+        self.check_time()
+        times, beside = by_turns(card, step, resident.step, steps=card.steps, warmups=card.warmups)
+        exact.append(same_bits(outputs(step()), resident.references))
+        figures = spread(beside)
+        row = {"exact": all(exact), **spread(times)}
+        row.update({f"resident_{key}": value for key, value in figures.items()})
+        room = budget - resident.others
+        bound = ideal(figures["median_ms"], resident.touched, room, held.link()[0])
+        return {**row, **self.against(bound, row["median_ms"]), **memory(held, watch, budget)}
+
+    def against(self, bound: dict[str, Any], median_ms: float) -> dict[str, Any]:
+        """The ideal and how far it is; the emulated GPU has none."""
+        if self.card.small:
+            return {}
+        return {**bound, "ratio_to_ideal": round(median_ms / bound["ideal_ms"], 4)}
+
+
+def memory(held: Any, watch: PeakWatch, budget: int) -> dict[str, Any]:
+    """Budget and peak of a row, and what the attachment says of itself."""
+    watch.note(held)
+    stats = asdict(held.stats())
+    return {
+        "budget_bytes": budget,
+        "peak_bytes": watch.peak(),
+        "kept_by_the_benchmark_bytes": watch.kept,
+        "within_budget": watch.peak() <= budget,
+        "explain": held.explain(),
+        "stats": {key: value for key, value in stats.items() if isinstance(value, int | float)},
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row of the table."""
+    text = f"{row['part']:<9}{row['name']:<29}{row['how']:<38}"
+    if "error" in row:
+        return f"{text}ERROR {row['error']}"
+    text += f"{row['budget_bytes'] / GIB:>7.2f} GiB" if "budget_bytes" in row else " " * 11
+    text += f"{row['median_ms']:>10.1f} ms" if "median_ms" in row else " " * 13
+    text += f"{row['p99_ms']:>10.1f}" if "p99_ms" in row else " " * 10
+    text += f"{row['ideal_ms']:>10.1f}" if "ideal_ms" in row else " " * 10
+    text += f"{row['resident_median_ms']:>10.1f}" if "resident_median_ms" in row else " " * 10
+    text += f"{row['ratio_to_ideal']:>8.3f} x" if "ratio_to_ideal" in row else " " * 10
+    text += f"{row['peak_bytes'] / GIB:>8.2f} GiB" if "peak_bytes" in row else " " * 12
+    for key in ("exact", "within_budget", "note"):
+        text += f"  {key} {row[key]}" if key in row else ""
+    return text

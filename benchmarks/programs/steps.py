@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the programs here time a step, tell what it gave, and make a GPT-2 of random weights.
+
+Knows nothing of Penstock, and imports only what is asked for: some programs have no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+SHAPES = {
+    "gpt2-xl": {"n_embd": 1600, "n_layer": 48, "n_head": 25},
+    "6.7b": {"n_embd": 4096, "n_layer": 32, "n_head": 32, "n_positions": 2048},
+    "short": {"n_embd": 2560, "n_layer": 12, "n_head": 20},
+    "small": {"n_embd": 256, "n_layer": 4, "n_head": 4},
+}
+
+
+@contextmanager
+def timed(times: list[float], wait: Callable[[], Any] = lambda: None) -> Iterator[None]:
+    """Add a step's milliseconds to a list; `wait` is for what was given to the device."""
+    wait()
+    begin = time.perf_counter()
+    yield
+    wait()
+    times.append(round((time.perf_counter() - begin) * 1e3, 3))
+
+
+def digest(tensor: Any) -> str:
+    """Of a tensor's bits."""
+    import torch
+
+    raw = tensor.detach().contiguous().view(torch.uint8).cpu().numpy().tobytes()
+    return hashlib.sha256(raw).hexdigest()[:16]
+
+
+def gpt2(shape: str, **more: Any) -> Any:
+    """On the card, in torch's default type."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    with torch.device("cuda"):
+        return GPT2LMHeadModel(GPT2Config(**SHAPES[shape], **more))
+
+
+def trained_gpt2(shape: str) -> Any:
+    """One that is trained, without dropout."""
+    return gpt2(shape, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train()
