@@ -15,6 +15,7 @@
 
 #include "driver/cuda/abi.hpp"
 #include "driver/emulated/driver.hpp"
+#include "emulated_faults.hpp"
 #include "emulated_kernels.hpp"
 
 namespace penstock::driver::cuda {
@@ -439,16 +440,13 @@ struct Calls {
 };
 
 // A function that may be made to fail before it does anything.
-template <auto function>
+template <auto function, bool asks>
 struct Failing;
-template <class... Parameters, Error (*function)(Parameters...)>
-struct Failing<function> {
+template <class... Parameters, Error (*function)(Parameters...), bool asks>
+struct Failing<function, asks> {
   static Error call(Parameters... parameters) {
-    EmulatedCuda& dials = control();
-    const std::int64_t now = ++dials.calls;
-    const std::int64_t at = dials.fail_at;
-    if (at > 0 && (dials.for_good ? now >= at : now == at)) return kUnknown;
-    return function(parameters...);
+    const Question question{reinterpret_cast<const void*>(function), about(parameters...)};
+    return fails(control(), asks, question) ? kUnknown : function(parameters...);
   }
 };
 
@@ -461,7 +459,8 @@ struct EntryPoint {
 const EntryPoint kEntryPoints[] = {
 #define PENSTOCK_CUDA(name, suffix, version, parameters) \
   {#name, version,                                       \
-   reinterpret_cast<void*>(&Failing<static_cast<Error(*) parameters>(&Calls::name)>::call)},
+   reinterpret_cast<void*>(                              \
+       &Failing<static_cast<Error(*) parameters>(&Calls::name), asks(#name)>::call)},
 #include "driver/cuda/symbols.def"
 #undef PENSTOCK_CUDA
 };

@@ -23,7 +23,7 @@ struct EmulatedCuda {
   std::atomic<int> advice{0};          // of the last cuMemAdvise, and the kind of its location
   std::atomic<int> advice_location{0};
 
-  std::atomic<std::int64_t> calls{0};    // of all functions, of any thread
+  std::atomic<std::int64_t> calls{0};    // of all functions, of any thread; none asked again
   std::atomic<std::int64_t> fail_at{0};  // the one that answers UNKNOWN; 0: none
   std::atomic<bool> for_good{false};     // and so do all after it
 

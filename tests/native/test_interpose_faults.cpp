@@ -21,6 +21,8 @@ namespace penstock::testing {
 namespace {
 
 constexpr std::uint64_t kBytes = 3 << 20;
+constexpr std::uint64_t kWords = kBytes / 8;
+constexpr std::uint64_t kStride = 64;  // of the words that kernels look at
 constexpr unsigned kMostSeconds = 120;
 driver::cuda::EmulatedCuda* dials;
 
@@ -36,7 +38,7 @@ struct Program {
   std::vector<Block> blocks;
   std::atomic<int> wrong{0};
 
-  // A kernel that finds the value in all words, or has written none yet, and adds 1.
+  // A kernel that finds the value in its words, or has written none yet, and adds 1.
   void work(Block& block, bool first) {
     penstock_touch touch{block.address, 0, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE, 0};
     penstock_work work = kernel_work(context, touch);
@@ -47,7 +49,7 @@ struct Program {
     MUST(dials->gpu()
              ->launch(stream,
                       [=, this] {
-                        for (std::uint64_t i = 0; i < kBytes / 8; ++i) {
+                        for (std::uint64_t i = 0; i < kWords; i += kStride) {
                           if (!first) wrong += words[i] != value;
                           words[i] = value + 1;
                         }
