@@ -24,6 +24,7 @@ typedef struct {
   driver_api cu;
   const double_control* engine;
   CUstream stream;
+  int few; /* rounds of what is the same in each: calls and allocations fail one by one */
 } session;
 
 void begin_session(session* made, const char* way);

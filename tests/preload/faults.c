@@ -62,6 +62,7 @@ static void be_failed(const char* way, scenario run, const kind* what, uint64_t 
   alarm(MOST_SECONDS);
   if (freopen("/dev/null", "w", stderr) == NULL) _exit(2);
   begin_session(&with, way);
+  with.few = 1;
   if (what->calls) {
     ((fake_fail_at_function)driver_symbol("fake_fail_at"))(nth, what->for_good, seen);
   } else {

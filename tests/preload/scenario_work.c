@@ -208,13 +208,15 @@ void code_scenario(session* with) {
   for (int i = 0; i < 8; ++i) list[i] = &value;
   with->engine->activate(1);
   size_t before = 0;
-  for (int i = 0; i < LOADS; ++i) {
-    fake_kernel* const kernel = &kernels[i % KERNELS];
+  const int loads = with->few ? 60 : LOADS;
+  const int different = with->few ? 20 : KERNELS;
+  for (int i = 0; i < loads; ++i) {
+    fake_kernel* const kernel = &kernels[i % different];
     *kernel = nothing;
-    kernel->count = 1 + i / KERNELS;
+    kernel->count = 1 + i / different;
     for (int k = 0; k < kernel->count; ++k) kernel->offsets[k] = kernel->sizes[k] = 8;
     CHECK(launch(with, (CUfunction)kernel, with->stream, list, NULL) == 0);
-    if (i == 1000) before = mallinfo2().uordblks;
+    if (i == loads / 60) before = mallinfo2().uordblks;
     CHECK(with->cu.cuModuleUnload(NULL) == 0);
   }
   CHECK(mallinfo2().uordblks <= before + (256 << 10));
@@ -231,7 +233,8 @@ static void* work(void* argument) {
   DRIVER(cuCtxSetCurrent)((CUcontext)with); /* each thread has its own */
   addition sum;
   make_addition(&own, &sum);
-  for (int i = 0; i < ROUNDS; ++i) {
+  const int rounds = own.few ? 12 : ROUNDS;
+  for (int i = 0; i < rounds; ++i) {
     CHECK(launch(&own, kernel_named(i % 2 ? "add" : "add_kernel_handle"), NULL, sum.list, NULL) ==
           0);
     check_sum(&own, &sum);
@@ -244,7 +247,8 @@ static void* work(void* argument) {
 void threads_scenario(session* with) {
   pthread_t threads[THREADS];
   for (int i = 0; i < THREADS; ++i) CHECK(pthread_create(&threads[i], NULL, work, with) == 0);
-  for (int i = 0; i < 50; ++i) {
+  const int times = with->few ? 10 : 50;
+  for (int i = 0; i < times; ++i) {
     with->engine->activate(i % 2);
     usleep(500);
   }
