@@ -13,9 +13,9 @@ namespace {
 
 // Launches that a stream takes before the next one has to wait, as on an H200.
 constexpr std::size_t kQueue = 1024;
-// There are books of every page, a few hundred bytes each, and every touch of one takes its time:
+// There are books of every page, 2.5 KiB each, and every touch of one takes its time:
 // a short recording must not stand for hours and all memory.
-constexpr std::uint64_t kMostPages = std::uint64_t{1} << 22;
+constexpr std::uint64_t kMostPages = std::uint64_t{1} << 20;
 constexpr Bytes kMostPageBytes = kTiB;
 constexpr std::uint64_t kMostPageTouches = std::uint64_t{1} << 31;
 

@@ -365,7 +365,9 @@ TEST_CASE("simulate: a few records do not stand for any number of pages") {
     return result.ok() ? std::string() : result.status().message();
   };
   const WorkRecords large = sweep(1, kTiB, 1);
-  CHECK(refused(large, 64 * kKiB).find("16777216; at most 4194304") != std::string::npos);
+  CHECK(refused(large, 64 * kKiB).find("16777216; at most 1048576") != std::string::npos);
+  // Books of gigabytes.
+  CHECK(refused(sweep(1, 65 * kGiB, 1), 64 * kKiB).find("at one time") != std::string::npos);
   const WorkRecords often = sweep(1, kTiB, 4100);
   CHECK(refused(often, kPage).find("touched in all") != std::string::npos);
 }

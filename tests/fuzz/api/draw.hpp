@@ -2,6 +2,7 @@
 // What is drawn for one input, all of it from the input's seed, so that a finding is found again.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -54,10 +55,11 @@ class Draw {
                                         ~kNone - 4095};
     return kOdd[below(kOdd.size())];
   }
-  // Of bytes, without those of which the books alone would take minutes.
-  std::uint64_t odd_bytes() {
+  // Of bytes, without those of which the books alone would take minutes; and mostly without those
+  // that take the time of a hundred inputs.
+  std::uint64_t odd_bytes(std::uint64_t mostly = kMost) {
     const std::uint64_t bytes = odd();
-    return bytes >> 32 != 0 && bytes >> 47 == 0 ? std::uint64_t{1} << 32 : bytes;
+    return bytes >> 47 != 0 ? bytes : std::min(bytes, chance(0.02) ? kMost : mostly);
   }
   std::uint64_t odd_or(double of, std::uint64_t usual) { return chance(of) ? odd() : usual; }
   double odd_real() {
@@ -74,6 +76,7 @@ class Draw {
   }
 
  private:
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 32;
   std::mt19937_64 engine_;
 };
 

@@ -11,17 +11,17 @@
 namespace penstock::fuzz {
 namespace {
 
-constexpr std::uint64_t kGranule = 65536;
 constexpr std::uint64_t kMostWritten = 1 << 22;
 
-// A device that is closed when the engine on it has gone.
+// A device that is closed when the engine on it has gone.  Its pages are mostly the smallest there
+// are: larger ones take the time of ten inputs to be written, and lead to the same decisions.
 class Device {
  public:
-  explicit Device(Draw& draw) {
+  explicit Device(Draw& draw) : granule(draw.chance(0.95) ? kPage : 16 * kPage) {
     auto options = sized<penstock_device_options>();
     options.kind = PENSTOCK_EMULATED;
-    options.granularity = draw.odd_or(0.02, kGranule);
-    options.capacity = draw.odd_or(0.02, kGranule * (8 + draw.below(64)));
+    options.granularity = draw.odd_or(0.02, granule);
+    options.capacity = draw.odd_or(0.02, granule * (8 + draw.below(64)));
     options.host_capacity = draw.chance(0.05) ? draw.odd() : 0;
     options.seed = draw.below(1000);
     options.max_delay_us = draw.chance(0.1) ? static_cast<std::uint32_t>(draw.below(30)) : 0;
@@ -40,6 +40,7 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
+  const std::uint64_t granule;
   penstock_device* device = nullptr;
 };
 
@@ -50,17 +51,18 @@ std::uint64_t somewhere(Draw& draw, const std::vector<penstock_range>& ranges) {
   return range.address + (draw.chance(0.3) ? 0 : draw.below(range.bytes + 8192));
 }
 
-penstock_pager* make_pager(Draw& draw, penstock_device* device) {
+penstock_pager* make_pager(Draw& draw, const Device& machine) {
+  const std::uint64_t granule = machine.granule;
   auto options = sized<penstock_pager_options>();
-  options.budget = draw.odd_or(0.03, kGranule * (1 + draw.below(40)));
-  options.chunk_bytes = draw.odd_or(0.03, draw.chance(0.7) ? kGranule : 2 * kGranule);
-  options.look_ahead_bytes = draw.odd_or(0.03, kGranule * draw.below(6));
-  options.max_copy_bytes = draw.odd_or(0.03, kGranule * draw.below(6));
+  options.budget = draw.odd_or(0.03, granule * (1 + draw.below(40)));
+  options.chunk_bytes = draw.odd_or(0.03, draw.chance(0.7) ? granule : 2 * granule);
+  options.look_ahead_bytes = draw.odd_or(0.03, granule * draw.below(6));
+  options.max_copy_bytes = draw.odd_or(0.03, granule * draw.below(6));
   options.safety = static_cast<std::int32_t>(draw.odd_or(0.03, draw.below(3)));
   options.profile_every = static_cast<std::int32_t>(draw.odd_or(0.03, draw.below(3)));
   options.copy_streams = static_cast<std::uint32_t>(draw.odd_or(0.02, draw.below(3)) % 5000);
   penstock_pager* pager = nullptr;
-  return penstock_pager_create(device, &options, &pager) == PENSTOCK_OK ? pager : nullptr;
+  return penstock_pager_create(machine.device, &options, &pager) == PENSTOCK_OK ? pager : nullptr;
 }
 
 }  // namespace
@@ -68,11 +70,12 @@ penstock_pager* make_pager(Draw& draw, penstock_device* device) {
 std::uint64_t pager(Draw& draw) {
   const Device machine(draw);
   if (machine.device == nullptr) return 1;
-  penstock_pager* const it = make_pager(draw, machine.device);
+  const std::uint64_t granule = machine.granule;
+  penstock_pager* const it = make_pager(draw, machine);
   if (it == nullptr) return 2;
   penstock_budget* budget = nullptr;
   if (draw.chance(0.3)) {
-    must(penstock_budget_create(draw.odd_or(0.05, kGranule * draw.below(60)), &budget) == 0,
+    must(penstock_budget_create(draw.odd_or(0.05, granule * draw.below(60)), &budget) == 0,
          "no budget");
     penstock_budget_join(budget, it);
   }
@@ -82,13 +85,13 @@ std::uint64_t pager(Draw& draw) {
   std::uint64_t taken = 0;
   const std::uint64_t count = 8 + draw.below(50);
   for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t bytes = draw.odd_or(0.1, draw.below(kGranule * 4));
+    const std::uint64_t bytes = draw.odd_or(0.1, draw.below(granule * 4));
     switch (draw.below(16)) {
       case 0: {
         auto range = sized<penstock_range>();
         draw.shorten(range, 0.02);
         const std::uint64_t wanted =
-            draw.chance(0.05) ? draw.odd_bytes() : 1 + draw.below(kGranule * 10);
+            draw.chance(0.05) ? draw.odd_bytes(granule << 12) : 1 + draw.below(granule * 10);
         const auto flags = static_cast<std::uint32_t>(draw.odd_or(0.05, draw.below(3)));
         if (ranges.size() < 6 && penstock_range_create(it, wanted, flags, &range) == 0 &&
             range.struct_size == sizeof(range)) {
@@ -102,7 +105,7 @@ std::uint64_t pager(Draw& draw) {
         std::vector<penstock_piece> pieces(draw.below(5));
         for (penstock_piece& piece : pieces) {
           piece.address = somewhere(draw, ranges);
-          piece.bytes = draw.odd_or(0.1, 1 + draw.below(kGranule * 3));
+          piece.bytes = draw.odd_or(0.1, 1 + draw.below(granule * 3));
           piece.written = static_cast<std::uint32_t>(draw.below(2));
         }
         std::int32_t use = -1;
@@ -148,7 +151,7 @@ std::uint64_t pager(Draw& draw) {
         penstock_forget(it, somewhere(draw, ranges), bytes);
         break;
       case 12:
-        penstock_pager_resize(it, draw.odd_or(0.1, kGranule * draw.below(40)));
+        penstock_pager_resize(it, draw.odd_or(0.1, granule * draw.below(40)));
         break;
       case 13: {
         auto stats = sized<penstock_pager_stats>();
@@ -161,7 +164,7 @@ std::uint64_t pager(Draw& draw) {
         if (budget == nullptr) break;
         if (taken == 0 && penstock_budget_take(budget, bytes) == 0) taken = bytes;
         if (draw.chance(0.3)) penstock_budget_make_room(budget, bytes, draw.chance(0.5) ? it : 0);
-        if (draw.chance(0.2)) penstock_budget_set_limit(budget, kGranule * draw.below(60));
+        if (draw.chance(0.2)) penstock_budget_set_limit(budget, granule * draw.below(60));
         if (taken > 0 && draw.chance(0.5)) {
           penstock_budget_put_back(budget, std::exchange(taken, 0));
         }
@@ -177,9 +180,10 @@ std::uint64_t pager(Draw& draw) {
 std::uint64_t managed(Draw& draw) {
   const Device machine(draw);
   if (machine.device == nullptr) return 1;
+  const std::uint64_t granule = machine.granule;
   auto options = sized<penstock_managed_options>();
-  options.budget = draw.odd_or(0.03, kGranule * (1 + draw.below(40)));
-  options.max_in_flight_bytes = draw.odd_or(0.03, kGranule * draw.below(8));
+  options.budget = draw.odd_or(0.03, granule * (1 + draw.below(40)));
+  options.max_in_flight_bytes = draw.odd_or(0.03, granule * draw.below(8));
   for (auto [field, end] :
        {std::pair{&options.look_ahead, 6}, std::pair{&options.streams, 4},
         std::pair{&options.eviction, 2}, std::pair{&options.read_mostly, 2},
@@ -189,7 +193,7 @@ std::uint64_t managed(Draw& draw) {
   options.on_demand = draw.chance(0.1) ? 1 : 0;
   std::vector<penstock_managed_group> groups(draw.below(10));
   for (penstock_managed_group& group : groups) {
-    group = {draw.chance(0.02) ? draw.odd_bytes() : 1 + draw.below(kGranule * 4), 0,
+    group = {draw.chance(0.02) ? draw.odd_bytes(granule << 12) : 1 + draw.below(granule * 4), 0,
              draw.chance(0.1) ? 2U : 0U, 0};
   }
   penstock_managed* it = nullptr;
@@ -207,7 +211,7 @@ std::uint64_t managed(Draw& draw) {
         penstock_managed_iteration(it);
         break;
       case 7:
-        penstock_managed_resize(it, draw.odd_or(0.1, kGranule * draw.below(40)));
+        penstock_managed_resize(it, draw.odd_or(0.1, granule * draw.below(40)));
         break;
       case 8: {
         auto stats = sized<penstock_managed_stats>();
@@ -237,15 +241,16 @@ std::uint64_t managed(Draw& draw) {
 std::uint64_t allocator(Draw& draw) {
   const Device machine(draw);
   if (machine.device == nullptr) return 1;
+  const std::uint64_t granule = machine.granule;
   auto options = sized<penstock_allocator_options>();
   options.grow_exactly = static_cast<std::int32_t>(draw.below(2));
   options.stitch_when = static_cast<std::int32_t>(draw.odd_or(0.02, draw.below(4)));
-  for (auto [field, usual] : {std::pair{&options.chunk_bytes, kGranule << draw.below(3)},
-                              std::pair{&options.growth_bytes, 1 + draw.below(64 * kGranule)},
-                              std::pair{&options.stitch_limit, 1 + draw.below(8 * kGranule)},
-                              std::pair{&options.range_limit, 1 + draw.below(100 * kGranule)},
-                              std::pair{&options.largest_chunk_bytes, kGranule << draw.below(6)},
-                              std::pair{&options.budget, kGranule * draw.below(100)}}) {
+  for (auto [field, usual] : {std::pair{&options.chunk_bytes, granule << draw.below(3)},
+                              std::pair{&options.growth_bytes, 1 + draw.below(64 * granule)},
+                              std::pair{&options.stitch_limit, 1 + draw.below(8 * granule)},
+                              std::pair{&options.range_limit, 1 + draw.below(100 * granule)},
+                              std::pair{&options.largest_chunk_bytes, granule << draw.below(6)},
+                              std::pair{&options.budget, granule * draw.below(100)}}) {
     if (draw.chance(0.3)) *field = draw.odd_or(0.05, usual);
   }
   penstock_allocator* it = nullptr;
@@ -273,7 +278,7 @@ std::uint64_t allocator(Draw& draw) {
         penstock_empty_cache(it);
         break;
       case 13:
-        penstock_allocator_set_budget(it, draw.odd_or(0.1, kGranule * draw.below(200)));
+        penstock_allocator_set_budget(it, draw.odd_or(0.1, granule * draw.below(200)));
         break;
       case 14: {
         const std::uint64_t high = draw.below(3);
@@ -314,7 +319,7 @@ std::uint64_t allocator(Draw& draw) {
       }
       default: {
         const std::uint64_t bytes =
-            draw.odd_or(0.03, 1 + draw.below(kGranule * (draw.chance(0.2) ? 20 : 2)));
+            draw.odd_or(0.03, 1 + draw.below(granule * (draw.chance(0.2) ? 20 : 2)));
         std::uint64_t address = 0;
         if (bytes == 0 || penstock_allocate(it, bytes, 0, &address) != 0) break;
         for (const Block& block : live) {

@@ -97,10 +97,10 @@ std::uint64_t simulate(Draw& draw) {
   options.kernels_write = static_cast<std::int32_t>(draw.below(2));
   options.granularity = draw.chance(0.5) ? 0 : draw.odd_or(0.1, unit >> draw.below(3));
   const std::uint64_t grain = draw.chance(0.5) ? 2 * kMiB : unit;
-  options.budget = draw.odd_or(0.1, grain * (1 + draw.below(40)));
+  options.budget = draw.odd_or(0.01, grain * (1 + draw.below(40)));
   if (draw.chance(0.3)) options.page_bytes = draw.odd_or(0.2, unit * (1 + draw.below(3)));
   // Books of a large device, in small pages, take seconds.
-  if (draw.chance(0.2)) options.device_bytes = draw.odd_or(0.05, grain * (40 + draw.below(400)));
+  if (draw.chance(0.2)) options.device_bytes = draw.odd_or(0.01, grain * (40 + draw.below(400)));
   if (draw.chance(0.2)) options.steps = draw.odd_or(0.3, draw.below(20));
   if (draw.chance(0.3)) options.recorded_budget = unit * draw.below(40);
   if (draw.chance(0.1)) options.link_gb_per_s = draw.odd_real();
@@ -122,6 +122,8 @@ std::uint64_t simulate(Draw& draw) {
 }
 
 std::uint64_t replay(Draw& draw) {
+  // A device of at most 300 pages, whatever their size: what its books take goes with their number.
+  const std::uint64_t page = draw.chance(0.3) ? kPage << draw.below(12) : 2 * kMiB;
   const std::uint64_t count = 1 + draw.below(80);
   std::vector<std::uint8_t> op(count);
   std::vector<std::uint32_t> id(count);
@@ -134,7 +136,7 @@ std::uint64_t replay(Draw& draw) {
     time_us[i] = time += draw.below(100);
     if (live.empty() || draw.chance(0.55)) {
       id[i] = static_cast<std::uint32_t>(i);
-      bytes[i] = 1 + draw.below(draw.chance(0.5) ? 4096 : 64 * kMiB);
+      bytes[i] = 1 + draw.below(draw.chance(0.5) ? kPage : 32 * page);
       stream[i] = draw.chance(0.8) ? 0 : static_cast<std::uint32_t>(draw.below(4));
       live.emplace_back(id[i], bytes[i]);
     } else {
@@ -163,14 +165,14 @@ std::uint64_t replay(Draw& draw) {
   auto options = sized<penstock_replay_options>();
   penstock_replay_defaults(&options);
   options.allocator = static_cast<std::int32_t>(draw.odd_or(0.02, draw.below(3)));
-  // Without a capacity the books are those of a device larger than any.
-  if (draw.chance(0.97)) options.capacity = draw.odd_or(0.05, 2 * kMiB * draw.below(300));
-  if (draw.chance(0.3)) options.granularity = draw.odd_or(0.2, kPage << draw.below(12));
+  // Without a capacity, and with an odd one, the books are those of a device larger than any.
+  if (draw.chance(0.998)) options.capacity = draw.odd_or(0.002, page * draw.below(300));
+  if (page != 2 * kMiB) options.granularity = draw.odd_or(0.1, page);
   if (draw.chance(0.1)) (draw.chance(0.5) ? options.map_us : options.create_us) = draw.odd_real();
   auto packing = sized<penstock_allocator_options>();
   packing.grow_exactly = static_cast<std::int32_t>(draw.below(2));
   packing.stitch_when = static_cast<std::int32_t>(draw.odd_or(0.05, draw.below(4)));
-  for (auto [field, usual] : {std::pair{&packing.chunk_bytes, kMiB / 16 << draw.below(10)},
+  for (auto [field, usual] : {std::pair{&packing.chunk_bytes, page << draw.below(6)},
                               std::pair{&packing.growth_bytes, 1 + draw.below(64 * kMiB)},
                               std::pair{&packing.stitch_limit, 1 + draw.below(8 * kMiB)},
                               std::pair{&packing.range_limit, 1 + draw.below(1024 * kMiB)},
@@ -182,7 +184,7 @@ std::uint64_t replay(Draw& draw) {
   }
   std::vector<penstock_replay_point> curve(draw.below(30));
   auto result = sized<penstock_replay_result>();
-  penstock_replay(&trace, draw.chance(0.95) ? &options : nullptr,
+  penstock_replay(&trace, draw.chance(0.998) ? &options : nullptr,
                   draw.chance(0.8) ? &packing : nullptr, curve.empty() ? nullptr : curve.data(),
                   curve.size(), &result);
   return 1;

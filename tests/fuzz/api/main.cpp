@@ -32,7 +32,7 @@ struct Progress {
   std::uint64_t inputs;
   std::uint64_t calls;
 };
-constexpr std::uint64_t kBatch = 200;
+constexpr std::uint64_t kBatch = 2000;
 // Of one input: of a processor's time, and of a clock's, where it waits for what does not come.
 constexpr long kMostSeconds = 60;
 constexpr unsigned kMostWaiting = 900;
