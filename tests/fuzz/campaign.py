@@ -30,8 +30,8 @@ READERS = ("npz", "pickle", "snapshot", "work", "result", "json", "options", "ch
 COUNTS = re.compile(r"^(\w+): (\d+) inputs, (\d+) (\w+), (\d+) findings$", re.MULTILINE)
 STARTING_S = 600  # beyond the seconds asked for: what imports take, and the last input
 SEEDS = 1 << 40  # of a job
-# Short stacks of where memory came from, and no signal stacks for threads, of which each pager makes
-# three, save a quarter of the time; a finding is run again with both.
+# Short stacks of where memory came from, and no stacks for signals in the threads of which each
+# pager makes three, save a quarter of the time; a finding can be run again with both.
 ASAN_OPTIONS = "detect_leaks=0:allocator_may_return_null=1:malloc_context_size=3:use_sigaltstack=0"
 
 
