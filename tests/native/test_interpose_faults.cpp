@@ -14,6 +14,7 @@
 #include "doctest/doctest.h"
 #include "emulated_cuda.hpp"
 #include "emulated_entry.hpp"
+#include "emulated_faults.hpp"
 #include "fault_tally.hpp"
 #include "penstock/interpose.h"
 
@@ -129,6 +130,29 @@ void fail_each_call(bool for_good) {
 }
 
 }  // namespace
+
+TEST_CASE("emulated faults: what a thread asks again while it waits is no other call") {
+  driver::cuda::EmulatedCuda own;
+  const int query = 0;
+  const int act = 0;
+  const auto asked = [&](std::uint64_t event) {
+    return driver::cuda::fails(own, true, {&query, event});
+  };
+  const auto done = [&] { return driver::cuda::fails(own, false, {&act, 0}); };
+  own.fail_at = 4;
+  CHECK(!done());
+  for (int i = 0; i < 3; ++i) {
+    CHECK(!asked(1));
+    CHECK(!asked(2));
+  }
+  CHECK(own.calls == 3);
+  CHECK(done());
+  CHECK(!asked(1));
+  CHECK(own.calls == 5);
+  own.for_good = true;
+  CHECK(asked(1));
+  CHECK(own.calls == 5);
+}
 
 TEST_CASE("CUDA child: has failures" * doctest::skip()) {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
