@@ -19,20 +19,21 @@
 namespace penstock::fuzz {
 namespace {
 
+// Inputs of a batch share a process; what is made once in a process is drawn again for the next.
 struct Subject {
   const char* name;
   std::uint64_t (*once)(Draw&);
+  std::uint64_t batch = 2000;
 };
 constexpr Subject kSubjects[] = {{"simulate", simulate},   {"replay", replay},
                                  {"pager", pager},         {"managed", managed},
-                                 {"allocator", allocator}, {"interposed", interposed}};
+                                 {"allocator", allocator}, {"interposed", interposed, 200}};
 
 // Shared with the child that runs inputs.
 struct Progress {
   std::uint64_t inputs;
   std::uint64_t calls;
 };
-constexpr std::uint64_t kBatch = 2000;
 // Of one input: of a processor's time, and of a clock's, where it waits for what does not come.
 constexpr long kMostSeconds = 60;
 constexpr unsigned kMostWaiting = 900;
@@ -67,7 +68,7 @@ Found feed(const Subject& subject, std::uint64_t seed, std::uint64_t inputs, dou
     *progress = {};
     const pid_t child = fork();
     if (child == 0) {
-      run_batch(subject, next, std::min(kBatch, inputs - (next - seed)), end, *progress);
+      run_batch(subject, next, std::min(subject.batch, inputs - (next - seed)), end, *progress);
     }
     int status = 0;
     waitpid(child, &status, 0);
