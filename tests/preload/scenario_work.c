@@ -123,8 +123,8 @@ static void launch_many(session* with) {
 static void launch_packed(session* with, addition* sum) {
   struct {
     CUdeviceptr out, a, b;
-    int n;
-  } packed = {sum->out, sum->a, sum->b, sum->n};
+    int n, rest; /* of a word that could be an address */
+  } packed = {sum->out, sum->a, sum->b, sum->n, 0};
   size_t bytes = sizeof(packed);
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                    CU_LAUNCH_PARAM_END};
