@@ -44,10 +44,30 @@ TEST_CASE("policy: a page that was the same twice is expected to be so again") {
   CHECK_FALSE(page.likely(1, true));
   CHECK(page.likely(1, true));
   CHECK(page.likely(1, true));
+  CHECK_FALSE(page.likely(1, false));  // its host memory is another one's now
+}
+
+TEST_CASE("policy: a page that was not as expected has to be the same for longer") {
+  residency::Stillness page;
+  CHECK_FALSE(page.likely(1, false));
+  for (int i = 0; i < 2; ++i) CHECK(page.likely(1, true) == (i == 1));
   CHECK_FALSE(page.likely(2, true));
-  CHECK_FALSE(page.likely(2, true));
-  CHECK(page.likely(2, true));
-  CHECK_FALSE(page.likely(2, false));  // its host memory is another one's now
+  for (int i = 0; i < 16; ++i) CHECK(page.likely(2, true) == (i == 15));
+  CHECK_FALSE(page.likely(3, true));
+  for (int i = 0; i < 128; ++i) CHECK(page.likely(3, true) == (i == 127));
+}
+
+TEST_CASE("policy: a weight that is updated once a step is hardly ever expected to be the same") {
+  residency::Stillness page;
+  std::uint32_t changes = 0;
+  int mistakes = 0;
+  for (int leaves = 0; leaves < 3000; ++leaves) {
+    const bool likely = page.likely(changes, leaves > 0);
+    const bool changed = leaves % 3 == 2;  // after forward, after backward, after its update
+    mistakes += likely && changed;
+    changes += changed || leaves == 0;
+  }
+  CHECK(mistakes <= 2);
 }
 
 }  // namespace
