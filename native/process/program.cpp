@@ -128,6 +128,7 @@ void Program::touch(Block& block, const TouchedAddress& how, std::vector<Touch>&
 Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> touched,
                          bool opaque, std::uint64_t function, WorkKind kind,
                          std::span<const HeldAddress> held) {
+  const LaunchTimed timed(pager_->paging() ? &launch_costs_ : nullptr);
   thread_local std::vector<Touch> touches;
   thread_local std::vector<RecordedTouch> recorded;
   thread_local std::vector<std::uint64_t> ids;

@@ -20,6 +20,7 @@
 #include "engine/paging/pager.hpp"
 #include "engine/recording/work_recorder.hpp"
 #include "process/block_table.hpp"
+#include "process/launch_costs.hpp"
 
 namespace penstock::engine {
 
@@ -66,6 +67,8 @@ class Program : private BlockObserver {
   [[nodiscard]] Allocator& allocator() { return *allocator_; }
   [[nodiscard]] Pager& pager() { return *pager_; }
   [[nodiscard]] const ProgramOptions& options() const { return options_; }
+  // Of announce(), while there is paging.
+  [[nodiscard]] const LaunchCosts& launch_costs() const { return launch_costs_; }
   [[nodiscard]] Bytes held() const { return held_.load(std::memory_order_relaxed); }
 
   struct Block {
@@ -135,6 +138,7 @@ class Program : private BlockObserver {
   std::uint64_t next_block_ = 0;
   std::uint64_t announced_ = 0;
   std::atomic<Bytes> held_{0};
+  LaunchCosts launch_costs_;
   std::mutex lending_mutex_;  // of who changes what is lent
   std::atomic<Bytes> lent_{0};
   std::uint64_t looked_at_ = 0;  // the piece of work at which it was last asked what is free

@@ -153,6 +153,7 @@ std::string Session::summary(std::uint64_t opaque) {
   Counters sum;
   Bytes peak = 0;
   bool paged = false;
+  LaunchCosts costs;
   each([&](Device& device) {
     Pager& pager = device.program->pager();
     const PagerStats stats = pager.stats();
@@ -164,6 +165,7 @@ std::string Session::summary(std::uint64_t opaque) {
     sum.prefetched_pages += stats.counters.prefetched_pages;
     sum.demanded_pages += stats.counters.demanded_pages;
     peak += stats.peak_device_bytes;
+    costs.add(device.program->launch_costs());
   });
   if (!paged) return {};
   const double hits = sum.page_uses == 0 ? 100.0
@@ -173,7 +175,9 @@ std::string Session::summary(std::uint64_t opaque) {
               in_gib(sum.bytes_in), " GiB paged in, ", in_gib(sum.bytes_out), " out; ",
               std::setprecision(1), hits, " % of page uses were hits; ", sum.prefetched_pages,
               " pages came ahead of their use, ", sum.demanded_pages, " on demand; ", opaque,
-              " pieces of work not fully seen");
+              " pieces of work not fully seen; telling of a piece took ", costs.us(0.5),
+              " us in the median, ", costs.us(0.99),
+              " at the 99th percentile, waits for pages aside");
 }
 
 }  // namespace penstock::engine

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "doctest/doctest.h"
@@ -97,6 +98,13 @@ struct Program {
     MUST(dials->gpu()->synchronize(program.stream).ok());
     if (!program.blocks.empty()) {
       engine->release(program.blocks.back().address, program.context, 0, 0);
+    }
+    char words[512] = "";
+    const bool paged = engine->summary(words, sizeof(words)) != 0;
+    if (dials->calls < fail_at) {  // none has failed
+      MUST(paged);
+      MUST(std::strstr(words, " us in the median, ") != nullptr);
+      MUST(std::strstr(words, "waits for pages aside") != nullptr);
     }
     engine->context_gone(program.context);
   }

@@ -70,18 +70,22 @@ void Mapper::hurry(Move& move) {
   signals_->wake.notify_one();
 }
 
+std::chrono::nanoseconds& Mapper::waited() {
+  thread_local std::chrono::nanoseconds waited{};
+  return waited;
+}
+
 void Mapper::wait(Move& move) {
+  using Clock = std::chrono::steady_clock;
   hurry(move);
+  const auto began = Clock::now();
   if (thread_) {
-    const auto end = std::chrono::steady_clock::now() + kSpin;
-    while (!over(move)) {
-      if (std::chrono::steady_clock::now() > end) break;
-      std::this_thread::yield();
-    }
+    while (!over(move) && Clock::now() < began + kSpin) std::this_thread::yield();
   }
   std::unique_lock lock(mutex_);
   if (!thread_) catch_up(&move);
   signals_->done.wait(lock, [&] { return over(move); });
+  waited() += Clock::now() - began;
 }
 
 void Mapper::keep_up() {

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -90,7 +91,9 @@ class Mapper {
   Status submit(Move& move);
   void hurry(Move& move);  // it is needed now
   void wait(Move& move);   // the host waits until it is over
-  void keep_up();          // where time is modelled, up to now; else a thread does
+  // How long this thread has waited so in all.
+  static std::chrono::nanoseconds& waited();
+  void keep_up();  // where time is modelled, up to now; else a thread does
   static bool over(const Move& move) { return move.finished.load(std::memory_order_acquire); }
   [[nodiscard]] bool here() const { return getpid() == owner_; }  // not in a forked child
 
