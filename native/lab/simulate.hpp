@@ -23,9 +23,8 @@ struct SimulatedStep {
   Bytes bytes_out = 0;
   std::uint64_t page_uses = 0;  // pages that pieces of work touch, each piece counted by itself
   std::uint64_t page_loads = 0;
-  Traffic least;  // of any policy
-  double least_ms =
-      0;  // by the recorded work, by that, and by when bytes can move (least_time.hpp)
+  Traffic least;        // of any policy
+  double least_ms = 0;  // by the work, by that, and by when bytes can move (least_time.hpp)
   std::uint64_t first_piece = 0;
   std::uint64_t end_piece = 0;
 };

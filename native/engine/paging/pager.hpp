@@ -234,6 +234,7 @@ class Pager {
   [[nodiscard]] std::size_t pages_in_a_move() const;
   Status demand_other(PageId page);
   Status bring_ahead();
+  [[nodiscard]] bool moves_beyond() const;
   [[nodiscard]] bool missing(PageId page) const;
   [[nodiscard]] std::size_t run_from(Position at) const;
   Result<std::size_t> bring_run(std::size_t most, bool beyond);

@@ -138,19 +138,25 @@ Status Pager::bring_ahead() {
       continue;
     }
     const bool beyond = brought_.size() >= most;
-    if (beyond && (look_beyond_ > place || residents_.moves() >= kMostMoves)) break;
+    if (beyond && (look_beyond_ > place || !moves_beyond())) break;
     PENSTOCK_ASSIGN(const std::size_t pages,
                     bring_run(beyond ? kMostInAMove : most - brought_.size(), beyond));
     if (pages == 0) break;
     for (std::size_t i = 0; i < pages; ++i, ++ahead_) {
       if (!beyond) brought_.push_back(ahead_);
+      counters_.prefetched_pages += !table_.page(next_uses_.page_at(ahead_)).blank;
     }
-    counters_.prefetched_pages += pages;
   }
   if (brought_.size() >= most && !residents_.moving()) look_ahead_.link_rests();
   return {};
 }
 
+// Without a mapper the launching thread would make all these moves itself, at once.
+bool Pager::moves_beyond() const {
+  return options_.evicted == Evicted::kUnmapped && residents_.moves() < kMostMoves;
+}
+
+// Nothing is copied of a page in which nothing lives yet: it is mapped.
 bool Pager::missing(PageId id) const {
   const Page& page = table_.page(id);
   return page.slot == kNoSlot && page.backed;
@@ -168,7 +174,8 @@ std::size_t Pager::run_from(Position at) const {
   return count;
 }
 
-// Those that come next, at most so many: how many there was room for.
+// Those that come next, at most so many: how many there was room for.  beyond: only in the place of
+// pages that would leave for them anyway.
 Result<std::size_t> Pager::bring_run(std::size_t most, bool beyond) {
   const PageId first = next_uses_.page_at(ahead_);
   std::array<SlotId, kMostInAMove> into{};
