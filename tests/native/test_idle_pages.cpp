@@ -47,29 +47,6 @@ TEST_CASE("idle pages: the one that is needed last goes") {
   CHECK(*pages.idle.needed_last() == 56);
 }
 
-TEST_CASE("idle pages: one outlasts what comes where the order turns round, not in a cycle") {
-  constexpr PageId kPages = 64;
-  constexpr PageId kAt = 40;
-  Pages turning(kPages);
-  for (int round = 0; round < 3; ++round) {
-    turning.sweep(0, kPages);
-    for (PageId page = kPages - 2; page > (round == 2 ? kAt : 0); --page) turning.uses.use(page, 4);
-  }
-  REQUIRE(turning.uses.page_at(turning.uses.place()) == kAt);
-  // On the way back, what was used since the turn is needed after all that is still to come has
-  // been used again; what lies before is not.
-  const auto there = turning.uses.place() + 10;
-  CHECK(turning.idle.outlasts(kAt + 15, there));
-  CHECK(!turning.idle.outlasts(kAt - 15, there));
-
-  Pages cycle(kPages);
-  for (int round = 0; round < 3; ++round) cycle.sweep(0, round == 2 ? kAt : kPages);
-  REQUIRE(cycle.uses.page_at(cycle.uses.place()) == kAt);
-  for (PageId page = 0; page < kPages; ++page) {
-    CHECK(!cycle.idle.outlasts(page, cycle.uses.place() + 10));
-  }
-}
-
 TEST_CASE("idle pages: where nothing is foreseen the longest unused one goes") {
   Pages pages(64);
   pages.sweep(0, 50);

@@ -140,6 +140,29 @@ TEST_CASE("program: a workspace that layers touch or not does not hide their ord
   CHECK(bench.wrong() == 0);
 }
 
+TEST_CASE("program: memory that is made anew is there when it is used, as gradients are") {
+  Bench bench({});
+  Network network(bench, 20, 2 * kGranule + 8192);
+  const auto round = [&] {
+    std::vector<Tensor> gradients;
+    for (const Tensor& weight : network.weights) {
+      gradients.push_back(bench.make(2 * kGranule, bench.stream(0), 3));
+      bench.work(bench.stream(0), {&weight}, {&gradients.back()}, 4);
+      for (int i = 0; i < 6; ++i) bench.work(bench.stream(0), {}, {}, 0);
+    }
+    for (Tensor& gradient : gradients) bench.drop(gradient);
+  };
+  for (int i = 0; i < 10; ++i) round();
+  const auto before = bench.program().pager().stats().counters;
+  for (int i = 0; i < 6; ++i) round();
+  const auto after = bench.program().pager().stats().counters;
+  const auto missed = (after.page_uses - before.page_uses) - (after.page_hits - before.page_hits);
+  MESSAGE("missed " << missed << " of " << after.page_uses - before.page_uses);
+  CHECK(missed <= 12);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: a round that has other pieces of the same work is foreseen") {
   for (const bool usual : {false, true}) {
     CAPTURE(usual);

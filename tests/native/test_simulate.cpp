@@ -175,26 +175,6 @@ TEST_CASE("simulate: work that hides the copies takes its own time") {
 
 // Of a program that was paged while it was recorded: the times between its pieces hold the engine's
 // calls, and its waits the link.
-TEST_CASE("simulate: where the order turns round the link works through the turn") {
-  constexpr int kBlocks = 96;
-  WorkRecords program;
-  std::vector<std::uint32_t> blocks;
-  for (int i = 0; i < kBlocks; ++i) {
-    blocks.push_back(program.allocate(32 * kMiB));
-    program.copy_to(blocks.back());
-  }
-  for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < kBlocks; ++i) program.kernel({blocks[nth(i)]}, 1, 280);
-    for (int i = kBlocks - 1; i >= 0; --i) program.kernel({blocks[nth(i)]}, 1, 280);
-  }
-  const auto steps = steady(run(program, {.budget = 64 * 32 * kMiB, .steps = 10}));
-  // Beside all the work there is time for the copies, a turn for them too.
-  double recorded = 0;
-  for (const SimulatedStep& step : steps) recorded += step.recorded_ms / double(steps.size());
-  CHECK(steps.back().least_ms == doctest::Approx(steps.back().recorded_ms));
-  CHECK(mean_ms(steps) < 1.05 * recorded);
-}
-
 TEST_CASE("simulate: at its own budget a recording takes what it took") {
   constexpr Bytes kBudget = 200 * kPage;
   SimulateOptions options{.budget = kBudget, .recorded_budget = kBudget};

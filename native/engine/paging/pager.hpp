@@ -234,10 +234,9 @@ class Pager {
   [[nodiscard]] std::size_t pages_in_a_move() const;
   Status demand_other(PageId page);
   Status bring_ahead();
-  [[nodiscard]] bool moves_beyond() const;
   [[nodiscard]] bool missing(PageId page) const;
   [[nodiscard]] std::size_t run_from(Position at) const;
-  Result<std::size_t> bring_run(std::size_t most, bool beyond);
+  Result<std::size_t> bring_run(std::size_t most);
   Status plan_or_drop();
   void drop_plan();
   Status copy_pinned(const Range& range, Addr address, Bytes bytes, bool in);
@@ -294,7 +293,6 @@ class Pager {
   std::uint64_t jumps_ = 0;        // of next_uses_, when what follows was right
   Position ahead_ = 0;             // up to where in next_uses_ pages have been brought in
   Position look_again_ = 0;        // from where on it is tried again
-  Position look_beyond_ = 0;       // the same for more than is allowed
   std::vector<Position> brought_;  // where those stand
   policy::residency::LookAhead look_ahead_;
   SlotId reserve_ = 0;                   // slots that the plan leaves to pages it does not know

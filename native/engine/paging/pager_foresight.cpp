@@ -22,10 +22,6 @@ constexpr std::size_t kLeastAhead = 5;
 // In one move, which arrives as a whole: mappings take longer than the copies of small pages.
 constexpr Bytes kMoveBytes = 32 * kMiB;
 constexpr std::size_t kMostInAMove = 4;
-// Pages come ahead in any number where room is free that far: what leaves for them would have left
-// before they are needed.  So many moves are under way then, so that what is demanded does not wait
-// behind many.  Simulated with 4 and 16: 8 is within 2 % of the best but for one.
-constexpr std::size_t kMostMoves = 8;
 // Where nothing may leave for the next missing page it is looked again after so many uses.
 constexpr policy::learning::NextUses::Position kLookAgain = 4;
 
@@ -125,35 +121,27 @@ Status Pager::bring_ahead() {
   const Position place = next_uses_.place();
   if (jumps_ != next_uses_.jumps()) {
     jumps_ = next_uses_.jumps();
-    ahead_ = look_again_ = look_beyond_ = place;
+    ahead_ = look_again_ = place;
     brought_.clear();
   }
   ahead_ = std::max(ahead_, place);
   std::erase_if(brought_, [place](Position at) { return at < place; });
   const auto share = static_cast<std::size_t>(residents_.slots() / kShareAhead);
   const std::size_t most = std::clamp<std::size_t>(share, kLeastAhead, look_ahead_.pages());
-  while (ahead_ < next_uses_.end() && look_again_ <= place) {
+  while (ahead_ < next_uses_.end() && brought_.size() < most && look_again_ <= place) {
     if (!missing(next_uses_.page_at(ahead_))) {
       ++ahead_;
       continue;
     }
-    const bool beyond = brought_.size() >= most;
-    if (beyond && (look_beyond_ > place || !moves_beyond())) break;
-    PENSTOCK_ASSIGN(const std::size_t pages,
-                    bring_run(beyond ? kMostInAMove : most - brought_.size(), beyond));
+    PENSTOCK_ASSIGN(const std::size_t pages, bring_run(most - brought_.size()));
     if (pages == 0) break;
     for (std::size_t i = 0; i < pages; ++i, ++ahead_) {
-      if (!beyond) brought_.push_back(ahead_);
+      brought_.push_back(ahead_);
       counters_.prefetched_pages += !table_.page(next_uses_.page_at(ahead_)).blank;
     }
   }
   if (brought_.size() >= most && !residents_.moving()) look_ahead_.link_rests();
   return {};
-}
-
-// Without a mapper the launching thread would make all these moves itself, at once.
-bool Pager::moves_beyond() const {
-  return options_.evicted == Evicted::kUnmapped && residents_.moves() < kMostMoves;
 }
 
 // Nothing is copied of a page in which nothing lives yet: it is mapped.
@@ -174,16 +162,15 @@ std::size_t Pager::run_from(Position at) const {
   return count;
 }
 
-// Those that come next, at most so many: how many there was room for.  beyond: only in the place of
-// pages that would leave for them anyway.
-Result<std::size_t> Pager::bring_run(std::size_t most, bool beyond) {
+// Those that come next, at most so many: how many there was room for.
+Result<std::size_t> Pager::bring_run(std::size_t most) {
   const PageId first = next_uses_.page_at(ahead_);
   std::array<SlotId, kMostInAMove> into{};
   std::size_t count = 0;
   // All that can come in one move, or half of what is allowed, or nothing yet.
   const std::size_t half = (most + brought_.size()) / 2;
   const std::size_t run = run_from(ahead_);
-  if (!beyond && most < std::min(run, half) && !brought_.empty()) return count;
+  if (most < std::min(run, half) && !brought_.empty()) return count;
   most = std::min(most, run);
   for (; count < most; ++count) {
     const PageId id = first + static_cast<PageId>(count);
@@ -194,10 +181,6 @@ Result<std::size_t> Pager::bring_run(std::size_t most, bool beyond) {
     if (slot == kNoSlot || residents_.slot(slot).move != nullptr) break;
     if (std::find(into.begin(), into.begin() + count, slot) != into.begin() + count) break;
     const PageId there = residents_.slot(slot).page;
-    if (beyond && there != kNoPage && !idle_.outlasts(there, at)) {
-      look_beyond_ = next_uses_.place() + kLookAgain;
-      break;
-    }
     if (there != kNoPage) idle_.remove(there);
     into[count] = slot;
   }

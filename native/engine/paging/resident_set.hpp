@@ -97,7 +97,6 @@ class ResidentSet {
   // Those that are over show in pages and slots from here on.
   void collect();
   [[nodiscard]] bool moving() const { return !moves_.empty(); }
-  [[nodiscard]] std::size_t moves() const { return moves_.size(); }
   // The host waits for the move of a page or a slot; what came of it shows.
   Status settle(PageId id);
   Status settle_slot(SlotId id);

@@ -42,8 +42,6 @@ class NextUses {
   // Where the page is foreseen to be needed: soon, while its use lasts; at its next use; or, if
   // that should have begun and not be over, when it is.  kNone: nowhere.
   [[nodiscard]] Position next(PageId page) const;
-  // Where the page that stands there is needed again behind it; kNone: not that one knows.
-  [[nodiscard]] Position again(Position at) const { return first_from(page_at(at), at + 1); }
   // Whether it was last used where it was foreseen to be.
   [[nodiscard]] bool foreseen(PageId page) const { return pages_[nth(page)].foreseen; }
   // Uses since the page was last used.

@@ -63,16 +63,6 @@ NextUses::Position IdlePages::lateness(PageId page) {
   return distance - distance * reversed(page / together_) / kShare;
 }
 
-bool IdlePages::outlasts(PageId page, Position there) {
-  const Position at = next(page);
-  const Position needed = at == NextUses::kNone ? uses_.place() + uses_.age(page) : at;
-  for (const Position use : {there, uses_.place()}) {
-    const Position again = uses_.again(use);
-    if (again == NextUses::kNone || again > needed) return false;
-  }
-  return true;
-}
-
 // Into the chosen ones, if it is needed later than one of them.
 void IdlePages::weigh(PageId page) {
   std::size_t least = 0;

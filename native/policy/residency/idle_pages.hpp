@@ -35,9 +35,6 @@ class IdlePages {
   // is missing comes to be spread over the program's loop, and can come in while the rest is used.
   // Were it always the very last one, what is missing would be one stretch.
   [[nodiscard]] Position lateness(PageId page);
-  // Whether it is needed only when what is used from the place to there has been used again: it
-  // would have left for that anyway, and may as well leave now.
-  [[nodiscard]] bool outlasts(PageId page, Position there);
 
  private:
   // So many are chosen at a time, and anew after as many uses: most choices are spared a look at
