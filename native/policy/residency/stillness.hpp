@@ -26,7 +26,7 @@ class Stillness {
  private:
   // Twice, because the device may not have counted yet what it was given before.
   static constexpr std::uint32_t kTimes = 2;
-  static constexpr std::uint32_t kLonger = 8;  // after each mistake
+  static constexpr std::uint32_t kLonger = 8;  // times, after each mistake; not swept
   static constexpr std::uint32_t kMost = 1024;
 
   std::uint32_t changes_ = 0;
