@@ -40,7 +40,8 @@ TEST_CASE("launch costs: a piece counts from its scope's begin to its end, less 
   const auto began = Clock::now();
   {
     const engine::LaunchTimed timed(&costs);
-    while (Clock::now() < began + std::chrono::milliseconds(5)) continue;
+    const auto end = Clock::now() + std::chrono::milliseconds(5);
+    while (Clock::now() < end) continue;
     engine::Mapper::waited() += std::chrono::milliseconds(4);
   }
   const double us = std::chrono::duration<double, std::micro>(Clock::now() - began).count();
