@@ -5,7 +5,8 @@
 
 Each runs plainly, plainly again, and under half of the bytes that it says it needs; what it prints
 as digests has to be the same, if it is so in the plain runs; losses that are not are
-compared as numbers. The operators of PyTorch's own tests run under a budget that is always full.
+compared as numbers. PyTorch's own samples of its operators, and numba-cuda's own tests, run under a
+budget that is always full.
 
 The ideal is max(T, (N - S) / B): T the plain step of the faster run, N what the program needs, S
 its budget, B the page-locked copy speed measured in this run: what does not fit comes in once a
@@ -61,7 +62,12 @@ ENVIRONMENT = {
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
     },
 }
-OPERATORS = ("torch_ops.py", 768 * MIB)
+# What a framework tests itself by: file, its options, whether it can be told when to end.
+SAMPLES: dict[str, tuple[str, list[str], bool]] = {
+    "operators": ("torch_ops.py", [], True),
+    "numba": ("numba_suite.py", [], False),
+}
+BALLAST = 768 * MIB  # swept beside them, of each process
 
 
 def apart(one: list[Any], other: list[Any]) -> float | None:
@@ -105,24 +111,23 @@ def case(name: str, safety: str, speed: float) -> dict[str, Any]:
     return row
 
 
-def operators(safety: str, seconds: float) -> dict[str, Any]:
-    """PyTorch's samples of its operators, plain twice and under a tight budget."""
-    file, ballast = OPERATORS
-    program = [sys.executable, str(PROGRAMS / file), "--seconds", str(seconds)]
-    plain = run(program, 3 * seconds)
-    row: dict[str, Any] = {"program": "operators", "budget_bytes": ballast // 3 * 2}
+def samples(name: str, safety: str, seconds: float) -> dict[str, Any]:
+    """A framework's own tests or samples, plain twice and under a tight budget."""
+    file, options, limited = SAMPLES[name]
+    program = [sys.executable, str(PROGRAMS / file), *options, "--ballast-mib", str(BALLAST // MIB)]
+    plain = run([*program, *(["--seconds", str(seconds)] if limited else [])], 3 * seconds)
+    row: dict[str, Any] = {"program": name, "budget_bytes": BALLAST // 3 * 2}
     if "error" in plain:
         return row | {"plain": plain}
-    count = ["--operators", str(plain["operators"])]
-    again = run([*program, *count, "--seconds", "600"], 3 * seconds)
-    before = under(row["budget_bytes"], "--safety", safety)
-    paged = run([*before, *program, *count, "--seconds", "600"], 4 * seconds)
+    program += ["--samples", str(plain["samples"])] if limited else []
+    again = run(program, 3 * seconds)
+    paged = run([*under(row["budget_bytes"], "--safety", safety), *program], 4 * seconds)
     for key, found in (("again", again), ("run", paged)):
         if "error" in found:
             return row | {key: found}
     repeats = {k for k, v in plain["outcomes"].items() if again["outcomes"].get(k) == v}
     others = {k: v for k, v in paged["outcomes"].items() if k in repeats}
-    row["operators"] = plain["operators"]
+    row["samples"] = plain["samples"]
     row["that_repeat_themselves"] = len(repeats)
     row["different"] = {
         k: [plain["outcomes"][k], v] for k, v in others.items() if plain["outcomes"][k] != v
@@ -142,9 +147,9 @@ def operators(safety: str, seconds: float) -> dict[str, Any]:
 
 def main() -> int:
     parser = output_parser(__doc__)
-    parser.add_argument("--cases", nargs="+", default=[*CASES, "operators"])
+    parser.add_argument("--cases", nargs="+", default=[*CASES, *SAMPLES])
     parser.add_argument("--safety", default="normal")
-    parser.add_argument("--seconds", type=float, default=40.0, help="for the operators")
+    parser.add_argument("--seconds", type=float, default=40.0, help="for a framework's own tests")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds; no case begins after")
     args = parser.parse_args()
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "8")
@@ -160,8 +165,8 @@ def main() -> int:
         if record.left < 0:
             print(f"{name}: left out, time is up", flush=True)
             continue
-        if name == "operators":
-            row = operators(args.safety, args.seconds)
+        if name in SAMPLES:
+            row = samples(name, args.safety, args.seconds)
         else:
             row = case(name, args.safety, speed)
         found = {k: v for k, v in row.items() if k not in ("plain", "again", "run", "different")}

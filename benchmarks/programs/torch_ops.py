@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own operator samples (torch.testing's op_db) on one GPU: what each gives, as a digest.
 
-    python benchmarks/programs/torch_ops.py --operators 300
+    python benchmarks/programs/torch_ops.py --seconds 60
 
 Beside them weights are swept now and then, so that a tight budget is always full. Knows nothing of
 Penstock: the same run with and without it has to give the same.
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
+import math
 import time
 import warnings
 from typing import Any
@@ -20,7 +22,8 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves
 
-SAMPLES = 3  # of an operator
+SAMPLES = 6  # of an operator and a type of element
+TYPES = (torch.float32, torch.bfloat16, torch.int64)
 SWEEP_EVERY = 4
 
 
@@ -47,9 +50,9 @@ def outcome(operator: Any, sample: Any) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--operators", type=int, default=300)
+    parser.add_argument("--samples", type=int, default=1 << 30, help="groups of them")
     parser.add_argument("--ballast-mib", type=int, default=768)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=math.inf)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
@@ -59,26 +62,27 @@ def main() -> None:
     outcomes: dict[str, list[str]] = {}
     wrong = 0
     skipped = ("empty", "nn.functional.dropout")  # what is not defined, or draws
-    for number, operator in enumerate(op_db):
-        if len(outcomes) == args.operators or time.monotonic() - begin > args.seconds:
+    for operator, dtype in itertools.product(op_db, TYPES):
+        if len(outcomes) == args.samples or time.monotonic() - begin > args.seconds:
             break
         if "empty" in operator.name or operator.name.startswith(skipped):
             continue
-        if not operator.supports_dtype(torch.float32, "cuda"):
+        if not operator.supports_dtype(dtype, "cuda"):
             continue
+        name = f"{operator.full_name} {dtype}"
         torch.manual_seed(0)
         try:
-            samples = list(operator.sample_inputs("cuda", torch.float32))[:SAMPLES]
+            samples = list(operator.sample_inputs("cuda", dtype))[:SAMPLES]
         except Exception as error:
-            outcomes[operator.full_name] = [f"samples: {type(error).__name__}"]
+            outcomes[name] = [f"samples: {type(error).__name__}"]
             continue
-        outcomes[operator.full_name] = [outcome(operator, sample) for sample in samples]
-        if number % SWEEP_EVERY == 0:
+        outcomes[name] = [outcome(operator, sample) for sample in samples]
+        if len(outcomes) % SWEEP_EVERY == 0:
             wrong += sum(float(e.sum()) != x for e, x in zip(ballast, expected, strict=True))
     print(
         json.dumps(
             {
-                "operators": len(outcomes),
+                "samples": len(outcomes),
                 "wrong_ballast": wrong,
                 "seconds": round(time.monotonic() - begin, 1),
                 "outcomes": outcomes,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fused layers' run under compute-sanitizer makes of the tool's words."""
+"""What a run under compute-sanitizer makes of the tool's words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ activations: 120 checks, 0 failed, 9.0 s
 
 @pytest.fixture
 def sanitizer(script):
-    return script("fusion_sanitizer")
+    return script("sanitizer")
 
 
 def test_what_the_tools_say_is_read(sanitizer):
@@ -33,6 +33,21 @@ def test_what_the_tools_say_is_read(sanitizer):
     assert race.checks == 120
     assert not race.good
     assert sanitizer.read("racecheck", "activations", RACECHECK.format(0, 0, 0), 60.0).good
+
+
+def test_what_tests_and_programs_say_is_counted(sanitizer):
+    end = "========= ERROR SUMMARY: 0 errors\n"
+    said = {
+        "driver": "[doctest] assertions: 4321 | 4319 passed | 2 failed |\n",
+        "attach": "2 failed, 12 passed, 3 skipped in 31.02s\n",
+        "run cupy": "penstock: 0 pieces of work not fully seen; 148 launches seen, 0 graph\n",
+    }
+    found = {
+        check: sanitizer.read("memcheck", check, text + end, 9.0) for check, text in said.items()
+    }
+    assert [(each.checks, each.failed) for each in found.values()] == [(4321, 2), (12, 2), (148, 0)]
+    two = sanitizer.read("memcheck", "attach", end.replace("0", "3") + end, 9.0)
+    assert two.errors == 3  # of all processes
 
 
 def test_what_came_to_no_end_is_not_good(sanitizer):
@@ -58,7 +73,7 @@ def test_a_check_that_hangs_is_ended(sanitizer, monkeypatch, tmp_path):
     tool.write_text("#!/bin/sh\necho '========= COMPUTE-SANITIZER'\nsleep 60\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = sanitizer.under("memcheck", "rows", limit=0.5, logs=tmp_path)
+    found = sanitizer.checked("memcheck", "rows", limit=0.5, logs=tmp_path)
     assert found.errors is None
     assert found.seconds < 30
 
@@ -67,6 +82,10 @@ def test_every_check_that_is_named_exists(sanitizer):
     import fusion_conformance
 
     named = {check for checks in sanitizer.TOOLS.values() for check in checks}
+    for paged in sanitizer.PAGED:
+        words, _ = sanitizer.command("memcheck", paged)
+        assert all(Path(word).exists() for word in words if word.endswith(".py"))
+        named.remove(paged)
     assert named <= fusion_conformance.CHECKS.keys()
     assert sanitizer.TOOLS.keys() == sanitizer.FAULTS.keys() == sanitizer.OPTIONS.keys()
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused kernels under NVIDIA's compute-sanitizer: accesses out of bounds, and races.
+"""What runs on a GPU under NVIDIA's compute-sanitizer: accesses out of bounds, and races.
 
-    python benchmarks/fusion_sanitizer.py --output benchmarks/results/fusion_sanitizer.json
+    python benchmarks/sanitizer.py --output benchmarks/results/sanitizer.json
 
-The checks of fusion_conformance.py that run kernels of ours, each under a tool and in a process of
-its own, as many at a time as there are cores. torch's caching allocator is off: in a block of its
-pool a row too far is no error. First a kernel with the very fault is run under each tool, which has
-to find it. Ends with 1 if a tool finds anything else, or a check does not end in time.
+The driver's contract and the tests of attach() on a GPU (of `cmake --preset dev`), programs of
+three frameworks under `penstock run` at half of what they need, and those checks of
+fusion_conformance.py that run kernels of ours; each under a tool and in a process of its own, as
+many at a time as there are cores. For the fused kernels torch's caching allocator is off: in a
+block of its pool a row too far is no error. First a kernel with the very fault is run under each
+tool, which has to find it. Ends with 1 if a tool finds anything else, or a check does not end in
+time.
 """
 
 from __future__ import annotations
@@ -29,12 +32,28 @@ import torch
 from fusion_conformance import SHARES
 from measure import output_parser
 from record import Record
+from under import PROGRAMS, under
 
+from penstock.units import MIB
+
+ROOT = Path(__file__).resolve().parent.parent
 PRODUCTS = [f"products {number}" for number in range(SHARES)]
+# Programs under `penstock run`: file, options, bytes of the budget.
+RUN = {
+    "run triton": ("triton_scale.py", ["--tensors", "24", "--mib", "8", "--steps", "4"], 96 * MIB),
+    "run cupy": ("cupy_sweep.py", ["--arrays", "12", "--side", "2048", "--steps", "4"], 160 * MIB),
+    "run torch": (
+        "hf_train.py",
+        ["--model", "small", "--seq-len", "128", "--steps", "4"],
+        256 * MIB,
+    ),
+}
+ATTACH = ("test_attach.py", "test_attach_compress.py")
+PAGED = ["driver", "attach", *RUN]
 # By what each can tell: bad addresses of whole models too. racecheck fails itself on the products'
 # kernel ("failed to handle a hardware exception"), with which memcheck finds nothing wrong.
 TOOLS = {
-    "memcheck": ["rows", "activations", "autocast", "models", *PRODUCTS],
+    "memcheck": [*PAGED, "rows", "activations", "autocast", "models", *PRODUCTS],
     "racecheck": ["rows", "activations"],
 }
 FAULT = "fault"
@@ -55,7 +74,13 @@ FAULTS = {
     }""",
 }
 SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
-CHECKS = re.compile(r": (\d+) checks, (\d+) failed")
+# Comparisons, and how many failed: of our own checks, of doctest, of pytest, and a run's page uses.
+CHECKS = [
+    re.compile(r": (\d+) checks, (\d+) failed"),
+    re.compile(r"assertions: +(\d+) +\| +\d+ passed +\| +(\d+) failed"),
+    re.compile(r"(?=.*?(\d+) passed)(?:(\d+) failed)?.* in [\d.]+s"),
+    re.compile(r"(\d+) launches seen, ()"),
+]
 
 
 @dataclass
@@ -64,7 +89,7 @@ class Found:
 
     Attributes:
         tool: Of compute-sanitizer.
-        check: Of fusion_conformance.py, or `FAULT`.
+        check: Of `TOOLS`, or `FAULT`.
         errors: That it found; None where it came to no end.
         checks: Comparisons that were made meanwhile.
         failed: Of these.
@@ -86,18 +111,43 @@ class Found:
         return self.errors == 0 and self.checks > 0 and self.failed == 0
 
 
-def under(tool: str, check: str, *, limit: float, logs: Path) -> Found:
-    """Run one check under one tool."""
+def command(tool: str, check: str) -> tuple[list[str], dict[str, str]]:
+    """A check's command line, and what its environment has besides."""
+    if check in RUN:
+        file, options, budget = RUN[check]
+        return [*under(budget), sys.executable, str(PROGRAMS / file), *options], {}
+    if check == "driver":
+        return [str(ROOT / "build" / "dev" / "native_tests"), "--test-case=CUDA: keeps*"], {}
+    if check == "attach":
+        tests = [str(ROOT / "tests" / "unit" / name) for name in ATTACH]
+        return [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "gpu",
+            *tests,
+        ], {}
     here = Path(__file__).parent
-    own = [str(here / "fusion_sanitizer.py"), "--fault", tool]
-    command = own if check == FAULT else [str(here / "fusion_conformance.py"), "--only", check]
+    own = [str(here / "sanitizer.py"), "--fault", tool]
+    words = own if check == FAULT else [str(here / "fusion_conformance.py"), "--only", check]
+    return [sys.executable, *words], {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+
+
+def checked(tool: str, check: str, *, limit: float, logs: Path) -> Found:
+    """Run one check under one tool."""
     begin, log = time.monotonic(), logs / f"{tool}-{check.replace(' ', '-')}.log"
+    words, more = command(tool, check)
+    sanitizer = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *OPTIONS[tool]]
     with log.open("w") as output:
         process = subprocess.Popen(
-            ["compute-sanitizer", "--tool", tool, *OPTIONS[tool], sys.executable, *command],
+            [*sanitizer, *words],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **more, "OMP_NUM_THREADS": "1"},
             start_new_session=True,
         )
         try:
@@ -109,10 +159,11 @@ def under(tool: str, check: str, *, limit: float, logs: Path) -> Found:
 
 
 def read(tool: str, check: str, text: str, seconds: float) -> Found:
-    """The figures of a tool's output."""
-    summary, counts = SUMMARY.findall(text), CHECKS.findall(text)
-    errors = int("".join(summary[-1])) if summary else None
-    checks, failed = (int(part) for part in counts[-1]) if counts else (0, 0)
+    """The figures of a tool's output: errors of all processes, and the comparisons made."""
+    summary = ["".join(each) for each in SUMMARY.findall(text)]
+    errors = sum(map(int, summary)) if summary else None
+    counts = next((found[-1] for each in CHECKS if (found := each.findall(text))), ("0", "0"))
+    checks, failed = (int(part or 0) for part in counts)
     return Found(tool, check, errors, checks, failed, round(seconds, 1))
 
 
@@ -130,6 +181,7 @@ def main() -> int:
         "--logs", type=Path, default=Path(tempfile.gettempdir()), help="where the tools' words go"
     )
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for one check")
+    parser.add_argument("--checks", nargs="+", help="those alone; the planted fault besides")
     parser.add_argument("--tools", nargs="+", choices=list(TOOLS), default=list(TOOLS))
     parser.add_argument("--fault", choices=list(FAULTS), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -139,12 +191,13 @@ def main() -> int:
     if shutil.which("compute-sanitizer") is None:
         parser.error("compute-sanitizer is not on the PATH; it comes with the CUDA toolkit")
     found: list[Found] = []
-    title = "The fused kernels under compute-sanitizer"
+    title = "What runs on a GPU under compute-sanitizer"
     record = Record(args.output, key="found", title=title)
     for tool in args.tools:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            run = partial(under, tool, limit=args.limit, logs=args.logs)
-            for one in pool.map(run, [FAULT, *TOOLS[tool]]):
+            run = partial(checked, tool, limit=args.limit, logs=args.logs)
+            checks = [each for each in TOOLS[tool] if each in (args.checks or TOOLS[tool])]
+            for one in pool.map(run, [FAULT, *checks]):
                 found.append(one)
                 record.add(asdict(one), str(one))
     return 0 if all(one.good for one in found) else 1
