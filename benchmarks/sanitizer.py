@@ -45,10 +45,10 @@ RUN = {
     "run torch": (
         "hf_train.py",
         ["--model", "small", "--seq-len", "128", "--steps", "4"],
-        256 * MIB,
+        320 * MIB,
     ),
 }
-ATTACH = ("test_attach.py", "test_attach_compress.py")
+ATTACH = ("test_attach.py", "test_training_any_loop.py")
 PAGED = ["driver", "attach", *RUN]
 # By what each can tell: bad addresses of whole models too. racecheck fails itself on the products'
 # kernel ("failed to handle a hardware exception"), with which memcheck finds nothing wrong.

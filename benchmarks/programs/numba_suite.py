@@ -3,29 +3,32 @@
 
     python benchmarks/programs/numba_suite.py --jobs 8
 
-Before every fourth test each process writes and reads back memory of its own, so that a tight budget
-is always full. Knows nothing of Penstock: the same run with and without it has to give the same.
-This file is also the plugin of pytest that does so.
+Each module of tests has a process of its own. Before every fourth test it writes and reads back
+memory of its own, so that a tight budget is always full. Knows nothing of Penstock: the same run
+with and without it has to give the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib.util
 import json
-import os
+import subprocess
 import sys
-import tempfile
 import time
+import unittest
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 SWEEP_EVERY = 4
 BLOCK = 16 << 20
-# Without a GPU, of the time that a launch takes, and what asks which processes may see a device.
+PACKAGE = "numba.cuda.tests"
+# Without a GPU, or of the time that a launch takes.
 LEFT_OUT = ("cudasim", "nocuda", "benchmarks")
-TEST_S = 120  # that one may take
+MODULE_S = 180  # that the tests of one may take
 WRONG = "wrong ballast"
 
 
@@ -40,21 +43,20 @@ class Ballast:
         self.wrong = 0
 
     def sweep(self) -> None:
-        """Read back what was written the last time, and write something else."""
-        if not self._in_context(self._check):  # a test has reset the device: what was there is gone
+        """Read back what was written; write it where there is none, or a reset has taken it."""
+        if not self._in_context(self._check):
             self._blocks = []
             self._in_context(self._fill)
 
-    def _in_context(self, work) -> bool:
+    def _in_context(self, work: Callable[[], bool]) -> bool:
         context, before = ctypes.c_void_p(), ctypes.c_void_p()
-        done = self._cuda.cuInit(0) == 0
-        done = done and self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-        done = done and self._cuda.cuCtxPushCurrent_v2(context) == 0
-        if done:
-            done = work()
-            self._cuda.cuCtxPopCurrent_v2(ctypes.byref(before))
-        if context and not self._blocks:
-            self._cuda.cuDevicePrimaryCtxRelease_v2(0)
+        cuda = self._cuda
+        if cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0):
+            return False
+        done = cuda.cuCtxPushCurrent_v2(context) == 0 and work()
+        cuda.cuCtxPopCurrent_v2(ctypes.byref(before))
+        if not self._blocks:
+            cuda.cuDevicePrimaryCtxRelease_v2(0)
         return done
 
     def _fill(self) -> bool:
@@ -72,89 +74,109 @@ class Ballast:
         for number, block in enumerate(self._blocks):
             if self._cuda.cuMemcpyDtoH_v2(self._read, block, ctypes.c_size_t(BLOCK)):
                 return False
-            self.wrong += bytes(self._read) != (number + 1).to_bytes(4, "little") * (BLOCK // 4)
+            expected = (number + 1).to_bytes(4, "little") * (BLOCK // 4)
+            self.wrong += bytes(self._read) != expected
         return bool(self._blocks)
 
 
-# ---- The plugin ----------------------------------------------------------------------------------
+class Outcomes(unittest.TestResult):
+    """How each test of a module ended, the ballast swept between them."""
 
-_held: list[Ballast] = []
-_outcomes: dict[str, str] = {}
+    def __init__(self, ballast: Ballast) -> None:
+        super().__init__()
+        self.found: dict[str, str] = {}
+        self._ballast = ballast
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        if self.testsRun % SWEEP_EVERY == 0:
+            self._ballast.sweep()
+        super().startTest(test)
+
+    def _ended(self, test: Any, how: str) -> None:
+        self.found[test.id().removeprefix(f"{PACKAGE}.")] = how
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        self._ended(test, "passed")
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        self._ended(test, "skipped")
+
+    def addFailure(self, test: unittest.TestCase, error: Any) -> None:
+        said = str(error[1]).strip().splitlines()
+        self._ended(test, f"{error[0].__name__}: {said[0][:200] if said else ''}")
+
+    addError = addFailure
+    addExpectedFailure = lambda self, test, error: self._ended(test, "failed as expected")  # noqa: E731
+
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
+        self._ended(test, "passed: unexpectedly")
+
+    def addSubTest(self, test: unittest.TestCase, subtest: Any, error: Any) -> None:
+        if error is not None:
+            self.addFailure(subtest, error)
 
 
-@pytest.fixture(autouse=True)
-def _ballast(request: pytest.FixtureRequest) -> None:
-    """Sweep it before every fourth test of a process; wrong words fail the test."""
-    tests = request.config.stash.setdefault(COUNT, [0])
-    if not _held:
-        _held.append(Ballast(int(os.environ["BALLAST_MIB"])))
-    if tests[0] % SWEEP_EVERY == 0:
-        before = _held[0].wrong
-        _held[0].sweep()
-        assert _held[0].wrong == before, WRONG
-    tests[0] += 1
+def run_module(name: str, mib: int) -> None:
+    """Run a module's tests; the last line is how they ended."""
+    ballast = Ballast(mib)
+    outcomes = Outcomes(ballast)
+    unittest.defaultTestLoader.loadTestsFromName(name).run(outcomes)
+    ballast.sweep()
+    print(json.dumps({"wrong_ballast": ballast.wrong, "outcomes": outcomes.found}))
 
 
-COUNT = pytest.StashKey[list[int]]()
+def module(name: str, mib: int) -> dict[str, Any]:
+    """The same in a process of its own, which may crash or hang."""
+    words = [sys.executable, __file__, "--module", name, "--ballast-mib", str(mib)]
+    failed = {"wrong_ballast": 0}
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=MODULE_S)
+    except subprocess.TimeoutExpired:
+        return failed | {"outcomes": {name: f"failed: not over after {MODULE_S} s"}}
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"wrong')]
+    if not lines:
+        said = done.stderr.strip().splitlines()[-1:] or [""]
+        how = f"failed: the process ended with {done.returncode}: {said[0][:200]}"
+        return failed | {"outcomes": {name: how}}
+    return json.loads(lines[-1])
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keep how it ended, and what a failure says."""
-    if report.when == "call" or report.outcome != "passed":
-        said = report.outcome
-        if said == "failed":
-            crash = getattr(report.longrepr, "reprcrash", None)
-            said += f": {getattr(crash, 'message', report.longrepr)}"[:300]
-        _outcomes[report.nodeid.rpartition("/tests/")[2]] = said
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leave them where the process that waits for it looks."""
-    if not hasattr(session.config, "workerinput"):
-        Path(os.environ["OUTCOMES"]).write_text(json.dumps(_outcomes))
-
-
-# ---- The program ---------------------------------------------------------------------------------
+def modules() -> list[str]:
+    """The names of all modules of tests, which importing them might take a GPU for."""
+    where = importlib.util.find_spec(PACKAGE)
+    assert where is not None
+    assert where.submodule_search_locations is not None
+    folder = Path(where.submodule_search_locations[0])
+    files = sorted(path.relative_to(folder) for path in folder.rglob("test_*.py"))
+    return [
+        ".".join([PACKAGE, *path.with_suffix("").parts])
+        for path in files
+        if path.parts[0] not in LEFT_OUT
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--ballast-mib", type=int, default=768, help="of each process")
-    parser.add_argument("--only", default="", help="tests whose names hold this")
+    parser.add_argument("--only", default="", help="modules whose names hold this")
+    parser.add_argument("--module", help="this one, in this process")
     args = parser.parse_args()
-    import numba.cuda.tests
-
-    folder = Path(numba.cuda.tests.__file__).parent
+    if args.module:
+        run_module(args.module, args.ballast_mib)
+        return
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        outcomes = Path(scratch) / "outcomes.json"
-        os.environ["OUTCOMES"], os.environ["BALLAST_MIB"] = str(outcomes), str(args.ballast_mib)
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-        )
-        sys.path.insert(0, str(Path(__file__).parent))
-        words = [
-            str(folder),
-            "-q",
-            "-n",
-            str(args.jobs),
-            "--dist",
-            "loadfile",
-            "--rootdir",
-            scratch,
-        ]
-        words += ["-p", "numba_suite", "-p", "no:cacheprovider", "--timeout", str(TEST_S)]
-        words += [f"--ignore={folder / name}" for name in LEFT_OUT]
-        pytest.main([*words, *(["-k", args.only] if args.only else [])])
-        found = json.loads(outcomes.read_text())
+    names = [name for name in modules() if args.only in name]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        found = list(pool.map(lambda name: module(name, args.ballast_mib), names))
+    outcomes = {test: [how] for each in found for test, how in each["outcomes"].items()}
     print(
         json.dumps(
             {
-                "samples": len(found),
-                "wrong_ballast": sum(WRONG in each for each in found.values()),
+                "samples": len(outcomes),
+                "wrong_ballast": sum(each["wrong_ballast"] for each in found),
                 "seconds": round(time.monotonic() - begin, 1),
-                "outcomes": {name: [each] for name, each in found.items()},
+                "outcomes": outcomes,
             }
         )
     )

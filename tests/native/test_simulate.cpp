@@ -252,6 +252,12 @@ TEST_CASE("simulate: twice the link is half the time where the link decides") {
   CHECK(slow / fast == doctest::Approx(2).epsilon(0.1));
 }
 
+TEST_CASE("simulate: a link on which a page takes days is no reason to simulate for days") {
+  const SimulateOptions options{.budget = 20 * kPage, .link_gb_per_s = 1e-8};
+  const SimulateResult result = run(sweep(10, 4 * kPage, 4, 20), options);
+  CHECK(result.steps.back().ms > 24 * 3600 * 1e3);
+}
+
 TEST_CASE("simulate: the same recording gives the same figures") {
   const WorkRecords program = sweep(50, 3 * kPage, 20, 30, 5);
   for (const SimulatePolicy policy : {SimulatePolicy::kPenstock, SimulatePolicy::kBelady}) {

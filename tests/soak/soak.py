@@ -77,6 +77,7 @@ class Soak:
         self.cuda = device == "cuda"
         self.width = 1024 if self.cuda else 64
         self.rounds: Counter[str] = Counter()
+        self.kinds: list[str] = []  # those alone, if any
         self.refused = 0
         self.compared = 0
         self.bytes_in = self.bytes_out = 0
@@ -331,6 +332,8 @@ class Soak:
             kinds += [self.large] * 12 + [self.program]
         else:
             kinds += [self.large] * 3 + [self.failure] * 30 + [self.kill]
+        if self.kinds:
+            kinds = [kind for kind in kinds if kind.__name__ in self.kinds]
         kind = self.draw.choice(kinds)
         kind()
         self.rounds[kind.__name__] += 1
@@ -343,11 +346,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("emulated", "cuda"), default="emulated")
+    parser.add_argument("--kinds", nargs="+", default=[], help="of rounds; those alone")
     parser.add_argument("--native", type=Path, help="native_tests, for programs at random")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     soak = Soak(random.Random(options.seed), options.device, options.native)
+    soak.kinds = options.kinds
     growth = Growth(cuda=soak.cuda)
     begin = time.monotonic()
     end = begin + options.seconds

@@ -28,6 +28,7 @@ from training_tower import (  # noqa: E402
 )
 
 from penstock.errors import OutOfMemory, UsageError  # noqa: E402
+from penstock.paging import attach_training  # noqa: E402
 from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
 
 DATA = batches(16)
@@ -85,6 +86,27 @@ def test_clip_grad_norm(foreach):
         return loss, norm.item()
 
     same(loop)
+
+
+@pytest.mark.gpu
+def test_clipping_on_a_gpu_gives_the_same_bits():
+    """There it goes over lists of gradients by a kernel that adds up in an order of its own."""
+    plain = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(6)]).cuda()
+    paged = copy.deepcopy(plain)
+    first, second = adamw(plain), adamw(paged)
+    with attach_training(paged, second, gpu_memory="192MiB"):
+        for n in range(8):
+            torch.manual_seed(n)
+            rows = torch.randn(3, 1024, device="cuda")
+            found = []
+            for model, optimizer in ((plain, first), (paged, second)):
+                model(rows).square().mean().backward()
+                found.append(nn.utils.clip_grad_norm_(model.parameters(), 1e-3).item())
+                optimizer.step()
+                optimizer.zero_grad()
+            assert found[0] == found[1]
+    for name, value in plain.cpu().state_dict().items():
+        assert torch.equal(value, paged.state_dict()[name].cpu()), name
 
 
 def test_clip_grad_value_and_a_gradient_scaled_by_hand():

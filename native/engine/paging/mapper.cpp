@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace penstock::engine {
 namespace {
@@ -98,8 +99,16 @@ void Mapper::catch_up(const Move* until) {
   const std::int64_t now = clock;
   clock = time_;
   std::unique_lock lock(mutex_, std::defer_lock);  // the caller has it, and there is no other
+  std::int64_t idle = 0;
   while (until != nullptr ? !over(*until) : clock < now && !moves_.empty()) {
-    if (!step(lock)) clock += std::chrono::nanoseconds(kPoll).count();
+    if (step(lock)) {
+      idle = 0;
+      continue;
+    }
+    // A use or a copy may be said to take years, and is not asked after every 20 us of them.
+    const auto poll = std::max<std::int64_t>(std::chrono::nanoseconds(kPoll).count(), idle / 256);
+    idle += poll;
+    clock += std::min(poll, std::numeric_limits<std::int64_t>::max() - clock);
   }
   time_ = std::max(clock, now);
   clock = until != nullptr ? time_ : now;

@@ -23,7 +23,7 @@ from penstock.native import Pager
 from ..blocks import align
 from ..dlpack import bytes_at, view_as
 from .hooks import TrainingUses
-from .kept import KeptGradient
+from .kept import KeptGradient, norm
 from .units import Unit
 
 
@@ -106,7 +106,7 @@ class HeldGradients:
             with kept.place.opened() as content:
                 content.copy_(grad)
                 if self._keep_norms:
-                    kept.known_norm = torch.linalg.vector_norm(content)
+                    kept.known_norm = norm(content)
             held.owners[id(parameter)] = weakref.ref(kept)
             held.filled = True
             parameter.grad = kept
@@ -184,8 +184,7 @@ class HeldGradients:
         assert grad is not None
         if isinstance(grad, KeptGradient) and grad.known_norm is not None:
             return grad.known_norm
-        norm: torch.Tensor = torch.linalg.vector_norm(grad)
-        return norm
+        return norm(grad)
 
     # ---- Ranges ----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from penstock.errors import UsageError
 
 _zero = torch.ops.aten.zero_.default
 _add = torch.ops.aten.add_.Tensor
+_norm = torch.ops.aten.linalg_vector_norm.default
 _EACH = ("aten::_foreach_", "aten::_amp_foreach_")
 
 
@@ -123,7 +124,8 @@ class KeptGradient(torch.Tensor):
             for x in kept.values():
                 x._is_touched(func)
             swap = lambda x: content.get(id(x), x)  # noqa: E731
-            out = func(*tree_map(swap, args), **tree_map(swap, kwargs))
+            call = norm if func is _norm and len(args) <= 2 and not kwargs else func
+            out = call(*tree_map(swap, args), **tree_map(swap, kwargs))
         owners = {content[key].untyped_storage()._cdata: x for key, x in kept.items()}
         same = {id(content[key]): x for key, x in kept.items()}
         return tree_map(lambda x: same[id(x)] if id(x) in same else _owned(x, owners), out)
@@ -162,6 +164,18 @@ class _Part:
         """Its content is there when the whole is."""
         with self._whole.opened():
             yield self._view
+
+
+def norm(content: torch.Tensor, order: float = 2.0) -> torch.Tensor:
+    """Of a whole gradient, as clip_grad_norm_ finds it of several; shape ().
+
+    On a GPU it does so by a kernel that goes over lists, and adds up in another order than the one
+    for a tensor: an update would have other bits.
+    """
+    if content.is_cuda:
+        return torch._foreach_norm([content], order)[0]
+    found: torch.Tensor = torch.linalg.vector_norm(content, order)
+    return found
 
 
 def length(args: tuple[Any, ...]) -> int:
