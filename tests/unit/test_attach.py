@@ -153,10 +153,12 @@ def test_an_access_that_ownership_does_not_tell(device):
     x = torch.randn(2, 16, 128)
     want = reference(model, x, device)
     with page(model, device, chunks=20) as attached, torch.no_grad():
+        mismatches = []
         for _ in range(4):
             got = model(on(device, x))
             assert torch.equal(got, want)
-        assert attached.stats().mismatches <= 2 * len(list(model.modules()))
+            mismatches.append(attached.stats().mismatches)
+        assert mismatches[1:] == mismatches[1:2] * 3  # what the first pass has shown is known
 
 
 def test_another_order_is_noticed_and_correct(device):
