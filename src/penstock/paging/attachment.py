@@ -30,6 +30,7 @@ from penstock.units import MIB, format_bytes, parse_size
 
 from .attached import LIVE
 from .blocks import Block, Models, Slot, collect_blocks, leave_tables_on_host
+from .compiled import keep_out, refuse_capture
 from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding
@@ -97,6 +98,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._holding = Holding(device)
         self._finalizer = weakref.finalize(self, self._holding.release)
         self._finalizer.atexit = False  # tensors may be in use to the very end
+        keep_out(anyway=torch_device.type == "cuda")
         try:
             self._move_in(load, gpu_memory, host_memory)
         except BaseException:
@@ -279,6 +281,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     def _pass_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         leaves = tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if self._manager.torch.cuda:
+            refuse_capture()
         if torch.is_grad_enabled():
             self._refuse_grad(tensors)
         signature = (module.training, *kwargs, *map(kind_of, leaves))

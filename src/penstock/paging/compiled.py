@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile and CUDA graphs around attached models.
+
+Code that Dynamo compiles ends before what brings pages in, which runs as it is, and goes on after
+it: a model in one piece cannot be had. A CUDA graph cannot be had at all, since a replay calls
+nothing that would bring them in.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+import torch
+
+from penstock.errors import UsageError
+
+
+def keep_out(*, anyway: bool) -> None:
+    """Have Dynamo leave Penstock's own functions as they are.
+
+    It would compile them, with the addresses and counts that it finds there as constants, again and
+    again, and fail at times.
+
+    Args:
+        anyway: Import it, which takes a second, if nobody has so far: the model may be compiled
+            later on.
+    """
+    if anyway or "torch._dynamo" in sys.modules:
+        _keep_out()
+
+
+@cache
+def _keep_out() -> None:
+    from torch._dynamo import trace_rules
+
+    trace_rules.add("penstock")
+
+
+def refuse_capture() -> None:
+    """A pass on a GPU begins.
+
+    Raises:
+        UsageError: If it would be recorded into a CUDA graph.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        raise UsageError(
+            "a pass of an attached model cannot be captured into a CUDA graph: its replays would "
+            "read weights that have left the device",
+            remedy="run it without a graph (torch.compile: not mode='reduce-overhead')",
+        )

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile of attached models: with the results of resident ones, however the two come together."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch._dynamo  # noqa: E402
+from attach_models import page, rows, stack, with_reference  # noqa: E402
+from torch import nn  # noqa: E402
+
+from penstock.errors import UsageError  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("no_grad")
+
+
+@pytest.fixture(autouse=True)
+def traced():
+    """Files whose functions Dynamo has compiled."""
+    files: set[str] = set()
+
+    def noted(code, cache_entry, frame, *_):
+        files.add(code.co_filename)
+
+    torch._dynamo.reset()
+    handle = torch._dynamo.convert_frame.register_bytecode_hook(
+        lambda old, new: files.add(old.co_filename)
+    )
+    yield files
+    handle.remove()
+    torch._dynamo.reset()
+
+
+def compiled(model: nn.Module, backend: str = "eager") -> nn.Module:
+    return torch.compile(model, backend=backend)
+
+
+def ran(model: nn.Module) -> nn.Module:
+    made = compiled(model)
+    made(rows())
+    return made
+
+
+def in_place(model: nn.Module) -> nn.Module:
+    model.compile(backend="eager")
+    model(rows())
+    return model
+
+
+def parts(model: nn.Module) -> nn.Module:
+    for part in model.children():
+        part.compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize("before", [compiled, ran, in_place, parts])
+@pytest.mark.parametrize("which", ["model", "made"])
+def test_a_compiled_model_can_be_attached(before, which, traced):
+    model, reference = with_reference(stack())
+    made = before(model)
+    traced.clear()
+    with page(model if which == "model" else made) as attached:
+        for seed in range(5):
+            assert torch.equal(made(rows(seed=seed)), reference(rows(seed=seed)))
+        assert attached.stats().mismatches == 0
+        assert attached.stats().bytes_in > 2 * attached.weight_bytes  # it does not fit
+    assert not [file for file in traced if "/penstock/" in file]
+    assert torch.equal(made(rows()), reference(rows()))
+
+
+def test_an_attached_model_can_be_compiled(traced):
+    model, reference = with_reference(stack())
+    with page(model) as attached:
+        made = compiled(model, "aot_eager")
+        for count in (4, 4, 7, 4, 9):  # other shapes are compiled anew
+            assert torch.equal(made(rows(count)), reference(rows(count)))
+        assert attached.stats().mismatches == 0
+    assert not [file for file in traced if "/penstock/" in file]
+
+
+def test_capture_into_a_graph_is_refused(monkeypatch):
+    from penstock.paging import compiled as at
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    at.refuse_capture()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(UsageError, match="CUDA graph"):
+        at.refuse_capture()
