@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile of attached models: with the results of resident ones, however the two come together."""
+"""torch.compile of attached models: the results of resident ones, whichever comes first."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from attach_models import page, rows, stack, with_reference  # noqa: E402
 from torch import nn  # noqa: E402
 
 from penstock.errors import UsageError  # noqa: E402
+from penstock.paging import attach_training  # noqa: E402
+from penstock.units import KIB, MIB  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 
@@ -20,9 +22,6 @@ pytestmark = pytest.mark.usefixtures("no_grad")
 def traced():
     """Files whose functions Dynamo has compiled."""
     files: set[str] = set()
-
-    def noted(code, cache_entry, frame, *_):
-        files.add(code.co_filename)
 
     torch._dynamo.reset()
     handle = torch._dynamo.convert_frame.register_bytecode_hook(
@@ -78,6 +77,29 @@ def test_an_attached_model_can_be_compiled(traced):
             assert torch.equal(made(rows(count)), reference(rows(count)))
         assert attached.stats().mismatches == 0
     assert not [file for file in traced if "/penstock/" in file]
+
+
+@pytest.mark.parametrize("first", ["attached", "compiled"])
+def test_a_compiled_model_can_be_trained(first):
+    model, reference = with_reference(stack(6).train())
+    ours, theirs = (torch.optim.AdamW(each.parameters(), lr=1e-3) for each in (model, reference))
+    made = compiled(model, "aot_eager") if first == "compiled" else None
+    emulated = {"granularity": 4 * KIB, "capacity": 64 * MIB}
+    with (
+        torch.enable_grad(),
+        attach_training(
+            model, ours, device="emulated", gpu_memory=300 * KIB, emulated=emulated
+        ) as attached,
+    ):
+        made = made or compiled(model, "aot_eager")
+        for seed in range(8):
+            for one, optimizer in ((made, ours), (reference, theirs)):
+                one(rows(seed=seed)).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert attached.stats().bytes_in > 0
+    for name, value in reference.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name]), name
 
 
 def test_capture_into_a_graph_is_refused(monkeypatch):
