@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch._dynamo  # noqa: E402
 from attach_models import page, rows, stack, with_reference  # noqa: E402
+from torch import _dynamo as dynamo  # noqa: E402
 from torch import nn  # noqa: E402
 
 from penstock.errors import UsageError  # noqa: E402
@@ -23,13 +23,13 @@ def traced():
     """Files whose functions Dynamo has compiled."""
     files: set[str] = set()
 
-    torch._dynamo.reset()
-    handle = torch._dynamo.convert_frame.register_bytecode_hook(
+    dynamo.reset()
+    handle = dynamo.convert_frame.register_bytecode_hook(
         lambda old, new: files.add(old.co_filename)
     )
     yield files
     handle.remove()
-    torch._dynamo.reset()
+    dynamo.reset()
 
 
 def compiled(model: nn.Module, backend: str = "eager") -> nn.Module:
