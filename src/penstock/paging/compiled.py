@@ -16,8 +16,11 @@ import torch
 from penstock.errors import UsageError
 
 
+PACKAGES = ("penstock.paging", "penstock.native")  # not penstock.fusion, which may be compiled
+
+
 def keep_out(*, anyway: bool) -> None:
-    """Have Dynamo leave Penstock's own functions as they are.
+    """Have Dynamo leave what pages as it is.
 
     It would compile them, with the addresses and counts that it finds there as constants, again and
     again, and fail at times.
@@ -34,7 +37,8 @@ def keep_out(*, anyway: bool) -> None:
 def _keep_out() -> None:
     from torch._dynamo import trace_rules
 
-    trace_rules.add("penstock")
+    for package in PACKAGES:
+        trace_rules.add(package)
 
 
 def refuse_capture() -> None:
