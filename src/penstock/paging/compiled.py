@@ -15,7 +15,6 @@ import torch
 
 from penstock.errors import UsageError
 
-
 PACKAGES = ("penstock.paging", "penstock.native")  # not penstock.fusion, which may be compiled
 
 
