@@ -19,11 +19,11 @@ import torch
 import transformers
 from verbs import called, result_of
 
-from penstock import attachments
+from penstock import attachments, paging
 from penstock.models.checkpoint import shipped_checkpoint
 from penstock.models.gpt import GPT
 from penstock.models.tokenizer import open_tokenizer
-from penstock.runner import modes, steps
+from penstock.runner import steps
 from penstock.runner.show import EMULATED
 
 pytestmark = pytest.mark.usefixtures("small_emulated_gpu")
@@ -191,18 +191,26 @@ def test_managed_memory_refuses_to_oversubscribe(capsys):
 # ---- The check --------------------------------------------------------------------------------
 
 
-def test_a_check_that_does_not_hold_is_exit_1_with_the_numbers(capsys, monkeypatch):
-    paged = modes._paged
+def after_each_load(monkeypatch, do):
+    """Have it done with a name and its tensor, of those that are loaded into pages."""
+    attach = paging.attach
 
-    def one_weight_off(request, subject, device, load, fusion):
+    def attach_and_do(model, *, load, **more):
         def loaded(name, destination):
             load(name, destination)
-            if name == "lm_head.weight":
-                destination[3, 5] += 0.5
+            do(name, destination)
 
-        return paged(request, subject, device, loaded, fusion)
+        return attach(model, load=loaded, **more)
 
-    monkeypatch.setattr(modes, "_paged", one_weight_off)
+    monkeypatch.setattr(paging, "attach", attach_and_do)
+
+
+def test_a_check_that_does_not_hold_is_exit_1_with_the_numbers(capsys, monkeypatch):
+    def one_weight_off(name, destination):
+        if name == "lm_head.weight":
+            destination[3, 5] += 0.5
+
+    after_each_load(monkeypatch, one_weight_off)
     code, out, err = gpt(capsys, *QUICK, "--check", "--json")
     assert code == 1, err
     result = json.loads(out)
@@ -453,10 +461,7 @@ def test_an_interrupt_anywhere_is_exit_130_and_leaves_nothing(where, capsys, mon
 
     arguments = [*QUICK, "--json", "out.json"]
     if where == "loading":
-        counting = modes._counting
-        monkeypatch.setattr(
-            modes, "_counting", lambda load, advance: counting(load, lambda n: interrupt())
-        )
+        after_each_load(monkeypatch, interrupt)
     elif where == "warming up":
         monkeypatch.setattr("penstock.models.gpt.MLP.forward", interrupt)
     elif where == "a timed step":
@@ -465,7 +470,7 @@ def test_an_interrupt_anywhere_is_exit_130_and_leaves_nothing(where, capsys, mon
         arguments += ["--weights", str(shipped_checkpoint()), "--prompt", "a"]
         arguments.remove("tiny")
         arguments.remove("--model")
-        monkeypatch.setattr("penstock.cli.gpt._write", interrupt)
+        monkeypatch.setattr("penstock.cli.gpt.write_text", interrupt)
         arguments += ["--gpu-memory", "7MiB"]
     code, _, err = gpt(capsys, *arguments)
     assert code == 130

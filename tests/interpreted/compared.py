@@ -15,8 +15,8 @@ assert os.environ["TRITON_INTERPRET"] == "1"  # read when triton is imported
 def without_kernels(patched):
     """From here on the references; what was decided before is forgotten."""
     patched.setattr(kernels, "usable", lambda device: False)
-    patched.setattr(rows, "_forwards", type(rows._forwards)())
-    patched.setattr(rows, "_backwards", type(rows._backwards)())
+    patched.setattr(rows, "FORWARDS", type(rows.FORWARDS)())
+    patched.setattr(rows, "BACKWARDS", type(rows.BACKWARDS)())
 
 
 def summed(dtype):

@@ -17,23 +17,23 @@ def _seeded():
 def recorded(monkeypatch, what):
     """Something of every kernel that ran."""
     found = []
-    original = launch.Start._interpret
+    original = launch.Start.interpret
 
     def kept(start, tensors):
         found.append(what(start))
         original(start, tensors)
 
-    monkeypatch.setattr(launch.Start, "_interpret", kept)
+    monkeypatch.setattr(launch.Start, "interpret", kept)
     return found
 
 
 @pytest.fixture
 def launched(monkeypatch):
     """Names of the kernels that ran: a test of a kernel that did not run it says nothing."""
-    return recorded(monkeypatch, lambda start: start._kernel.fn.__name__)
+    return recorded(monkeypatch, lambda start: start.kernel.fn.__name__)
 
 
 @pytest.fixture
 def started(monkeypatch):
     """Names of the kernels that ran, and what each was compiled for."""
-    return recorded(monkeypatch, lambda start: (start._kernel.fn.__name__, start._constants))
+    return recorded(monkeypatch, lambda start: (start.kernel.fn.__name__, start.constants))

@@ -81,7 +81,7 @@ def test_training_on_the_kernels_under_autocast(p, launched, monkeypatch):
     parts = [random(6, d), random(d), random(d), random(64, d, std=0.1), random(64)]
     parts += [random(d, 64, std=0.1), random(d)]
     parts = [part.requires_grad_() for part in parts]
-    monkeypatch.setattr(rows, "_backwards", type(rows._backwards)())
+    monkeypatch.setattr(rows, "BACKWARDS", type(rows.BACKWARDS)())
 
     def run():
         with torch.autocast("cpu", torch.float16):
@@ -93,7 +93,7 @@ def test_training_on_the_kernels_under_autocast(p, launched, monkeypatch):
     got = run()
     assert set(launched) == {"forward", "backward", "sums"}
     # What is compiled for one dtype of the gradient must not be given another.
-    assert {key[1] for key in rows._backwards} >= {torch.float32, torch.float16}
+    assert {key[1] for key in rows.BACKWARDS} >= {torch.float32, torch.float16}
     without_kernels(monkeypatch)
     for mine, wanted in zip(got, run(), strict=True):
         assert mine.dtype == wanted.dtype
@@ -158,7 +158,7 @@ def test_training_on_the_kernels(p, launched, monkeypatch):
     parts = [random(6, d), random(d), random(d), random(64, d, std=0.1), random(64)]
     parts.append(random(d, 64, std=0.1))
     parts = [part.requires_grad_() for part in (*parts, random(d))]
-    monkeypatch.setattr(activation, "_backwards", type(activation._backwards)())
+    monkeypatch.setattr(activation, "BACKWARDS", type(activation.BACKWARDS)())
 
     def run():
         out = layer_norm_mlp(*parts, p=p, recompute=2, seed=torch.tensor([4]))
@@ -166,7 +166,7 @@ def test_training_on_the_kernels(p, launched, monkeypatch):
 
     got = run()
     assert set(launched) == {"forward", "backward"}
-    assert len(activation._backwards) == 1
+    assert len(activation.BACKWARDS) == 1
     without_kernels(monkeypatch)
     for mine, wanted in zip(got, run(), strict=True):
         torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-4)
@@ -260,7 +260,7 @@ def test_backward_takes_the_layernorm_again_only_for_weights_that_learn(frozen, 
     out.square().sum().backward()
     assert launched == ["forward", "backward"]
     assert (weight.grad is None) == frozen
-    key = next(reversed(rows._backwards))
+    key = next(reversed(rows.BACKWARDS))
     assert key[-2:] == (not frozen, False)
 
 

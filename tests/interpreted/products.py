@@ -89,8 +89,8 @@ def torch_layers(x, norm, weight, bias, residual, activation):
 def test_calls_of_one_layout_give_their_own_results(has, activation, deferred, monkeypatch):
     way = "deferred:" if deferred and "norm" in has else "epilogue:"
     asked = []
-    monkeypatch.setattr(product, "_way", lambda *_: asked.append(1) or way + "64x128x64x4x4")
-    monkeypatch.setattr(product, "_names", type(product._names)())
+    monkeypatch.setattr(product, "way_of", lambda *_: asked.append(1) or way + "64x128x64x4x4")
+    monkeypatch.setattr(product, "WAYS", type(product.WAYS)())
     for number in range(4):  # the first finds the way; the second is the first that repeats it
         x, weight = random(2, 3, 40), random(50, 40, std=0.2)
         norm = (random(40, shift=1.0), random(40)) if "norm" in has else None
@@ -102,7 +102,7 @@ def test_calls_of_one_layout_give_their_own_results(has, activation, deferred, m
         assert got.shape == (2, 3, 50)
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4, msg=f"call {number}")
     assert len(asked) == 1
-    assert [ready is not None for *_, ready in product._names.values()] == [True]
+    assert [ready is not None for *_, ready in product.WAYS.values()] == [True]
     rows = random(3, 2, 40).transpose(0, 1)  # another layout of the same shape
     got = product.compute(None, rows, *parts[1:])
     assert len(asked) == 2

@@ -24,7 +24,7 @@ def _inference(no_grad):
     yield
     gc.collect()
     assert attachments() == []
-    assert holding._retired == []
+    assert holding.RETIRED == []
 
 
 def threads():

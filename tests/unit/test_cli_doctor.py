@@ -320,7 +320,7 @@ def test_torch_version(version, expected, monkeypatch):
 )
 def test_torch_and_the_driver(built_for, driver, expected, monkeypatch):
     monkeypatch.setattr(framework, "torch_version", lambda: "2.13.0")
-    monkeypatch.setattr(framework, "_built_for", lambda: built_for)
+    monkeypatch.setattr(framework, "torch_built_for", lambda: built_for)
     assert framework.torch_cuda(driver=driver).status == expected
 
 

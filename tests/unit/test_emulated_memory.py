@@ -61,11 +61,11 @@ class Cached(nn.Module):
 
 
 def others(attached):
-    return attached._manager.held()
+    return attached.manager.held()
 
 
 def pages(attached):
-    return attached._manager.budget.shares().pagers
+    return attached.manager.budget.shares().pagers
 
 
 def llama():
@@ -93,7 +93,7 @@ def test_pages_leave_for_activations_and_the_bits_are_the_same():
             want = resident(tokens(count), use_cache=False).logits
             assert torch.equal(model(tokens(count), use_cache=False).logits, want)
             room.append(attached.pager.stats()["budget"])
-            shares = attached._manager.budget.shares()
+            shares = attached.manager.budget.shares()
             assert shares.pagers + shares.others <= attached.budget
         assert shares.others_peak > 400 * KIB
         assert min(room[1], room[3]) > max(room[2], room[4], room[5]) + 300 * KIB
@@ -121,9 +121,9 @@ def test_a_use_without_room_says_who_has_it():
     model = Wide()
     with page(model, 40) as attached:
         held = [model(rows(1)) for _ in range(2)]
-        attached._manager.torch.pass_begins(str)
+        attached.manager.torch.pass_begins(str)
         held.append(torch.empty(20 * KIB, dtype=torch.uint8))
-        attached._manager.torch.pass_ends()
+        attached.manager.torch.pass_ends()
         with pytest.raises(OutOfMemory, match=r"gpu_memory of 40\.0 KiB.*pages of Wide"):
             model(rows(1))
         held.pop()
@@ -146,7 +146,7 @@ def test_outputs_count_until_they_are_deleted():
         del row
         assert others(attached) == 8 * ROW
     # Nothing is left to the budget of what outlives the attachment.
-    assert attached._manager.budget.shares().others == 0
+    assert attached.manager.budget.shares().others == 0
     assert torch.equal(model(x), second)
 
 
@@ -171,10 +171,10 @@ def test_what_operators_change_in_place_counts_once_and_what_they_resize_anew():
         model(x, out)
         assert others(attached) == 8 * ROW
         assert seen.data_ptr() == out.data_ptr()
-        attached._manager.torch.empty_cache()
+        attached.manager.torch.empty_cache()
         assert others(attached) == 8 * ROW
         out.untyped_storage().resize_(ROW)  # behind the operators' back
-        attached._manager.torch.empty_cache()
+        attached.manager.torch.empty_cache()
         assert others(attached) == ROW
         del out, seen
         assert others(attached) == 0

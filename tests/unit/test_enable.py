@@ -44,9 +44,9 @@ def test_arguments_that_make_no_sense_are_refused(arguments, word):
 
 
 def test_the_budget_is_bytes_or_a_share():
-    assert enabling._budget("auto") == {}
-    assert enabling._budget("2GiB") == {"budget": 2 << 30}
-    assert enabling._budget("80%")["budget_share"] == pytest.approx(0.8)
+    assert enabling.budget_options("auto") == {}
+    assert enabling.budget_options("2GiB") == {"budget": 2 << 30}
+    assert enabling.budget_options("80%")["budget_share"] == pytest.approx(0.8)
 
 
 def test_graph_trees_are_switched_off_when_inductor_is_imported(monkeypatch):

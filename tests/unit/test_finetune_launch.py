@@ -18,13 +18,13 @@ from penstock.report.progress import Progress
 def test_the_error_of_a_process_is_raised_again(tmp_path):
     words = {"kind": "OutOfMemory", "what": "no room", "remedy": "--batch 2"}
     (tmp_path / "error-1.json").write_text(json.dumps(words))
-    failure = launch._failure(tmp_path, ["Traceback", "RuntimeError: something else"])
+    failure = launch.failure_of(tmp_path, ["Traceback", "RuntimeError: something else"])
     assert isinstance(failure, OutOfMemory)
     assert (failure.what, failure.remedy) == ("no room", "--batch 2")
 
 
 def test_a_process_that_could_not_say_why_is_quoted(tmp_path):
-    failure = launch._failure(tmp_path, ["at work", "ValueError: of no use", "torchrun failed"])
+    failure = launch.failure_of(tmp_path, ["at work", "ValueError: of no use", "torchrun failed"])
     assert isinstance(failure, FailedError)
     assert failure.what == "a process of the run died: ValueError: of no use"
     assert "-v" in failure.remedy
@@ -39,7 +39,7 @@ def test_torchruns_own_error_does_not_hide_the_process(tmp_path):
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
         "============",
     ]
-    failure = launch._failure(tmp_path, kept)
+    failure = launch.failure_of(tmp_path, kept)
     assert failure.what.endswith("died: ModuleNotFoundError: No module named 'msgpack'")
 
 
@@ -52,9 +52,7 @@ def test_progress_goes_on_and_the_rest_is_kept(verbose):
         "with Progress(Marked(sys.stderr)).stage('training', 1) as advance: advance(1, 'loss 2')\n"
     )
     stream = io.StringIO()
-    kept = launch._run(
-        [sys.executable, "-c", code], launch._environment(os.environ), stream, verbose
-    )
+    kept = launch.follow([sys.executable, "-c", code], dict(os.environ), stream, verbose)
     assert kept == ["a library talks"]
     lines = stream.getvalue().splitlines()
     assert "training: 100%, loss 2" in lines

@@ -70,14 +70,14 @@ def test_every_combination_runs_and_is_the_same_function(training, monkeypatch, 
     FakeTimer(monkeypatch, 1.0)
     made = stage(training=training)
     assert made.sound(auto.combinations()) == auto.combinations()
-    x = made._x_BTD
+    x = torch.randn(1, 8, get_config("tiny").d_model)
     with torch.no_grad():
-        wanted = made._chains["baseline"](x)
+        wanted = made.chains["baseline"](x)
         for name in auto.combinations():
-            assert made._chains[name].training is training
-            got = made._chains[name](x)
+            assert made.chains[name].training is training
+            got = made.chains[name](x)
             torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
-    mine = [dict(c.named_parameters()) for c in made._chains.values()]
+    mine = [dict(c.named_parameters()) for c in made.chains.values()]
     for parameters in mine[1:]:
         assert all(parameters[name] is parameter for name, parameter in mine[0].items())
         assert all(parameter.grad is None for parameter in parameters.values())
@@ -86,9 +86,11 @@ def test_every_combination_runs_and_is_the_same_function(training, monkeypatch, 
 def test_a_training_step_goes_back_through_every_block():
     made = stage(training=True)
     seen = []
-    for block in made._source.blocks:
+    step = made.step("dropout_layernorm,ffn_layernorm")
+    (made_of,) = made.chains.values()
+    for block in made_of.blocks:
         block.attn.qkv.weight.register_hook(lambda grad: seen.append(float(grad.abs().sum())))
-    made.step("dropout_layernorm,ffn_layernorm")()
+    step()
     assert len(seen) == 3
     assert min(seen) > 0.1  # and no rounding errors: all of it went through a LayerNorm
 
@@ -235,7 +237,7 @@ def test_a_contest_on_a_stage(monkeypatch):
 
     def timed(step, passes):
         sample = timer(step, passes)
-        share = 0.9 if step is made._steps.get("ffn_layernorm") else 1.0
+        share = 0.9 if step is made.step("ffn_layernorm") else 1.0
         return Sample(sample.elapsed_ms * share, 0.1)
 
     monkeypatch.setattr(auto, "timed", timed)

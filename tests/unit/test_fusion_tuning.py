@@ -165,8 +165,8 @@ def test_a_way_is_looked_up_again_when_choices_change(monkeypatch):
         asked.append(arguments)
         return "torch"
 
-    monkeypatch.setattr(product, "_way", way)
-    monkeypatch.setattr(product, "_names", type(product._names)())
+    monkeypatch.setattr(product, "way_of", way)
+    monkeypatch.setattr(product, "WAYS", type(product.WAYS)())
     x, w, residual = torch.randn(3, 8), torch.randn(6, 8), torch.randn(3, 6)
 
     def calls(x=x):

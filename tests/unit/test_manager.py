@@ -119,7 +119,7 @@ def test_pages_get_what_tensors_leave_and_give_it_back(card):
             for seed in range(4):
                 x = rows(seed=seed)
                 assert torch.equal(model(x), reference[1](reference[0](x)))
-                shares = attached._manager.budget.shares()
+                shares = attached.manager.budget.shares()
                 assert shares.pagers + shares.others <= 120 * KIB
         need = 14 * KIB * len(rows())
         assert pages_of(attached) <= 120 * KIB - need
@@ -232,7 +232,7 @@ def test_a_cache_that_grows_does_not_cost_a_plan_a_pass(card):
         for _ in range(12):
             card.allocate(PAGE)
             assert torch.equal(model(x), reference[1](reference[0](x)))
-            shares = attached._manager.budget.shares()
+            shares = attached.manager.budget.shares()
             assert shares.pagers + shares.others <= 1040 * KIB
         assert attached.stats().plans - plans <= 6
         card.free_tensors(930 * KIB + 12 * PAGE)
@@ -250,7 +250,7 @@ def test_what_does_not_fit_says_so_and_the_next_pass_runs(card):
         card.empty_cache()
         model.per_row = 0
         assert torch.equal(model(rows()), reference[1](reference[0](rows())))
-        assert "gpu_memory of 120 KiB" in attached._manager.who_has_what()
+        assert "gpu_memory of 120 KiB" in attached.manager.who_has_what()
 
 
 def test_models_in_turn_have_room_by_their_size_and_one_that_goes_on_takes_it(card):
@@ -309,14 +309,14 @@ def test_what_only_a_collection_can_free_is_freed_before_attach_refuses(card):
         take, card.count_in = card.count_in, lambda budget: (take(budget), Cycle(card, 100 * KIB))
         with page(model, 120) as attached:
             assert torch.equal(model(rows()), expected)
-            assert attached._manager.budget.shares().others == 0
+            assert attached.manager.budget.shares().others == 0
     finally:
         gc.enable()
 
 
 def test_an_error_gives_what_was_there_before_to_the_allocator(card):
     with page(Needy(card).eval(), 120) as attached:
-        manager = attached._manager
+        manager = attached.manager
         has, card.held = card.held, lambda: 40 * KIB
         manager.uncounted = lambda: 41 * KIB
         said = manager.who_has_what()

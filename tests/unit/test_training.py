@@ -89,7 +89,7 @@ def test_uses_are_complete_without_the_watch(monkeypatch):
     first, second = adamw(plain), adamw(paged)
     want = train(plain, first, batches(8))
     with page(paged, second, safety="strict") as attached:
-        monkeypatch.setattr(attached.hooks, "_always_watch", False)
+        monkeypatch.setattr(attached.hooks, "always_watch", False)
         assert train(paged, second, batches(8)) == want
         assert not attached.hooks.watching
 

@@ -299,7 +299,7 @@ def test_what_leaves_and_what_is_on_the_host_settles():
         assert len(set(moved[-4:])) == 1, moved
         # The peak is within the budget, and near it: what leaves has to.
         assert stats.activation_bytes_out < stats.activation_bytes
-        assert attached._activations._saving.saved == 0
+        assert attached.activations.saving.saved == 0
 
 
 def test_batches_of_many_shapes():

@@ -24,7 +24,7 @@ def saved_bytes(between, x=None):
     model.forward = lambda x: between(model[0](x))
     with attach(model, sgd(model), 64 * MIB) as attached:
         out = model(inputs()[0] if x is None else x)
-        found = attached._activations._saving.saved
+        found = attached.activations.saving.saved
         del out
     return found
 
@@ -75,7 +75,7 @@ def test_what_leaves_is_read_after_the_stream_that_it_was_saved_in(monkeypatch):
         before = len(sources)
         streams.append("second")
         outs.append(model(inputs()[0]))
-        assert attached._activations._saving.most_there < len(layers) * 2 * ROWS * WIDTH * 4
+        assert attached.activations.saving.most_there < len(layers) * 2 * ROWS * WIDTH * 4
     assert before > 0
     assert sources[:before] == before * ["first"]
     assert sources[before] == "first"

@@ -36,8 +36,8 @@ def test_pieces_never_overlap(seed):
 
 
 def test_equal_steps_need_no_more_memory():
-    buffers, asked = make(), []
-    buffers._check_host = asked.append
+    asked = []
+    buffers = make(asked.append)
     sizes = [700 * KIB, 5 * MIB, 3 * MIB + 1, 900 * KIB, 20 * MIB]
     for _ in range(5):
         for buffer in [buffers.take(size) for size in sizes]:

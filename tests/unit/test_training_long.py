@@ -7,14 +7,13 @@ Weights, state and activations leave in every step, those of checkpointed region
 from __future__ import annotations
 
 import copy
-import gc
 import os
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from deep_layers import WIDTH, Layer, attach  # noqa: E402
+from deep_layers import WIDTH, Layer, attach, dead_references  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -63,11 +62,7 @@ def adamw(model):
 
 def held(attached):
     """What may grow: by name."""
-    gc.collect()
-    saving = attached._activations._saving
-    saving._settle()
-    tables = saving._known, saving._there, saving._leaving, saving._back, saving._away
-    assert sum(map(len, tables)) < 100  # of one step
+    attached.activations.saving.settle()
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * PAGE
     driver = attached.device.live()
@@ -81,8 +76,8 @@ def held(attached):
         "threads": len(os.listdir("/proc/self/task")),
         "files": len(os.listdir("/proc/self/fd")),
         "host memory for activations": attached.stats().activation_host_bytes,
-        "activations": saving.saved,
-        "tensors on the device": attached._manager.torch.live(),
+        "activations": attached.activations.saving.saved,
+        "tensors on the device": attached.manager.torch.live(),
     }
 
 
@@ -101,9 +96,10 @@ def test_steps_of_random_shapes(steps):
             want = train(plain, first, range(begin, begin + quarters))
             assert train(paged, second, range(begin, begin + quarters)) == want
             moved += attached.stats().activation_bytes_in
-            seen.append(held(attached))
+            seen.append((dead_references(), *held(attached)))
         assert attached.stats().bytes_out > 0
         assert moved > 0
-    (_, early), *_, (before, _), (after, late) = seen
+    (few, _, early), *_, (_, before, _), (references, after, late) = seen
     assert late == early
+    assert references < few + 100  # those of one step
     assert after - before < 4 * MIB

@@ -33,7 +33,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from penstock.errors import OutOfMemory  # noqa: E402
 from penstock.paging.training import recomputation  # noqa: E402
-from penstock.paging.training.saving import Saving  # noqa: E402
+from penstock.paging.training.host_buffers import HostBuffers  # noqa: E402
+from penstock.paging.training.saved import Block  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -88,8 +89,8 @@ def both(at_step_ends):
         with attach(paged, second, budget) as attached:
             assert [loop(paged, second, x) for x in inputs()] == want
             gc.collect()
-            attached._activations._saving._settle()
-            assert attached._activations._saving.saved == 0
+            attached.activations.saving.settle()
+            assert attached.activations.saving.saved == 0
             assert top_hooks(False) is None
         assert min(left) > 0
         for a, b in zip(plain.parameters(), paged.parameters(), strict=True):
@@ -260,15 +261,21 @@ def test_a_recomputation_that_fails_leaves_nothing(reentrant):
         assert top_hooks(False) is None
         del loss
         gc.collect()
-        attached._activations._saving._settle()
-        assert attached._activations._saving.saved == 0
-        assert attached._activations._saving._recomputing == 0
+        saving = attached.activations.saving
+        saving.settle()
+        assert saving.saved == 0
+        again = saving.left_again
+        out = model(inputs()[0])
+        assert attached.activations.make_room(64 * MIB)
+        assert saving.left_again == again  # what leaves now is forward's
+        del out
+        attached.abandon_step()
         want = plain_loop(plain, sgd(plain), inputs()[0])
         assert plain_loop(model, optimizer, inputs()[0]) == want
 
 
 @WAYS
-def test_detach_between_forward_and_backward(reentrant):
+def test_detach_between_forward_and_backward(reentrant, monkeypatch):
     """The graph is still good; nothing leaves any more, and no host memory is asked for."""
     model = Halves(reentrant)
     plain = copy.deepcopy(model)
@@ -276,14 +283,15 @@ def test_detach_between_forward_and_backward(reentrant):
     plain(y).square().mean().backward()
     attached = attach(model, sgd(model), BUDGET)
     loss = model(x).square().mean()
-    saving, buffers = attached._activations._saving, attached._activations._buffers
+    saving = attached.activations.saving
     attached.detach()
-    moved = saving.bytes_out
-    saving._ask_live = lambda: 1 << 40  # PyTorch's allocator goes on counting
+    moved, taken = saving.bytes_out, []
+    monkeypatch.setattr(HostBuffers, "take", lambda _, nbytes: taken.append(nbytes))
+    monkeypatch.setattr(attached.manager.torch, "live", lambda: 1 << 40)  # it goes on counting
     loss.backward()
     assert torch.equal(x.grad, y.grad)
     assert saving.bytes_out == moved
-    assert buffers.nbytes == 0
+    assert taken == []
 
 
 def test_a_region_that_differs_when_computed_again_is_torchs_error():
@@ -303,9 +311,9 @@ def test_a_region_that_differs_when_computed_again_is_torchs_error():
 def test_what_regions_are_given_comes_back_once_and_last_first(reentrant, monkeypatch):
     """Once it is known what a recomputation needs."""
     fetched = []
-    fetch = Saving._fetch
+    start_in = Block.start_in
     monkeypatch.setattr(
-        Saving, "_fetch", lambda self, block: (fetched.append(block.number), fetch(self, block))
+        Block, "start_in", lambda block: (fetched.append(block.number), start_in(block))[1]
     )
 
     def around(layer, x):
@@ -345,7 +353,7 @@ def test_models_that_are_not_attached_are_left_alone(reentrant):
     other, model = Halves(reentrant), Halves(reentrant)
     with attach(model, sgd(model), BUDGET) as attached:
         other(inputs()[0]).sum().backward()
-        assert attached._activations._saving.most_saved == 0
+        assert attached.activations.saving.most_saved == 0
 
 
 @pytest.mark.parametrize("name", ["_checkpoint_hook", "_recomputation_hook", "CheckpointFunction"])

@@ -102,7 +102,7 @@ def enable(
     if mode not in MODES:
         raise UsageError(f"mode '{mode}' is unknown", remedy=" or ".join(MODES))
     settings = config.load(arguments=arguments)
-    options = {**config.allocator_options(settings), **_budget(settings.gpu_memory)}
+    options = {**config.allocator_options(settings), **budget_options(settings.gpu_memory)}
     wanted = _Enabled(mode, settings.allocator_stitch, tuple(sorted(options.items())))
     with _lock:
         return _enable(wanted, options)
@@ -113,7 +113,7 @@ def enable_unasked(settings: config.Settings) -> bool:
 
     Asking whether there is one may begin CUDA, which would end a later fork's use of it.
     """
-    options = {**config.allocator_options(settings), **_budget(settings.gpu_memory)}
+    options = {**config.allocator_options(settings), **budget_options(settings.gpu_memory)}
     wanted = _Enabled("allocator", settings.allocator_stitch, tuple(sorted(options.items())))
     global _unasked
     with _lock:
@@ -136,7 +136,7 @@ def mem_pool() -> torch.cuda.MemPool:
     with _lock:
         if _enabled is None:
             settings = config.load()
-            options = {**config.allocator_options(settings), **_budget(settings.gpu_memory)}
+            options = {**config.allocator_options(settings), **budget_options(settings.gpu_memory)}
             torch_allocator.configure(**options)
             _enabled = _Enabled("mempool", True, tuple(sorted(options.items())))
     return pool.make_pool()
@@ -214,7 +214,7 @@ def _need_cuda() -> None:
         )
 
 
-def _budget(gpu_memory: str) -> dict[str, Any]:
+def budget_options(gpu_memory: str) -> dict[str, Any]:
     """The budget as bytes, or as a share of each device's memory."""
     if gpu_memory == "auto":
         return {}

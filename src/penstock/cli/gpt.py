@@ -82,7 +82,7 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
     from penstock.runner.session import run
 
     shown = output.json_file != STDOUT
-    result = run(request, progress=Progress(sys.stderr), on_text=_write if shown else _ignore)
+    result = run(request, progress=Progress(sys.stderr), on_text=write_text if shown else _ignore)
     output.emit(result, lambda: print_run(result))
     _hold_check(result["check"])
 
@@ -99,7 +99,8 @@ def _warn_unused(memory: str) -> None:
             )
 
 
-def _write(piece: str) -> None:
+def write_text(piece: str) -> None:
+    """Show a piece of what the model says."""
     if sys.stdout.isatty():  # what a model says is not for the terminal to obey
         piece = "\n".join("\t".join(map(printable, line.split("\t"))) for line in piece.split("\n"))
     click.echo(piece, nl=False)

@@ -48,11 +48,11 @@ def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]
     with tempfile.TemporaryDirectory(prefix="penstock-finetune-") as name:
         folder = Path(name)
         write_whole("the request", str(folder / REQUEST), json.dumps(request.to_json()))
-        kept = _run(_command(request, folder), _environment(os.environ), stream, verbose)
+        kept = follow(_command(request, folder), _environment(os.environ), stream, verbose)
         if (folder / RESULT).exists():
             result: dict[str, Any] = json.loads((folder / RESULT).read_text())
             return result
-        raise _failure(folder, kept)
+        raise failure_of(folder, kept)
 
 
 def _command(request: Request, folder: Path) -> list[str]:
@@ -67,7 +67,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", **environ}
 
 
-def _run(
+def follow(
     command: list[str], environment: dict[str, str], stream: TextIO, verbose: bool
 ) -> list[str]:
     """Run to the end; the last lines that were not progress."""
@@ -102,7 +102,7 @@ def _run(
     return list(kept)
 
 
-def _failure(folder: Path, kept: list[str]) -> PenstockError:
+def failure_of(folder: Path, kept: list[str]) -> PenstockError:
     """The first error that a process wrote down; where none could, what it printed last."""
     for path in sorted(folder.glob("error-*.json")):
         document = json.loads(path.read_text())

@@ -111,7 +111,7 @@ def _backward_op(
     )
 
 
-_backwards: Layouts[Backward] = Layouts()
+BACKWARDS: Layouts[Backward] = Layouts()
 
 
 def activation_backward(
@@ -146,8 +146,8 @@ def activation_backward(
         )
         return dbefore, dbias if summed else None, after if again else None
     key = (layout(before), activation, summed, again)
-    found = _backwards.get(key)
+    found = BACKWARDS.get(key)
     if found is None:
         made = Backward(before, activation, summed=summed, again=again)
-        found = _backwards.keep(key, made)
+        found = BACKWARDS.keep(key, made)
     return found(grad, before)

@@ -190,6 +190,7 @@ class Stage:
         captured: Whether samples are of CUDA graphs.
 
     Attributes:
+        chains: By the name of their variants, as far as they have been asked for.
         layers: Blocks that are timed.
         passes: Passes through the chain in one sample.
     """
@@ -211,7 +212,7 @@ class Stage:
         self._source = random_chain(config, layers, dtype=dtype, device=device).train(training)
         shape = (batch, seq_len, config.d_model)
         self._x_BTD = torch.randn(shape, device=device).to(torch_dtype(dtype))
-        self._chains: dict[str, Chain] = {}
+        self.chains: dict[str, Chain] = {}
         self._steps: dict[str, Callable[[], Any]] = {}
         self._replays: dict[str, Callable[[], Any]] = {}
         # Nobody wants what the chains give, so their graphs may write it to the same place.
@@ -223,7 +224,7 @@ class Stage:
         if name not in self._steps:
             parts = parts_for(parse(name, recompute=self._recompute)) or PlainParts()
             chain = chain_like(self._source, parts, self._config)
-            self._chains[name], self._steps[name] = chain, step_of(chain, self._x_BTD)
+            self.chains[name], self._steps[name] = chain, step_of(chain, self._x_BTD)
         return self._steps[name]
 
     def sound(self, names: list[str]) -> list[str]:
@@ -263,5 +264,5 @@ class Stage:
         self._run_layers(self.layers)
 
     def _run_layers(self, count: int) -> None:
-        for chain in self._chains.values():
+        for chain in self.chains.values():
             chain.count = count

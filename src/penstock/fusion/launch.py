@@ -56,6 +56,10 @@ class Start:
         warps: Of a program.
         stages: Loads of a loop on their way at a time.
         registers: Of a thread, at most; None leaves it to the compiler, as under torch.compile.
+
+    Attributes:
+        kernel: As given.
+        constants: As given.
     """
 
     def __init__(
@@ -70,8 +74,8 @@ class Start:
         stages: int = 3,
         registers: int | None = None,
     ) -> None:
-        self._kernel, self._programs, self._numbers = kernel, programs, numbers
-        self._constants, self._device = constants, device
+        self.kernel, self._programs, self._numbers = kernel, programs, numbers
+        self.constants, self._device = constants, device
         self._options = {"num_warps": warps, "num_stages": stages}
         self._limits = {} if registers is None else {"maxnreg": registers}
         self._fixed = (*numbers, *constants.values())
@@ -90,9 +94,9 @@ class Start:
             self._ready(*addresses, *self._fixed)
             return None
         if kernels.interpreted():
-            return self._interpret(tensors)
-        compiled = self._kernel[(self._programs,)](
-            *tensors, *self._numbers, **self._constants, **self._options, **self._limits
+            return self.interpret(tensors)
+        compiled = self.kernel[(self._programs,)](
+            *tensors, *self._numbers, **self.constants, **self._options, **self._limits
         )
         if aligned:
             self._ready = compiled[(self._programs, 1, 1)]
@@ -101,21 +105,22 @@ class Start:
     def traced(self, *tensors: Tensor) -> None:
         """The same in the body of an `operator`, which torch may be tracing."""
         if kernels.interpreted():
-            return self._interpret(tensors)
-        wrapped = torch.library.wrap_triton(self._kernel)[(self._programs,)]
-        wrapped(*tensors, *self._numbers, **self._constants, **self._options)
+            return self.interpret(tensors)
+        wrapped = torch.library.wrap_triton(self.kernel)[(self._programs,)]
+        wrapped(*tensors, *self._numbers, **self.constants, **self._options)
         return None
 
-    def _interpret(self, tensors: tuple[Tensor, ...]) -> None:
+    def interpret(self, tensors: tuple[Tensor, ...]) -> None:
+        """The same in triton's interpreter."""
         # The interpreter has no options, and that of triton 3.6 cannot take an int of its own as
         # the end of a loop where numpy is 2.4 or newer.
         import numpy
 
-        names = self._kernel.arg_names[len(tensors) :]
+        names = self.kernel.arg_names[len(tensors) :]
         numbers: dict[str, Any] = dict(zip(names, self._numbers, strict=False))
         if "steps" in numbers:
             numbers["steps"] = numpy.int64(numbers["steps"])
-        self._kernel[(self._programs,)](*tensors, **numbers, **self._constants)
+        self.kernel[(self._programs,)](*tensors, **numbers, **self.constants)
 
 
 @functools.cache

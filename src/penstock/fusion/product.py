@@ -232,7 +232,7 @@ class Product:
 
 # For arguments that passed their checks: the state of `tuning` that a way was looked up in, the
 # way, and its kernel.
-_names: Layouts[tuple[int, str, Ready | None]] = Layouts()
+WAYS: Layouts[tuple[int, str, Ready | None]] = Layouts()
 
 
 def _ready(product: Product, name: str, x: Tensor, residual: Tensor | None) -> Ready | None:
@@ -293,7 +293,7 @@ def compute(
     key, name = None, None
     if not torch.compiler.is_compiling():
         key = (check, *map(layout, tensors), activation, eps, implementation, tf32)
-        changes, name, ready = _names.get(key, (-1, None, None))
+        changes, name, ready = WAYS.get(key, (-1, None, None))
         name = name if changes == tuning.changes() else None
         if name is not None and ready is not None and not seen_by_torch():
             return Product(*tensors, activation, eps, folded).again(ready)
@@ -304,14 +304,14 @@ def compute(
     rows = None if residual is None else as_rows(residual)
     product = Product(as_rows(x), gamma, beta, weight, bias, rows, activation, eps, folded)
     if name is None:
-        name = _way(product, implementation)
+        name = way_of(product, implementation)
         if key is not None and not tuning.active():
-            _names.keep(key, (tuning.changes(), name, _ready(product, name, x, residual)))
+            WAYS.keep(key, (tuning.changes(), name, _ready(product, name, x, residual)))
     out = product.run(name)
     return out if x.ndim == 2 else out.view(*x.shape[:-1], out.shape[1])
 
 
-def _way(product: Product, implementation: str) -> str:
+def way_of(product: Product, implementation: str) -> str:
     """The name of the way to do a product."""
     if implementation == "triton":
         kernels.require()

@@ -312,8 +312,8 @@ class Backward:
         return (_shaped(found[0], z), _shaped(found[1], z), *found[2:], _shaped(y, z))
 
 
-_forwards: Layouts[Forward] = Layouts()
-_backwards: Layouts[Backward] = Layouts()
+FORWARDS: Layouts[Forward] = Layouts()
+BACKWARDS: Layouts[Backward] = Layouts()
 
 
 def forward(*arguments: Any, statistics: bool = True) -> Found:
@@ -327,10 +327,10 @@ def forward(*arguments: Any, statistics: bool = True) -> Found:
     mixed = first is not None and autocast_of(first) is not None  # checks are others there
     tensors = (x, residual, x_bias, weight, bias)
     key = (*map(layout, tensors), seed is None, p, eps, statistics, mixed)
-    found = _forwards.get(key)
+    found = FORWARDS.get(key)
     if found is None:
         check(*tensors)
-        found = _forwards.keep(key, Forward(*arguments, statistics=statistics))
+        found = FORWARDS.keep(key, Forward(*arguments, statistics=statistics))
     return found(x, residual, x_bias, weight, bias, seed)
 
 
@@ -340,10 +340,10 @@ def backward(*arguments: Any, bias: Tensor | None = None, normalised: bool = Fal
     wanted = normalised, normalised and bias is None
     # Their dtypes, which under autocast are not that of z, decide the kernel.
     key = (layout(z), *map(_dtype, (dy, dz, weight, bias)), seed is None, p, x_bias, *wanted)
-    found = _backwards.get(key)
+    found = BACKWARDS.get(key)
     if found is None:
         made = Backward(
             *(dy, dz, z, weight, mean, rstd, seed), p, x_bias, bias, normalised=normalised
         )
-        found = _backwards.keep(key, made)
+        found = BACKWARDS.keep(key, made)
     return found(dy, dz, z, weight, mean, rstd, seed, bias)

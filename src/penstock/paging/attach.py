@@ -171,7 +171,7 @@ class Attachment(BaseAttachment[Pager]):
             look_ahead_bytes=self._look_ahead,
             max_copy_bytes=COPY_CHUNKS * self._grain,
             safety=self._safety,
-            link_gb_per_s=self._manager.link(self.device)[0] if measure else 0,
+            link_gb_per_s=self.manager.link(self.device)[0] if measure else 0,
         )
         return pager, BlockStore(blocks, pager, self.torch_device, encode=self._may_encode)
 

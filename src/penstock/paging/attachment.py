@@ -62,6 +62,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         weight_bytes: Bytes of its parameters and buffers.
         passes: Forward passes so far.
         store: Where its tensors are.
+        manager: Of the budget.
         hooks: What declares uses.
     """
 
@@ -119,11 +120,11 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             leave_tables_on_host(blocks)
         self._check_budget(free)
         self._check_host(blocks, host_memory)
-        self._manager = manager_of(self.device, self.torch_device)
-        if self._manager.torch.cuda:
+        self.manager = manager_of(self.device, self.torch_device)
+        if self.manager.torch.cuda:
             self.link()  # while there is room for what it copies
-        self._manager.prepare(self.budget)
-        self._holding.leave = partial(self._manager.leave, None, self.budget)
+        self.manager.prepare(self.budget)
+        self._holding.leave = partial(self.manager.leave, None, self.budget)
         self._pager, self.store = self._place(blocks)
         self._holding.pager = self._pager
         self._holding.storages = self.store.storages
@@ -200,12 +201,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 budget_bytes=self.budget,
             )
         name = type(self.model).__name__
-        self._share = Share(self._manager, self.pager, self.budget, name)
-        self._manager.torch.synchronize()
-        self._manager.torch.empty_cache()  # where the model lay
+        self._share = Share(self.manager, self.pager, self.budget, name)
+        self.manager.torch.synchronize()
+        self.manager.torch.empty_cache()  # where the model lay
         self.pager.resize(min(self.budget, self._first()))
-        self._manager.enter(self._share, smallest)
-        self._holding.leave = partial(self._manager.leave, self._share, self.budget)
+        self.manager.enter(self._share, smallest)
+        self._holding.leave = partial(self.manager.leave, self._share, self.budget)
 
     def _first(self) -> int:
         """Bytes for the blocks before anybody knows what tensors need."""
@@ -238,9 +239,9 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 budget_bytes=budget,
             )
         with self._turn.held(id(sys._getframe())):
-            self._manager.resize(self._share, budget)
+            self.manager.resize(self._share, budget)
             self.budget = budget
-            self._holding.leave = partial(self._manager.leave, self._share, budget)
+            self._holding.leave = partial(self.manager.leave, self._share, budget)
             self._share.shrink(smallest)
 
     # ---- A pass ----------------------------------------------------------------------------
@@ -298,7 +299,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def _follow_tensors(self) -> None:
         """What operators make from here on counts."""
-        self._manager.torch.pass_begins(self._manager.who_has_what)
+        self.manager.torch.pass_begins(self.manager.who_has_what)
 
     def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
         """Give the blocks the room that a pass with these inputs leaves."""
@@ -316,7 +317,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
                 self.hooks.pass_ends()
                 self._pass_ends()
         finally:
-            self._manager.torch.pass_ends()
+            self.manager.torch.pass_ends()
             self._turn.release()
 
     def part_ends(self) -> None:
@@ -325,13 +326,13 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             if self._passing is not None:
                 self._pass_ends()
         finally:
-            self._manager.torch.pass_ends()
+            self.manager.torch.pass_ends()
 
     def _pass_ends(self) -> None:
         assert self._passing is not None
         passing, self._passing = self._passing, None
         self.passes += 1
-        self._manager.explain(sys.exc_info()[1])
+        self.manager.explain(sys.exc_info()[1])
         self._share.ends(*passing)
         if self._read_few():
             self._few = max(self._few, passing[1])
@@ -344,7 +345,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
         """The error of a use that found no room, with who has it."""
-        return self._manager.explained(error)
+        return self.manager.explained(error)
 
     def _refuse_grad(self, tensors: list[torch.Tensor]) -> None:
         own = (slot.tensor for slots in self._slots.values() for _, slot in slots)
@@ -419,7 +420,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def link(self) -> tuple[float, float]:
         """Page-locked copy speed in and out, decimal GB/s, measured once."""
-        return self._manager.link(self.device)
+        return self.manager.link(self.device)
 
     def detach(self, *, keep: bool = True) -> Any:
         """Give an ordinary model back, on the CPU, with the current content; free all the rest.
@@ -434,8 +435,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             for handle in self._handles:
                 handle.remove()
             self.hooks.remove()
-            self._manager.torch.pass_ends()  # of one that was interrupted
-            self._manager.torch.synchronize()  # of what stood, no use has been declared
+            self.manager.torch.pass_ends()  # of one that was interrupted
+            self.manager.torch.synchronize()  # of what stood, no use has been declared
             if keep:
                 self._save(self.store.blocks)
                 self.store.move_out()

@@ -21,7 +21,7 @@ from penstock.native import Device
 
 from .contracts import Memory
 
-_retired: list[Holding] = []
+RETIRED: list[Holding] = []  # released, and still used by tensors
 _lock = threading.RLock()  # collection, and with it release(), may begin anywhere
 
 
@@ -43,11 +43,11 @@ class Holding:
     def release(self) -> None:
         """It is not needed any more: close it, now or when no tensor lies in it."""
         with _lock:
-            _retired.append(self)
+            RETIRED.append(self)
             leave, self.leave = self.leave, lambda: None
             leave()
             close_unused()
-            if self in _retired and self.pager is not None:
+            if self in RETIRED and self.pager is not None:
                 # What was interrupted within a use stays as large as it is.
                 with contextlib.suppress(PenstockError):
                     self.pager.resize(self.pager.smallest())
@@ -73,14 +73,14 @@ class Holding:
 def close_unused() -> None:
     """Close what has been released and is used by no tensor any more."""
     with _lock:
-        for holding in list(_retired):
+        for holding in list(RETIRED):
             if not holding._is_used():
-                _retired.remove(holding)
+                RETIRED.remove(holding)
                 holding._close()
 
 
 def _after_collection(phase: str, info: Any) -> None:
     if phase == "stop":
         close_unused()
-        if not _retired:
+        if not RETIRED:
             gc.callbacks.remove(_after_collection)

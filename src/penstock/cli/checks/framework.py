@@ -49,7 +49,7 @@ def torch_cuda(*, driver: tuple[int, int] | None) -> Check:
     """
     if torch_version() is None:
         return Check("torch-cuda", "skip", "torch is not installed", WHY_CUDA, INSTALL)
-    built_for = _built_for()
+    built_for = torch_built_for()
     if driver is None:
         observed = f"built for CUDA {built_for}" if built_for else "built for the CPU"
         return Check("torch-cuda", "ok", f"{observed}; no GPU to use", WHY_CUDA)
@@ -63,7 +63,7 @@ def torch_cuda(*, driver: tuple[int, int] | None) -> Check:
     return Check("torch-cuda", "fail" if too_new else "ok", observed, WHY_CUDA, remedy)
 
 
-def _built_for() -> str | None:
+def torch_built_for() -> str | None:
     """The CUDA version torch was built for, from its version file; None for a CPU build."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:

@@ -227,7 +227,7 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
 
     def _enter_budget(self) -> None:
         if self.on_demand:  # which knows none
-            self._share = Share(self._manager, self.pager, self.budget, type(self.model).__name__)
+            self._share = Share(self.manager, self.pager, self.budget, type(self.model).__name__)
         else:
             super()._enter_budget()
 
@@ -238,7 +238,7 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
             super()._size(name, tensors)
 
     def _first(self) -> int:
-        return super()._first() if self._manager.torch.cuda else self.budget
+        return super()._first() if self.manager.torch.cuda else self.budget
 
     def _follow_tensors(self) -> None:
         """Not on the emulated GPU, where `gpu_memory` is for groups alone."""

@@ -64,6 +64,9 @@ def check_choice(activations: str) -> str:
 class Activations:
     """The activations of one model.
 
+    Attributes:
+        saving: Lets them leave and come back.
+
     Args:
         model: It.
         choice: AUTO, or KEEP to let nothing leave.
@@ -101,7 +104,7 @@ class Activations:
             copies = CudaCopies(device)
             stream = partial(torch._C._cuda_getCurrentRawStream, device.index)
         self._buffers = HostBuffers(pinned=copies.pinned, budget=share.bytes, check_host=check_host)
-        self._saving = Saving(
+        self.saving = Saving(
             device,
             copies,
             self._buffers,
@@ -147,11 +150,11 @@ class Activations:
         if not self._auto:
             return
         decided = self._room.begins(key, size, self._bounds(), self._before)
-        self._saving.end()  # of one that was interrupted
+        self.saving.end()  # of one that was interrupted
         if decided is not None and may_push():
             self._watched = True
             self._learning = decided.learning
-            self._saving.begin(decided, inputs, self._turns)
+            self.saving.begin(decided, inputs, self._turns)
 
     def _turns(self) -> None:
         """Backward goes on without what the end of forward has taken."""
@@ -164,7 +167,7 @@ class Activations:
         if not self._running:  # no backward would have followed
             return False
         self._running = False
-        self._saving.end()
+        self.saving.end()
         if error is None:
             return False
         self.failed(error)
@@ -188,7 +191,7 @@ class Activations:
 
         And a little more, for what its operators make.
         """
-        if nbytes <= 0 or not self._saving.make_room(nbytes + self._manager.slack):
+        if nbytes <= 0 or not self.saving.make_room(nbytes + self._manager.slack):
             return False
         self._manager.torch.empty_cache()
         return True
@@ -196,11 +199,11 @@ class Activations:
     def backward_ends(self) -> None:
         """A backward pass is over."""
         self._pending = 0
-        self._saving.backward_ends()
+        self.saving.backward_ends()
 
     def step_ends(self) -> None:
         """The optimizer has stepped, and the peak of the step is known."""
-        saving = self._saving
+        saving = self.saving
         self._last = ActivationStats(
             saving.most_saved, saving.bytes_out, saving.bytes_in, self._buffers.nbytes
         )
@@ -229,7 +232,7 @@ class Activations:
 
         The device is at rest.
         """
-        self._saving.close()
+        self.saving.close()
         self._buffers.close()
         if self._uninstall is not None:
             self._uninstall()

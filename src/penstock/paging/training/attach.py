@@ -142,6 +142,7 @@ class TrainingAttachment(Attachment):
     Attributes:
         optimizer: The attached optimizer.
         steps: Optimizer steps so far.
+        activations: What leaves of them, and when.
     """
 
     hooks: TrainingUses
@@ -264,11 +265,11 @@ class TrainingAttachment(Attachment):
             self._host_limit = max(0, limit - self.weight_bytes)
 
     def _hook(self) -> None:
-        self._activations = Activations(
+        self.activations = Activations(
             self.model,
             self._choice,
             self.torch_device,
-            self._manager,
+            self.manager,
             self._share,
             least=self._first,
             weights=self.weight_bytes,
@@ -331,14 +332,14 @@ class TrainingAttachment(Attachment):
 
     def _grow(self, error: Exception, together: list[tuple[int, int]]) -> None:
         """Uses that nest find no room, though all pages that could leave have: activations do."""
-        others = self._manager.held() + self._manager.uncounted()
+        others = self.manager.held() + self.manager.uncounted()
         pages = {
             page
             for address, nbytes in together
             for page in range(address // self._grain, -(-(address + nbytes) // self._grain))
         }
         needed = len(pages) * self._grain + self.pager.stats()["pinned_bytes"] + others
-        if self._activations.make_room(needed - self.budget):
+        if self.activations.make_room(needed - self.budget):
             return
         raise OutOfMemory(
             f"weights, gradients and optimizer state that are used together need at least "
@@ -361,11 +362,11 @@ class TrainingAttachment(Attachment):
         if torch.is_grad_enabled():
             self._stepper.forward_begins()
         self.hooks.between.stop()
-        self._manager.torch.pass_goes_on(self._manager.who_has_what)
+        self.manager.torch.pass_goes_on(self.manager.who_has_what)
         self.hooks.pass_begins()
         self._running = True
         if torch.is_grad_enabled() and self._passing is not None:
-            self._activations.pass_begins(*self._passing, tensors)
+            self.activations.pass_begins(*self._passing, tensors)
 
     def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
         if not self._running or in_backward():
@@ -373,15 +374,15 @@ class TrainingAttachment(Attachment):
         self._running = False
         # Of a forward that returns, it is another's: who handles that may run the model.
         error = sys.exc_info()[1] if output is None else None
-        self._manager.explain(error)
-        failed = self._activations.pass_ends(error)
+        self.manager.explain(error)
+        failed = self.activations.pass_ends(error)
         self.hooks.pass_ends()
         self.passes += 1
         if failed:
             self.leave_watch()
         if not torch.is_grad_enabled():
-            if not self._activations.pending:
-                self._manager.torch.pass_ends()
+            if not self.activations.pending:
+                self.manager.torch.pass_ends()
             self.hooks.evaluation_ends()
             self.pager.iteration()
             self._learn_need()
@@ -404,15 +405,15 @@ class TrainingAttachment(Attachment):
 
     def _backward_ends(self) -> None:
         self._stepper.backward_ends()
-        self._activations.backward_ends()
+        self.activations.backward_ends()
 
     def _after_step(self) -> None:
-        self._manager.torch.pass_ends()
+        self.manager.torch.pass_ends()
         self.hooks.iteration_ends()
         self.steps += 1
         self.pager.iteration()
         self._learn_need()
-        self._activations.step_ends()
+        self.activations.step_ends()
 
     def _learn_need(self) -> None:
         if self._passing is not None:
@@ -436,7 +437,7 @@ class TrainingAttachment(Attachment):
 
         What it has updated by then stays updated.
         """
-        self._activations.failed(sys.exc_info()[1])
+        self.activations.failed(sys.exc_info()[1])
         self.leave_watch()
         self._stepper.abandon()
         self.drop_gradients()
@@ -444,7 +445,7 @@ class TrainingAttachment(Attachment):
     def leave_watch(self) -> None:
         """Within a step that failed: no mode of ours stays on top of the caller's."""
         self.hooks.leave_watch()
-        self._manager.torch.pass_ends()
+        self.manager.torch.pass_ends()
 
     @property
     def grad_norm(self) -> torch.Tensor | None:
@@ -473,7 +474,7 @@ class TrainingAttachment(Attachment):
             passes=self.passes,
             steps=self.steps,
             updates_in_backward=self._loop.in_backward,
-            activations=self._activations.stats(),
+            activations=self.activations.stats(),
             largest_stall_module=self.hooks.name_of(stats["largest_stall_use"]),
         )
 
@@ -487,9 +488,9 @@ class TrainingAttachment(Attachment):
         if self._pager is None:
             return self.model
         self.hooks.abandon()
-        self._manager.torch.pass_ends()  # of a step that was given up
-        self._manager.torch.synchronize()
-        self._activations.close()
+        self.manager.torch.pass_ends()  # of a step that was given up
+        self.manager.torch.synchronize()
+        self.activations.close()
         parameters = list(self.model.parameters())
         gradients = self._held.take_out(parameters, keep=keep)
         self._state.move_out(keep=keep)

@@ -69,6 +69,9 @@ def in_backward() -> bool:
 class TrainingUses:
     """Declares the uses of one model in training.
 
+    Attributes:
+        always_watch: As given; may change between passes.
+
     Args:
         model: The root.
         units: Its units.
@@ -99,7 +102,7 @@ class TrainingUses:
         self._stream = stream
         self._grow = grow
         self._backward_ends = backward_ends
-        self._always_watch = always_watch
+        self.always_watch = always_watch
         self._by_module = {unit.module: unit for unit in units}
         self._names: dict[int, str] = {}
         self._covered: dict[int, frozenset[int]] = {}  # addresses of blocks, by use
@@ -325,7 +328,7 @@ class TrainingUses:
         self.abandon()
         for unit in self._units:
             unit.calls = 0
-        always = self._always_watch or self._reads_vary
+        always = self.always_watch or self._reads_vary
         if self._watch is not None and self._pause_watch() and not always:
             self._end_watch()
         self.between.start()

@@ -172,7 +172,7 @@ class Saving:
         place = self._home, self._source
         self._home, self._source = self._stream(), self._copies.here()
         before = recomputation.enter(self)
-        self._settle()
+        self.settle()
         self._look()
         before_it, self._beside, self._most = self._most, self._live, self._live
         self._recomputing += 1
@@ -184,7 +184,7 @@ class Saving:
             if push and self._is_innermost():
                 _autograd._pop_saved_tensors_default_hooks()
             self._recomputing -= 1
-            self._settle()
+            self.settle()
             self._look()
             self._again = max(self._most, self._live) - self._beside
             self._most = max(self._most, before_it)
@@ -207,7 +207,7 @@ class Saving:
 
     def step_ends(self) -> None:
         """Begin to count anew."""
-        self._settle()
+        self.settle()
         self.bytes_out = self.bytes_in = self.left = self.left_again = 0
         self.most_saved, self.most_there = self.saved, self._on_device
 
@@ -225,7 +225,7 @@ class Saving:
         storage = self._pageable(tensor)
         if storage is None:
             return Saved(tensor, None)
-        self._settle()
+        self.settle()
         saved = Saved(tensor, self._block_of(storage, tensor._version))
         self._saved_another()
         return saved
@@ -238,7 +238,7 @@ class Saving:
         storage = self._pageable(tensor)
         if storage is None:
             return tensor
-        self._settle()
+        self.settle()
         with _unseen():
             saved = Saved(tensor, self._block_of(storage, tensor._version), checked=False)
             self._saved_another()
@@ -252,7 +252,7 @@ class Saving:
         block = saved.block
         if block is None:
             return saved.get()
-        self._settle()
+        self.settle()
         block.used = self._backward
         if block.away:
             self._turns()
@@ -312,7 +312,7 @@ class Saving:
     def _ended(self, nbytes: int, there: int) -> None:
         self._gone.append((nbytes, there))
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Count what has ended since."""
         while self._gone:
             nbytes, there = self._gone.popleft()
@@ -342,7 +342,7 @@ class Saving:
 
     def make_room(self, nbytes: int) -> bool:
         """Let so many bytes leave, or what can, whatever the level; whether any have."""
-        self._settle()
+        self.settle()
         before = self._on_device
         self._leave(nbytes)
         return self._on_device < before
