@@ -282,7 +282,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     def _pass_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         leaves = tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        if self._manager.torch.cuda:
+        if self.torch_device.type == "cuda":
             refuse_capture()
         if torch.is_grad_enabled():
             self._refuse_grad(tensors)
