@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.models.checkpoint import shipped_checkpoint
+from penstock.results import PROMISED, with_head
 from penstock.trace.work import HEADER, MAGIC, RECORD
 
 MIB = 1 << 20
@@ -87,14 +88,18 @@ def recording() -> bytes:
 @cache
 def results() -> list[Any]:
     """A document of every verb."""
+
+    def whole(verb: str, values: dict[str, Any]) -> dict[str, Any]:
+        return with_head(verb, {**dict.fromkeys(PROMISED[verb]), **values})
+
     simulated = {
         **{"trace": "a", "policy": "lru", "gpu_memory_bytes": 1 << 30, "step_ms": [1.0, 2.0, 3.0]},
         **{"steady_steps": 2, "link_gb_per_s": 55.0, "ideal_ms": 1.0, "ratio_to_ideal": 1.5},
-        **{"hit_ratio": 0.5, "bytes_in": 1, "bytes_out": 1, "schema_version": 1},
+        **{"hit_ratio": 0.5, "bytes_in": 1, "bytes_out": 1},
     }
     curve = {"ms": [0, 1, 2], "requested": [1, 2, 3], "reserved": [2, 3, 4]}
     tuned = {
-        **{"schema_version": 1, "model": "m", "strategy": "LR", "allocator": "stitch"},
+        **{"model": "m", "strategy": "LR", "allocator": "stitch"},
         **{"loss": [3.0, 2.0, None], "step_ms": [1.0, 2.0, 3.0], "peak_reserved_bytes": 1 << 30},
         **{"timed_from": 1, "memory": "paged", "bytes_in": [1, 2, 3], "bytes_out": [1, 2, 3]},
         **{"memory_over_time": curve, "utilisation": 0.9, "batch": 2, "seq_len": 16},
@@ -105,11 +110,17 @@ def results() -> list[Any]:
     }
     replayed = {"trace": "t", "allocator": "native", "events": 4, "peak_reserved_bytes": 9}
     rows = [
-        {"name": "a", "result": tuned, "loss_difference": 0.0, "exit_code": 0},
+        {"name": "a", "result": whole("finetune", tuned), "loss_difference": 0.0, "exit_code": 0},
         {"name": "b", "exit_code": 4, "error": "out of memory"},
     ]
-    compared = {"schema_version": 1, "work": ["finetune"], "rows": rows}
-    return [simulated, tuned, generated, [replayed, replayed], compared]
+    compared = {"work": ["finetune"], "rows": rows}
+    return [
+        whole("simulate", simulated),
+        whole("finetune", tuned),
+        whole("gpt", generated),
+        [whole("replay", replayed)] * 2,
+        whole("compare", compared),
+    ]
 
 
 def options() -> bytes:

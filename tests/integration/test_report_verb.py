@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import main
+from penstock.results import PROMISED
 
 pytestmark = pytest.mark.usefixtures("small_emulated_gpu")
 
@@ -24,6 +25,9 @@ def test_a_run_and_a_fine_tune_side_by_side(capsys):
     assert main(["report", "gpt.json", "tune.json", "--html", "a.html", "--json"]) == 0
     gpt, tune = json.loads(capsys.readouterr().out)["results"]
     written = {name: json.loads(Path(f"{name}.json").read_text()) for name in ("gpt", "tune")}
+    for name, verb in (("gpt", "gpt"), ("tune", "finetune")):
+        assert written[name]["verb"] == verb
+        assert list(written[name])[: len(PROMISED[verb])] == PROMISED[verb]
     assert (gpt["verb"], gpt["gpu_memory_bytes"]) == ("gpt", 400 << 10)
     assert gpt["step_ms"] == written["gpt"]["step_ms"]
     assert gpt["bytes_in"] > 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from penstock.finetune.compare import Row, document
+from penstock.results import with_head
 
 MIB = 1 << 20
 
@@ -11,16 +12,16 @@ MIB = 1 << 20
 def finetuned(reserved=120 * MIB, loss=(3.0, 2.0, 1.0), **changes):
     """A result of `penstock finetune`."""
     curve = {"ms": [0, 9], "requested": [1, 90 * MIB], "reserved": [2, reserved]}
-    return {
+    values = {
         **{"model": "tiny", "strategy": "N", "allocator": "x", "loss": list(loss)},
         **{"step_ms": [9.0, 5.0, 4.0], "timed_from": 1, "median_step_ms": 4.5, "steps": 3},
         **{"peak_requested_bytes": 90 * MIB, "peak_active_bytes": 91 * MIB, "gpus": 1},
         **{"peak_reserved_bytes": reserved, "utilisation": (90 * MIB) / reserved},
         **{"tokens_per_second": 1000.0, "batch": 2, "seq_len": 16, "dtype": "mixed"},
         **{"device_name": "a GPU", "torch": "2", "version": "0", "memory_figures": "allocator"},
-        **{"engine": "single", "memory_over_time": curve, "schema_version": 1},
-        **changes,
+        **{"engine": "single", "memory_over_time": curve},
     }
+    return {**with_head("finetune", values), **changes}
 
 
 def compared(*, failed=False):

@@ -32,7 +32,7 @@ def test_show_lists_every_option_with_its_source(capsys, monkeypatch, tmp_path):
     assert rows["safety"]["source"] == f"{tmp_path / 'penstock.toml'}: safety"
     assert rows["device"]["source"] == "default"
     assert document["file"] == str(tmp_path / "penstock.toml")
-    assert document["schema_version"] == 1
+    assert (document["verb"], document["schema_version"]) == ("config", 1)
 
 
 def test_show_for_people_has_one_line_an_option(capsys):

@@ -28,6 +28,7 @@ def work(name: str = "gpt3_6.7b", dtype: str = "float16", tflops: float | None =
 def test_the_shape_that_was_measured(capsys):
     """13.72 GB of weights, 0.42 GB of them tables of which a step reads a few rows."""
     found = estimate(capsys, "gpt3_6.7b", "--dtype", "float16", "--gpu-memory", "8GiB")
+    assert found["verb"] == "estimate"
     assert found["weight_bytes"] == pytest.approx(13.72e9, rel=1e-3)
     kept = 8 * GIB - found["activation_bytes"] - found["workspace_bytes"]
     assert found["touched_bytes"] == pytest.approx(13.72e9 - 0.42e9, rel=1e-3)

@@ -15,16 +15,18 @@ from test_cli_replay import EVENTS, write
 from test_cli_simulate import recording
 
 from penstock.cli.main import main
+from penstock.results import PROMISED, with_head
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 MIB = 1 << 20
 GENERATED = {
+    **{"verb": "gpt", "schema_version": 1},
     **{"model": "gpt2_xl", "device": "cuda:0", "memory": "vmm", "gpu_memory_bytes": 2 << 30},
     **{"weight_bytes": 3 << 30, "step_ms": [40.0, 44.0, 42.0], "tokens_per_second": 24000.0},
     **{"bytes_in": [MIB] * 3, "bytes_out": [0] * 3, "peak_device_bytes": 2 << 30},
     **{"hit_ratio": 0.5, "link_gb_per_s": 55.0, "ideal_ms": 40.0, "ratio_to_ideal": 1.05},
-    **{"output_sha256": "0" * 64, "schema_version": 1, "bytes_counted": True, "batch": 1},
+    **{"output_sha256": "0" * 64, "bytes_counted": True, "batch": 1},
     **{"seq_len": 1024, "dtype": "float16", "device_name": "NVIDIA H200", "fusion": "auto"},
 }
 
@@ -43,7 +45,7 @@ def put(tmp_path):
 def report(capsys, *arguments):
     assert main(["report", *arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema_version"] == 1
+    assert (document["verb"], document["schema_version"]) == ("report", 1)
     return document["results"]
 
 
@@ -82,6 +84,11 @@ def test_results_of_every_verb_stand_side_by_side(put, capsys):
     assert main(["replay", "a.npz", "--json", "replay.json"]) == 0
     assert main(["simulate", "run.trace", "--gpu-memory", "120MiB", "--json", "lru.json"]) == 0
     capsys.readouterr()
+    for name in ("both", "replay", "lru"):
+        written = json.loads(Path(f"{name}.json").read_text())
+        for row in written if name == "replay" else [written]:
+            assert row["verb"] == {"both": "compare", "lru": "simulate"}.get(name, name)
+            assert list(row)[: len(PROMISED[row["verb"]])] == PROMISED[row["verb"]]
     files = [f"{name}.json" for name in ("tune", "gpt", "both", "replay", "lru")]
     found = {row["name"]: row for row in report(capsys, *files)}
     assert [(name, row["verb"]) for name, row in found.items()] == [
@@ -229,12 +236,10 @@ def test_a_file_that_is_not_json(text, capsys, tmp_path):
 @pytest.mark.parametrize(
     "document",
     [
-        *(None, 3, [], {}, [3], [finetuned()], {"rows": []}, {"model": "tiny"}),
-        # Of a verb whose results are no runs, and of a benchmark.
-        {"schema_version": 1, "model": "gpt2", "step_ms": 3.0, "gpu_memory_bytes": None},
-        {"title": "a", "rows": [{"result": finetuned()}]},
+        *(None, 3, [], {}, [3], {"rows": []}, {"model": "tiny"}, [finetuned(), 3]),
+        {"title": "a", "rows": [{"result": finetuned()}]},  # of a benchmark
     ],
-    ids=range(10),
+    ids=range(9),
 )
 def test_json_of_no_verb(document, put, capsys):
     what = refused(capsys, 1, put("a.json", document))
@@ -263,6 +268,39 @@ def test_a_value_that_cannot_be(changes, said, put, capsys):
 def test_a_newer_result_is_refused(put, capsys):
     what = refused(capsys, 1, put("a.json", finetuned(schema_version=2)))
     assert what == "error: a.json has schema_version 2; this Penstock reads 1"
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (finetuned(verb="gpt"), "device is missing"),
+        ({**GENERATED, "verb": "finetune"}, "strategy is missing"),
+        ({**GENERATED, "verb": "simulate"}, "trace is missing"),
+        ({**GENERATED, "verb": "compare"}, "work is missing"),
+        ([{**GENERATED, "verb": "replay"}], "trace is missing"),
+        ([finetuned()], 'verb is "finetune", not replay'),
+        (finetuned(verb="replay"), 'verb is "replay", not finetune, compare, gpt or simulate'),
+        (with_head("estimate", {}), 'verb is "estimate", not finetune, '),
+        (finetuned(verb=["finetune"]), 'verb is ["finetune"], not a text'),
+        (
+            with_head("compare", {"work": [], "rows": [{"name": "a", "result": GENERATED}]}),
+            'verb is "gpt", not finetune',
+        ),
+    ],
+    ids=range(10),
+)
+def test_a_result_is_what_its_verb_says(document, said, put, capsys):
+    assert f"a.json: {said}" in refused(capsys, 1, put("a.json", document))
+
+
+def test_a_result_of_an_earlier_penstock_is_refused_and_kept(put, capsys):
+    old = {key: value for key, value in finetuned().items() if key != "verb"}
+    put("new.json", finetuned())
+    put("old.json", old)
+    for arguments in (["old.json"], ["--json", "old.json", "new.json"]):
+        what = refused(capsys, 1, *arguments)
+        assert what == "error: old.json names no verb: an earlier Penstock wrote it"
+        assert json.loads(Path("old.json").read_text()) == old
 
 
 def test_one_bad_file_leaves_no_page(put, capsys, tmp_path):

@@ -106,7 +106,7 @@ def test_a_live_process_of_ours_is_known_by_its_library(tmp_path, monkeypatch):
 def test_as_json(proc, capsys):
     assert main(["top", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema_version"] == 1
+    assert (document["verb"], document["schema_version"]) == ("top", 1)
     assert [gpu["name"] for gpu in document["gpus"]] == ["NVIDIA H200"] * 2
 
 

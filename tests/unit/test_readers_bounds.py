@@ -22,6 +22,7 @@ from penstock.cli.main import main
 from penstock.errors import FailedError, OutOfMemory, PenstockError
 from penstock.files import read_bytes, read_json
 from penstock.models.checkpoint import open_checkpoint, shipped_checkpoint
+from penstock.results import PROMISED, with_head
 from penstock.trace import read_traces, read_work
 from penstock.trace.events import MOST_EVENTS
 from penstock.trace.work import HEADER, RECORD
@@ -258,8 +259,8 @@ def test_nothing_in_a_file_moves_the_cursor(terminal, tmp_path, monkeypatch, cap
     monkeypatch.setenv("FORCE_COLOR", terminal)
     monkeypatch.setenv("COLUMNS", "300")
     rows = [{"name": f"a{ESCAPES}", "exit_code": 4, "error": f"b{ESCAPES}"}]
-    compared = {"schema_version": 1, "work": ["finetune"], "rows": rows}
-    Path("a.json").write_text(json.dumps(compared))
+    compared = {"work": ["finetune"], "rows": rows}
+    Path("a.json").write_text(json.dumps(with_head("compare", compared)))
     assert main(["report", "a.json", "--html", "a.html"]) == 0
     out = capsys.readouterr().out
     assert f"a{SHOWN}" in out
@@ -307,14 +308,16 @@ def test_more_layers_than_tensors_are_refused_before_they_are_named(tmp_path):
 def test_numbers_at_the_ends_of_what_there_is_are_drawn(values, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     simulated = {"trace": "a", "policy": "lru", "gpu_memory_bytes": 1, "step_ms": values}
-    Path("a.json").write_text(json.dumps({**simulated, "schema_version": 1}))
+    simulated = dict.fromkeys(PROMISED["simulate"]) | simulated
+    Path("a.json").write_text(json.dumps(with_head("simulate", simulated)))
     assert main(["report", "a.json", "--html", "a.html"]) == 0
     assert "nan" not in Path("a.html").read_text().partition("const docs_json")[2]
 
 
 def test_a_comparison_of_nothing_is_no_result(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("a.json").write_text('{"schema_version": 1, "work": ["finetune"], "rows": []}')
+    nothing = with_head("compare", {"work": ["finetune"], "rows": []})
+    Path("a.json").write_text(json.dumps(nothing))
     assert main(["report", "a.json", "--html", "a.html"]) == 1
     assert "a.json holds no result" in capsys.readouterr().err
     assert os.listdir() == ["a.json"]

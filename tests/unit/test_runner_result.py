@@ -40,6 +40,7 @@ def document_of(device, **changes):
 def test_a_step_is_held_against_the_ideal_of_what_must_cross():
     # 900 MB of weights, and 540 of the budget left beside what else was in use, at 10 GB/s.
     found = document_of("cuda:0")
+    assert (found["verb"], found["schema_version"]) == ("gpt", 1)
     assert found["ideal_ms"] == pytest.approx(36.0)
     assert found["ratio_to_ideal"] == pytest.approx(50 / 36)
     assert document_of("cuda:0", memory="resident")["ratio_to_ideal"] == 1.0

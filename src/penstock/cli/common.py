@@ -28,6 +28,7 @@ import click
 from penstock.config import OPTIONS, Settings, resolve
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
 from penstock.files import check_place, read_json, write_whole
+from penstock.results import rows_of
 
 from .invocation import Invocation
 
@@ -224,11 +225,9 @@ def check_own(
 def is_result(path: Path) -> bool:
     """Whether a file holds what a verb gives as JSON."""
     try:
-        document = read_json(path, remedy="")
+        return bool(rows_of(read_json(path, remedy="")))
     except FailedError:
         return False
-    rows = document if isinstance(document, list) else [document]
-    return all(isinstance(row, dict) and "schema_version" in row for row in rows)
 
 
 def _is_standard(found: os.stat_result) -> bool:

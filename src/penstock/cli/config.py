@@ -10,11 +10,10 @@ import click
 
 from penstock.config import Option, Resolved, Settings, find_option, resolve
 from penstock.report.table import Column, print_table
+from penstock.results import with_head
 
 from .common import Output, verb, working_folder
 from .invocation import CONTEXT
-
-SCHEMA_VERSION = 1
 
 
 @click.group(invoke_without_command=True, context_settings=CONTEXT)
@@ -60,12 +59,11 @@ def explain(key: str, settings: Settings, output: Output) -> None:
       penstock config explain emulated.capacity
     """  # noqa: D301
     option = find_option(key)
-    output.emit({"schema_version": SCHEMA_VERSION, **_describe(option)}, lambda: _print_one(option))
+    output.emit(with_head("config", _describe(option)), lambda: _print_one(option))
 
 
 def _document(resolved: Resolved) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
+    values = {
         "file": str(resolved.file) if resolved.file else None,
         "options": [
             {"key": origin.option.key, "value": origin.value, "source": origin.source}
@@ -73,6 +71,7 @@ def _document(resolved: Resolved) -> dict[str, Any]:
         ],
         "warnings": list(resolved.warnings),
     }
+    return with_head("config", values)
 
 
 def _print_all(resolved: Resolved) -> None:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import click
 
-from penstock._version import __version__
 from penstock.config import Settings
 from penstock.errors import EnvironmentProblem
 from penstock.report.table import Column, print_table
+from penstock.results import with_head
 
 from .checks import Check, framework, gpu, host, library, preload
 from .common import Output, verb
-
-SCHEMA_VERSION = 1
 
 
 @click.command()
@@ -40,15 +37,13 @@ def command(settings: Settings, output: Output) -> int:
     checks = examine(settings.device)
     failed = [check.id for check in checks if check.status == "fail"]
     verdict = _verdict(checks, failed)
-    document: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "version": __version__,
+    values = {
         "device": settings.device,
         "ok": not failed,
         "verdict": verdict,
         "checks": [asdict(check) for check in checks],
     }
-    output.emit(document, lambda: _print(checks, verdict))
+    output.emit(with_head("doctor", values), lambda: _print(checks, verdict))
     return EnvironmentProblem.exit_code if failed else 0
 
 

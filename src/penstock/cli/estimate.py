@@ -24,11 +24,11 @@ from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_conf
 from penstock.models.folder import Folder, read_folder
 from penstock.models.shapes import find_shape
 from penstock.report.table import Column, print_table
+from penstock.results import with_head
 from penstock.units import MIB, format_bytes, format_number, parse_size
 
 from .common import STDOUT, Output, above_zero, verb
 
-SCHEMA_VERSION = 1
 # Device memory is handed out in multiples of this by the drivers we know.
 GRANULARITY = 2 * MIB
 # cuBLAS keeps 32 MiB for itself on recent GPUs, and torch rounds what it takes up to segments.
@@ -300,8 +300,7 @@ def _verdict(work: Work, chosen: Step | None) -> str:
 
 
 def _document(work: Work, chosen: Step | None) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
+    values = {
         "model": work.name,
         "batch": work.batch,
         "seq_len": work.seq_len,
@@ -324,6 +323,7 @@ def _document(work: Work, chosen: Step | None) -> dict[str, Any]:
         "budgets": [asdict(step) for step in _table(work)],
         "verdict": _verdict(work, chosen),
     }
+    return with_head("estimate", values)
 
 
 def _print(work: Work, chosen: Step | None) -> None:

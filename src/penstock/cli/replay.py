@@ -18,6 +18,7 @@ from penstock.errors import OutOfMemory, UsageError
 from penstock.native.replay import ALLOCATORS, Replayed, replay
 from penstock.report.progress import Progress
 from penstock.report.table import Column, print_table
+from penstock.results import with_head
 from penstock.units import format_bytes, format_number, parse_size
 
 from .common import Output, apart, need_extra, verb
@@ -25,7 +26,6 @@ from .common import Output, apart, need_extra, verb
 if TYPE_CHECKING:
     from penstock.trace import Trace
 
-SCHEMA_VERSION = 1
 # What a file begins with that --json must not write over: a zip (.npz) or a pickle.
 TRACE_MAGICS = (b"PK", b"\x80")
 MORE = "--allocator-... are for stitch; it obeys all PENSTOCK_ALLOCATOR_... (penstock config show)."
@@ -144,17 +144,14 @@ def _replay_all(
 
 
 def _document(row: Row) -> dict[str, Any]:
-    figures = row.replayed.figures
-    named = ("events", "allocations", "frees", "peak_requested_bytes", "peak_reserved_bytes")
-    return {
-        "schema_version": SCHEMA_VERSION,
+    values = {
         "trace": row.trace.name,
         "allocator": row.allocator,
-        **{name: figures[name] for name in named},
         "utilisation": row.utilisation,
-        **{name: value for name, value in figures.items() if name not in named},
+        **row.replayed.figures,
         "out_of_memory_at_event": row.replayed.failed_event,
     }
+    return with_head("replay", values)
 
 
 def _print(rows: list[Row]) -> None:

@@ -25,11 +25,10 @@ from penstock.report.page import is_page, page
 from penstock.report.result import Result
 from penstock.report.timeline import is_timeline, timeline
 from penstock.report.verbs import results_of
+from penstock.results import PROMISED, rows_of, with_head
 from penstock.text import printable
 
 from .common import STDOUT, Output, apart, check_own, need_extra, verb
-
-SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,9 @@ def _check_apart(names: Mapping[str, str | None]) -> None:
 
 
 def _is_result(path: Path) -> bool:
+    """Whether a file is for this verb to read, or to refuse as that of an earlier version."""
     try:
-        return bool(results_of(load(path), name="", place=""))
+        return any(row.get("verb") in (None, *PROMISED) for row in rows_of(load(path)))
     except FailedError:
         return False
 
@@ -127,7 +127,7 @@ def _document(found: Sequence[_Found]) -> dict[str, Any]:
         name = row.pop("name")
         median = each.result.median_step_ms
         rows.append({"name": name, "file": str(each.file), **row, "median_step_ms": median})
-    return {"schema_version": SCHEMA_VERSION, "results": rows}
+    return with_head("report", {"results": rows})
 
 
 def _print(results: Sequence[Result], written: Mapping[str, str | None]) -> None:

@@ -18,6 +18,7 @@ from penstock.config import Settings
 from penstock.errors import OutOfMemory, UsageError
 from penstock.native.simulate import POLICIES, Simulated, simulate
 from penstock.report.progress import Progress
+from penstock.results import with_head
 from penstock.units import format_bytes, format_number, parse_size
 
 from .common import Output, above_zero, need_extra, verb
@@ -25,7 +26,6 @@ from .common import Output, above_zero, need_extra, verb
 if TYPE_CHECKING:
     from penstock.trace import WorkTrace
 
-SCHEMA_VERSION = 1
 # GB/s between which a link can be.
 LINKS = (1e-3, 1e6)
 # Of a step; a shorter pause is not drawn.
@@ -209,8 +209,7 @@ def _warn(outcome: Outcome, *, chosen: bool) -> None:
 
 def _document(outcome: Outcome) -> dict[str, Any]:
     steps, steady = outcome.simulated.steps, outcome.steady
-    return {
-        "schema_version": SCHEMA_VERSION,
+    values = {
         "trace": outcome.trace.name,
         "policy": outcome.policy,
         "gpu_memory_bytes": outcome.budget,
@@ -234,6 +233,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         **outcome.simulated.figures,
         "out_of_memory_at_piece": outcome.simulated.failed_piece,
     }
+    return with_head("simulate", values)
 
 
 def _picture(outcome: Outcome) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from penstock.errors import EnvironmentProblem, FailedError
+from penstock.results import with_head
 from penstock.text import one_line
 from penstock.units import MIB, format_bytes
 
@@ -31,7 +32,6 @@ PROCESSES = "--query-compute-apps=gpu_uuid,pid,used_memory"
 LIBRARIES = ("libpenstock.so", "penstock/preload/libcuda.so.1")
 BUDGET = "PENSTOCK_GPU_MEMORY="
 CLEAR = "\x1b[H\x1b[2J"
-SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def command(every: float | None, output: Output, settings: Any) -> None:
         gpus = look()
         width = shutil.get_terminal_size().columns if terminal else 1000
         text = "\n".join(lines(gpus, width))
-        document = {"schema_version": SCHEMA_VERSION, "gpus": [asdict(gpu) for gpu in gpus]}
+        document = with_head("top", {"gpus": [asdict(gpu) for gpu in gpus]})
         if every is not None and terminal:
             text = CLEAR + text
         output.emit(document, partial(click.echo, text))

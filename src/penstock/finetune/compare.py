@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
-SCHEMA_VERSION = 1
+from penstock.results import with_head
+
 # What a process that is told to end may take to clean up.
 END_S = 30.0
 
@@ -179,9 +180,8 @@ def loss_difference(row: Row, first: Row) -> float | None:
 def document(work: Sequence[str], rows: Sequence[Row]) -> dict[str, Any]:
     """The comparison as JSON gives it; the result of each row is that of `penstock finetune`."""
     done = [row for row in rows if row.result is not None]
-    listed = []
-    for row in rows:
-        entry = asdict(row)
-        entry["loss_difference"] = loss_difference(row, done[0]) if done else None
-        listed.append(entry)
-    return {"schema_version": SCHEMA_VERSION, "work": ["finetune", *work], "rows": listed}
+    listed = [
+        {**asdict(row), "loss_difference": loss_difference(row, done[0]) if done else None}
+        for row in rows
+    ]
+    return with_head("compare", {"work": ["finetune", *work], "rows": listed})

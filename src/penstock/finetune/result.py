@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a fine-tune, as JSON gives it: the keys that scripts rely on, then what helps.
-
-The first ten keys keep their names and meanings; `SCHEMA_VERSION` counts changes to the rest.
-"""
+"""The result of a fine-tune, as JSON gives it: the keys that scripts rely on, then what helps."""
 
 from __future__ import annotations
 
@@ -11,15 +8,13 @@ from typing import Any
 
 import torch
 
-from penstock._version import __version__
+from penstock.results import with_head
 
 from .loop import Loop
 from .memory import MemoryFigures
 from .model import Plan
 from .request import Request
 from .search import Found
-
-SCHEMA_VERSION = 1
 
 
 def document(
@@ -40,31 +35,27 @@ def document(
     emulated = loop.engine.device.name == "emulated"  # whose times say nothing about a GPU
     ideal = None if emulated else ideal_ms(counters, history.median_ms)
     memory = max(ranks, key=lambda each: each.reserved)
-    return {
+    values = {
         "model": plan.name,
         "strategy": request.strategy,
         "allocator": request.allocator,
         "loss": history.loss,
         "step_ms": history.step_ms,
-        "peak_requested_bytes": memory.requested,
-        "peak_active_bytes": memory.active,
-        "peak_reserved_bytes": memory.reserved,
-        "utilisation": memory.utilisation,
         "tokens_per_second": history.tokens_per_second,
         **_work(request, plan, loop, found),
         "memory_figures": memory.source,
         "memory": "paged" if request.paged else "resident",
-        "peak_device_bytes": memory.device,
+        **_peaks(memory),
         "bytes_in": history.bytes_in,
         "bytes_out": history.bytes_out,
-        "ranks": [_peaks(each) for each in ranks],
+        "ranks": [{**_peaks(each), "allocator_counters": each.counters} for each in ranks],
         "budget_bytes": counters.get("gpu_memory_bytes"),
         "ideal_ms": ideal,
         "ratio_to_ideal": history.median_ms / ideal if ideal and history.median_ms else None,
         "memory_over_time": asdict(memory.curve),
-        "driver_calls": memory.driver_calls,
         "counters": counters,
     }
+    return with_head("finetune", values)
 
 
 def ideal_ms(counters: dict[str, Any], median_ms: float | None) -> float | None:
@@ -85,8 +76,6 @@ def _work(request: Request, plan: Plan, loop: Loop, found: Found | None) -> dict
     history, device = loop.history, loop.engine.device
     parameters = list(loop.engine.model.parameters())
     return {
-        "schema_version": SCHEMA_VERSION,
-        "version": __version__,
         "torch": torch.__version__,
         "device": device.name,
         "device_name": device.label,
@@ -127,5 +116,4 @@ def _peaks(memory: MemoryFigures) -> dict[str, Any]:
         "utilisation": memory.utilisation,
         "peak_device_bytes": memory.device,
         "driver_calls": memory.driver_calls,
-        "allocator_counters": memory.counters,
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,12 @@ class Fields:
 
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
+
+    def need(self, keys: Iterable[str]) -> None:
+        """Refuse an object without one of these keys; null is a value here."""
+        for key in keys:
+            if key not in self._values:
+                raise FailedError(f"{self.place}: {key} is missing", remedy=_REMEDY)
 
     def text(self, key: str, default: str | None = None) -> str:
         """A text, fit to be shown; `default` where there is none."""

@@ -1,27 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON that each verb writes, as `Result`s.
 
-A document is known by keys that the verb promises to scripts (docs/reference/cli.md): `finetune`,
-`gpt` and `simulate` give an object, `compare` one with rows that hold results of `finetune`,
-`replay` a list. What else is in a document may be missing. Pure, standard library only.
+`finetune`, `gpt` and `simulate` give an object, `compare` one with rows that hold results of
+`finetune`, `replay` a list. What a verb does not promise to scripts (`penstock.results`) may be
+missing. Pure, standard library only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 from penstock.errors import FailedError, UsageError
+from penstock.results import PROMISED, SCHEMA_VERSION, rows_of
 from penstock.units import parse_size
 
 from .fields import Fields
 from .result import Curve, Heat, Result, median
-
-SCHEMA_VERSION = 1
-VERBS = ("finetune", "compare", "gpt", "replay", "simulate")
 
 
 def results_of(document: Any, *, name: str, place: str) -> list[Result]:
@@ -33,59 +30,47 @@ def results_of(document: Any, *, name: str, place: str) -> list[Result]:
         place: What messages call the document.
 
     Raises:
-        FailedError: If it is of no verb, of another version, or a value in it is not what it
-            should be.
+        FailedError: If it is of no verb, of another version, without what its verb promises, or a
+            value in it is not what it should be.
     """
-    rows = document if isinstance(document, list) else [document]
+    rows, listed = rows_of(document), isinstance(document, list)
     if not rows:
-        raise _unknown(place)
+        raise FailedError(
+            f"{place} is JSON, but no result of {_either(list(PROMISED))}",
+            remedy="penstock finetune --json FILE, then penstock report FILE",
+        )
+    allowed = [verb for verb in PROMISED if listed == (verb == "replay")]
     results: list[Result] = []
-    for row in rows:
-        verb = verb_of(row, listed=isinstance(document, list))
-        if verb is None:
-            raise _unknown(place)
-        fields = Fields(row, place)
-        _check_version(fields)
-        results += _READERS[verb](fields, name)
+    for fields in (Fields(row, place) for row in rows):
+        verb = _verb_of(fields, allowed)
+        results += _compare(fields) if verb == "compare" else [_READERS[verb](fields, name)]
     if not results:
         raise FailedError(f"{place} holds no result", remedy="a comparison of one setting or more")
     return results
 
 
-def verb_of(document: Any, *, listed: bool = False) -> str | None:
-    """Which verb wrote a document, or a row of a list of `replay`; None for none of them."""
-    if not isinstance(document, dict):
-        return None
-    for verb, keys in _SIGNATURES.items():
-        if keys <= document.keys() and listed == (verb == "replay"):
-            return verb
-    return None
-
-
-# Keys that no other verb writes together.
-_SIGNATURES: dict[str, set[str]] = {
-    "finetune": {"model", "strategy", "allocator", "loss", "step_ms", "peak_reserved_bytes"},
-    "compare": {"schema_version", "work", "rows"},
-    "gpt": {"model", "device", "memory", "gpu_memory_bytes", "step_ms", "output_sha256"},
-    "replay": {"trace", "allocator", "events", "peak_reserved_bytes"},
-    "simulate": {"trace", "policy", "gpu_memory_bytes", "step_ms"},
-}
-
-
-def _unknown(place: str) -> FailedError:
-    return FailedError(
-        f"{place} is JSON, but no result of {', '.join(VERBS[:-1])} or {VERBS[-1]}",
-        remedy="penstock finetune --json FILE, then penstock report FILE",
-    )
-
-
-def _check_version(fields: Fields) -> None:
-    version = fields.count("schema_version", SCHEMA_VERSION)
+def _verb_of(fields: Fields, allowed: list[str]) -> str:
+    """Who wrote a document, which has all that this verb promises."""
+    version = fields.count("schema_version")
     if version != SCHEMA_VERSION:
         raise FailedError(
             f"{fields.place} has schema_version {version}; this Penstock reads {SCHEMA_VERSION}",
             remedy="the Penstock that wrote it",
         )
+    if "verb" not in fields:
+        raise FailedError(
+            f"{fields.place} names no verb: an earlier Penstock wrote it",
+            remedy=f'run it again, or add "verb" to it: {_either(allowed)}',
+        )
+    verb = fields.text("verb")
+    if verb not in allowed:
+        raise fields.wrong("verb", verb, _either(allowed))
+    fields.need(PROMISED[verb])
+    return verb
+
+
+def _either(verbs: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(verbs[:-1]), verbs[-1])))
 
 
 def _figures(fields: Fields) -> dict[str, Any]:
@@ -97,7 +82,7 @@ def _figures(fields: Fields) -> dict[str, Any]:
     }
 
 
-def _finetune(fields: Fields, name: str) -> list[Result]:
+def _finetune(fields: Fields, name: str) -> Result:
     timed_from = fields.count("timed_from", 0) or 0
     gpus = fields.count("gpus", 1)
     setting = _parts(
@@ -124,20 +109,21 @@ def _finetune(fields: Fields, name: str) -> list[Result]:
         memory_over_time=_curve(fields.within("memory_over_time")),
     )
     if fields.text("memory", "") != "paged":
-        return [result]
+        return result
     into, out = (fields.numbers(key)[timed_from:] for key in ("bytes_in", "bytes_out"))
-    return [replace(result, bytes_in=median(into), bytes_out=median(out))]
+    return replace(result, bytes_in=median(into), bytes_out=median(out))
 
 
-def _compare(fields: Fields, name: str) -> list[Result]:
+def _compare(fields: Fields) -> list[Result]:
     results = []
     for number, row in enumerate(fields.sequence("rows")):
         setting = fields.item(row, f"rows[{number}]")
         label = setting.text("name")
         if "result" in setting:
-            [result] = _finetune(setting.within("result"), label)
-            difference = setting.number("loss_difference")
-            results.append(replace(result, verb="compare", loss_difference=difference))
+            run = setting.within("result")
+            _verb_of(run, ["finetune"])
+            found = replace(_finetune(run, label), verb="compare")
+            results.append(replace(found, loss_difference=setting.number("loss_difference")))
             continue
         failure = f"exit {setting.count('exit_code', 1)}"
         error = setting.text("error", "failed")
@@ -145,7 +131,7 @@ def _compare(fields: Fields, name: str) -> list[Result]:
     return results
 
 
-def _gpt(fields: Fields, name: str) -> list[Result]:
+def _gpt(fields: Fields, name: str) -> Result:
     counted = fields.flag("bytes_counted", default=True)
     layers = fields.text("fusion", "baseline")
     setting = _parts(
@@ -171,69 +157,57 @@ def _gpt(fields: Fields, name: str) -> list[Result]:
         memory_over_time=_held(fields),
     )
     if not counted:
-        return [result]
+        return result
     into, out = median(fields.numbers("bytes_in")), median(fields.numbers("bytes_out"))
     rate = (result.link_gb_per_s or math.inf) * 1e6
     busy = {"compute": result.compute_ms or 0, "in": (into or 0) / rate, "out": (out or 0) / rate}
     lanes = {} if result.emulated else {lane: [(0.0, ms)] for lane, ms in busy.items() if ms}
-    result = replace(result, bytes_in=into, bytes_out=out, lanes=lanes)
-    return [replace(result, hit_ratio=fields.number("hit_ratio"))]
+    hits = fields.number("hit_ratio")
+    return replace(result, bytes_in=into, bytes_out=out, lanes=lanes, hit_ratio=hits)
 
 
-def _replay(fields: Fields, name: str) -> list[Result]:
+def _replay(fields: Fields, name: str) -> Result:
     trace, allocator = fields.text("trace"), fields.text("allocator")
-    event = fields.count("out_of_memory_at_event")
-    failed = event is not None
-    return [
-        Result(
-            name=f"{PurePath(trace).name}, {allocator}",
-            verb="replay",
-            setting=(trace, allocator),
-            failure="out of memory" if failed else None,
-            error=f"out of memory at event {event}" if failed else None,
-            **_figures(fields),
-            driver_ms=fields.number("modelled_driver_ms"),
-        )
-    ]
+    return Result(
+        name=f"{PurePath(trace).name}, {allocator}",
+        verb="replay",
+        setting=(trace, allocator),
+        **_figures(fields),
+        **_failure(fields, "event"),
+        driver_ms=fields.number("modelled_driver_ms"),
+    )
 
 
-def _simulate(fields: Fields, name: str) -> list[Result]:
+def _simulate(fields: Fields, name: str) -> Result:
     steps = fields.numbers("step_ms")
     first = max(0, len(steps) - (fields.count("steady_steps", len(steps)) or 0))
-    piece = fields.count("out_of_memory_at_piece")
-    failed = piece is not None
-    link = fields.number("link_gb_per_s")
-    return [
-        Result(
-            name=name,
-            verb="simulate",
-            setting=_parts(
-                fields.text("trace"), f"{link:g} GB/s" if link else "", fields.text("policy")
-            ),
-            failure="out of memory" if failed else None,
-            error=f"out of memory at piece {piece}" if failed else None,
-            gpu_memory_bytes=fields.count("gpu_memory_bytes"),
-            step_ms=steps[first:],
-            first_step=first + 1,
-            **_figures(fields) | {"peak_requested_bytes": fields.count("peak_bytes")},
-            hit_ratio=fields.number("hit_ratio"),
-            bytes_in=fields.number("bytes_in"),
-            bytes_out=fields.number("bytes_out"),
-            memory_over_time=_curve(fields.within("memory_over_time")),
-            compute_ms=median(fields.numbers("recorded_step_ms")[first:]),
-            lanes=_lanes(fields.within("lanes")),
-            heat=_heat(fields.within("heat")),
-        )
-    ]
+    link, policy = fields.number("link_gb_per_s"), fields.text("policy")
+    return Result(
+        name=name,
+        verb="simulate",
+        setting=_parts(fields.text("trace"), f"{link:g} GB/s" if link else "", policy),
+        **_failure(fields, "piece"),
+        gpu_memory_bytes=fields.count("gpu_memory_bytes"),
+        step_ms=steps[first:],
+        first_step=first + 1,
+        **_figures(fields) | {"peak_requested_bytes": fields.count("peak_bytes")},
+        hit_ratio=fields.number("hit_ratio"),
+        bytes_in=fields.number("bytes_in"),
+        bytes_out=fields.number("bytes_out"),
+        memory_over_time=_curve(fields.within("memory_over_time")),
+        compute_ms=median(fields.numbers("recorded_step_ms")[first:]),
+        lanes=_lanes(fields.within("lanes")),
+        heat=_heat(fields.within("heat")),
+    )
 
 
-_READERS: Mapping[str, Callable[[Fields, str], list[Result]]] = {
-    "finetune": _finetune,
-    "compare": _compare,
-    "gpt": _gpt,
-    "replay": _replay,
-    "simulate": _simulate,
-}
+_READERS = {"finetune": _finetune, "gpt": _gpt, "replay": _replay, "simulate": _simulate}
+
+
+def _failure(fields: Fields, unit: str) -> dict[str, Any]:
+    at = fields.count(f"out_of_memory_at_{unit}")
+    error = f"out of memory at {unit} {at}"
+    return {} if at is None else {"failure": "out of memory", "error": error}
 
 
 def _tokens(fields: Fields) -> str:
@@ -281,24 +255,15 @@ def _held(fields: Fields) -> Curve | None:
 
 
 def _lanes(fields: Fields) -> dict[str, list[tuple[float, float]]]:
-    ends = {lane: fields.numbers(lane) for lane in ("compute", "in", "out")}
-    return {
-        lane: [
-            (float(begin or 0), float(end or 0))
-            for begin, end in zip(each[::2], each[1::2], strict=False)
-        ]
-        for lane, each in ends.items()
-    }
+    lanes = ("compute", "in", "out")
+    ends = {lane: [float(at or 0) for at in fields.numbers(lane)] for lane in lanes}
+    return {lane: list(zip(each[::2], each[1::2], strict=False)) for lane, each in ends.items()}
 
 
 def _heat(fields: Fields) -> Heat | None:
-    if "touches" not in fields:
-        return None
     count, values = fields.count("columns", 1) or 1, fields.numbers("touches")
     rows = [values[at : at + count] for at in range(0, len(values), count)]
     touches = [[value or 0 for value in row] for row in rows if len(row) == count]
-    return (
-        Heat(fields.number("ms") or 1.0, fields.number("bytes") or 1.0, touches)
-        if touches
-        else None
-    )
+    if not touches:
+        return None
+    return Heat(fields.number("ms") or 1.0, fields.number("bytes") or 1.0, touches)

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a run, as JSON gives it: the keys that scripts rely on, then what helps.
-
-The first fifteen keys keep their names and meanings; `SCHEMA_VERSION` counts changes to the rest.
-"""
+"""The result of a run, as JSON gives it: the keys that scripts rely on, then what helps."""
 
 from __future__ import annotations
 
 import hashlib
 import statistics
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from penstock._version import __version__
 from penstock.fusion.variants import Fusion
+from penstock.results import with_head
 
 from .check import Comparison, Reference
 from .device import RunDevice
@@ -23,8 +20,6 @@ from .figures import Ideal, Steps, ideal_step
 from .request import Request
 from .subject import Subject
 from .text import Written
-
-SCHEMA_VERSION = 1
 
 
 @dataclass
@@ -90,24 +85,20 @@ def document(
         ideal = replace(ideal, ms=None)
     ratio = steps.median_ms / ideal.ms if ideal.ms else None
     timed = outcome.steps is not None
-    return {
+    values = {
         "model": subject.config.name,
         "device": device.name,
         "memory": request.memory,
-        "gpu_memory_bytes": stats["gpu_memory_bytes"],
-        "weight_bytes": stats["weight_bytes"],
+        **{key: stats[key] for key in ("gpu_memory_bytes", "weight_bytes")},
+        **{key: stats[key] for key in ("hit_ratio", "link_gb_per_s")},
         "step_ms": steps.ms,
         "tokens_per_second": steps.tokens_per_second,
         "bytes_in": steps.bytes_in,
         "bytes_out": steps.bytes_out,
         "peak_device_bytes": peak,
-        "hit_ratio": stats["hit_ratio"],
-        "link_gb_per_s": stats["link_gb_per_s"],
         "ideal_ms": ideal.ms,
         "ratio_to_ideal": ratio,
         "output_sha256": sha256(outcome.last_logits()),
-        "schema_version": SCHEMA_VERSION,
-        "version": __version__,
         "torch": torch.__version__,
         "device_name": device.label,
         "fusion": outcome.fusion.name,
@@ -130,6 +121,7 @@ def document(
         "text": _text(request, outcome.written),
         "counters": stats,
     }
+    return with_head("gpt", values)
 
 
 def sha256(logits: Tensor) -> str:
@@ -170,11 +162,7 @@ def _check(reference: Reference | None, comparison: Comparison | None) -> dict[s
         return None
     return {
         "equal": comparison.equal,
-        "max_abs_diff": comparison.max_abs_diff,
-        "tolerance": comparison.tolerance,
-        "max_relative_rms": comparison.max_relative_rms,
-        "outputs": comparison.outputs,
-        "different": comparison.different,
+        **asdict(comparison),
         "resident_step_ms": reference.step_ms,
     }
 
