@@ -90,7 +90,7 @@ def test_clip_grad_norm(foreach):
 
 @pytest.mark.gpu
 def test_clipping_on_a_gpu_gives_the_same_bits():
-    """There it goes over lists of gradients by a kernel that adds up in an order of its own."""
+    """There it goes over lists of gradients by a kernel of its own."""
     plain = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(6)]).cuda()
     paged = copy.deepcopy(plain)
     first, second = adamw(plain), adamw(paged)

@@ -21,8 +21,8 @@ PACKAGES = ("penstock.paging", "penstock.native")  # not penstock.fusion, which 
 def keep_out(*, anyway: bool) -> None:
     """Have Dynamo leave what pages as it is.
 
-    It would compile them, with the addresses and counts that it finds there as constants, again and
-    again, and fail at times.
+    It would compile those functions, with the addresses and counts that it finds there as
+    constants, again and again, and fail at times.
 
     Args:
         anyway: Import it, which takes a second, if nobody has so far: the model may be compiled

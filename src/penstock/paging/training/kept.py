@@ -169,8 +169,8 @@ class _Part:
 def norm(content: torch.Tensor, order: float = 2.0) -> torch.Tensor:
     """Of a whole gradient, as clip_grad_norm_ finds it of several; shape ().
 
-    On a GPU it does so by a kernel that goes over lists, and adds up in another order than the one
-    for a tensor: an update would have other bits.
+    On a GPU it does so by a kernel that goes over lists, which need not add up in the order of the
+    one for a tensor.
     """
     if content.is_cuda:
         return torch._foreach_norm([content], order)[0]
