@@ -129,6 +129,8 @@ def samples(name: str, safety: str, seconds: float) -> dict[str, Any]:
     others = {k: v for k, v in paged["outcomes"].items() if k in repeats}
     row["samples"] = plain["samples"]
     row["that_repeat_themselves"] = len(repeats)
+    # Of what fails plainly nothing is shown.
+    row["plain_failures"] = sum(": " in how for each in plain["outcomes"].values() for how in each)
     row["different"] = {
         k: [plain["outcomes"][k], v] for k, v in others.items() if plain["outcomes"][k] != v
     }

@@ -4,7 +4,7 @@
     python benchmarks/sanitizer.py --output benchmarks/results/sanitizer.json
 
 The driver's contract and the tests of attach() on a GPU (of `cmake --preset dev`), programs of
-three frameworks under `penstock run` at half of what they need, and those checks of
+three frameworks under `penstock run` within less than they need, and those checks of
 fusion_conformance.py that run kernels of ours; each under a tool and in a process of its own, as
 many at a time as there are cores. For the fused kernels torch's caching allocator is off: in a
 block of its pool a row too far is no error. First a kernel with the very fault is run under each
@@ -74,7 +74,7 @@ FAULTS = {
     }""",
 }
 SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
-# Comparisons, and how many failed: of our own checks, of doctest, of pytest, and a run's page uses.
+# Comparisons, and how many failed: of our own checks, of doctest, of pytest; a run's launches.
 CHECKS = [
     re.compile(r": (\d+) checks, (\d+) failed"),
     re.compile(r"assertions: +(\d+) +\| +\d+ passed +\| +(\d+) failed"),
