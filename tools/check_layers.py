@@ -19,10 +19,10 @@ from pathlib import Path
 
 # Wing -> the wings that it may include. A file belongs to the longest name here that its path
 # begins with, and a name stands for all below it; every wing sees itself.
-_DRIVER = {"driver/driver.hpp", "driver/forwarding.hpp", "driver/text.hpp"}
+_DRIVER = {"driver/driver.hpp", "driver/forwarding.hpp", "driver/parallel.hpp", "driver/text.hpp"}
 _MACHINE = {"base", "codec", "policy", *_DRIVER}
 _ENGINE = {*_MACHINE, "engine"}
-_BACK_END = {"base", "codec", "driver/driver.hpp", "driver/text.hpp", "driver/ledger.hpp"}
+_BACK_END = {"base", "codec", "driver/ledger.hpp", *_DRIVER}
 NATIVE_LAYERS = {
     "base": set(),
     "policy": {"base"},

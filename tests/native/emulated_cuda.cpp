@@ -23,6 +23,8 @@ namespace {
 
 constexpr Error kDeinitialized{static_cast<Error>(4)};
 constexpr Error kInvalidContext{static_cast<Error>(201)};
+constexpr Error kAlreadyRegistered{static_cast<Error>(712)};
+constexpr Error kNotRegistered{static_cast<Error>(713)};
 constexpr Error kUnknown{static_cast<Error>(999)};
 
 HostDriver& gpu() {
@@ -162,6 +164,9 @@ struct Calls {
       case kGpuDirectRdmaWithVirtualMemory:
         *value = 0;
         return kSuccess;
+      case kHostPointerForRegisteredMemory:
+        *value = control().registers ? 1 : 0;
+        return kSuccess;
       case kHostNumaId:
         *value = -1;  // no NUMA, as in a small virtual machine
         return kSuccess;
@@ -293,6 +298,21 @@ struct Calls {
   static Error cuMemFreeHost(void* pointer) {
     DO_WHEN(safe_in_captures(), error_of(gpu().host_free(pointer)));
   }
+  static Error cuMemHostRegister(void* pointer, std::size_t size, unsigned flags) {
+    NEEDS(safe_in_captures());
+    if (pointer == nullptr || size == 0 || flags != kHostRegisterPortable) return kInvalidValue;
+    const std::lock_guard lock(registered_mutex);
+    if (!registered.insert(pointer).second) return kAlreadyRegistered;
+    ++control().registered;
+    return kSuccess;
+  }
+  static Error cuMemHostUnregister(void* pointer) {
+    NEEDS(safe_in_captures());
+    const std::lock_guard lock(registered_mutex);
+    if (registered.erase(pointer) == 0) return kNotRegistered;
+    --control().registered;
+    return kSuccess;
+  }
   static Error cuMemAllocManaged(DevicePtr* address, std::size_t size, unsigned flags) {
     NEEDS(safe_in_captures());
     if (flags != kAttachGlobal) return kInvalidValue;
@@ -384,6 +404,8 @@ struct Calls {
   static inline std::mutex mapped_anew_mutex;
   static inline std::mutex work_spaces_mutex;
   static inline std::set<DevicePtr> work_spaces;
+  static inline std::mutex registered_mutex;
+  static inline std::set<void*> registered;
 
   static Error cuStreamCreate(StreamPtr* stream, unsigned flags) {
     DO_WHEN(flags == kStreamNonBlocking ? in_context() : kInvalidValue,

@@ -19,6 +19,8 @@ struct EmulatedCuda {
   std::atomic<int> devices{1};         // all but the first have no memory, and can reach its
   std::atomic<int> reachable{1};       // what cuDeviceCanAccessPeer answers
   std::atomic<Bytes> shared{0};        // given access to for device 1 as well
+  std::atomic<bool> registers{true};   // host memory that the process has made
+  std::atomic<int> registered{0};      // pieces of it
   std::atomic<bool> stale{false};      // what is mapped already is refused to device 1
   std::atomic<int> advice{0};          // of the last cuMemAdvise, and the kind of its location
   std::atomic<int> advice_location{0};

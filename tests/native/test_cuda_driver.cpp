@@ -263,6 +263,55 @@ TEST_CASE("CUDA: goes with everything in it, after the work in its streams") {
   CHECK(conformance::operator==(cuda->gpu()->live(), LiveCounts{}));
 }
 
+TEST_CASE("CUDA: large host memory is the process's own, registered") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  constexpr Bytes kSize = 40 * kMiB + 100;  // several writers, and no whole page at its end
+  {
+    const auto driver = open();
+    auto* const host = static_cast<std::byte*>(driver->host_alloc(kSize).value());
+    CHECK(cuda->registered == 1);
+    CHECK(reinterpret_cast<Bytes>(host) % (2 * kMiB) == 0);
+    CHECK(host[0] == std::byte{0});
+    CHECK(host[kSize - 1] == std::byte{0});
+    CHECK(driver->host_alloc(1000).ok());  // too little to be worth it
+    CHECK(cuda->registered == 1);
+    CHECK(driver->live().host_allocations == 2);
+    PENSTOCK_CHECK_OK(driver->host_free(host));
+    CHECK(cuda->registered == 0);
+    PENSTOCK_CHECK_CODE(driver->host_free(host), Code::kInvalidArgument);
+    CHECK(driver->host_alloc(kSize).ok());
+  }
+  CHECK(cuda->registered == 0);
+  CHECK(conformance::operator==(cuda->gpu()->live(), LiveCounts{}));
+}
+
+TEST_CASE("CUDA: host memory that cannot be registered is the driver's") {
+  EmulatedCuda* cuda = emulation();
+  if (cuda == nullptr) return;
+  const auto driver = open();
+  const std::int64_t before = cuda->calls;
+  PENSTOCK_CHECK_OK(driver->host_free(driver->host_alloc(8 * kMiB).value()));
+  const std::int64_t calls = cuda->calls - before;
+  std::int64_t by_the_driver = 0;
+  for (std::int64_t nth = 1; nth <= calls; ++nth) {
+    CAPTURE(nth);
+    cuda->fail_at = cuda->calls + nth;
+    const auto got = driver->host_alloc(8 * kMiB);
+    cuda->fail_at = 0;
+    by_the_driver += got.ok() && cuda->registered == 0;
+    if (got.ok()) PENSTOCK_CHECK_OK(driver->host_free(got.value()));
+    CHECK(cuda->registered == 0);
+    CHECK(cuda->gpu()->live().host_allocations == 0);
+  }
+  CHECK(by_the_driver > 0);
+  cuda->registers = false;
+  const auto another = open();
+  CHECK(another->host_alloc(8 * kMiB).ok());
+  CHECK(cuda->registered == 0);
+  cuda->registers = true;
+}
+
 TEST_CASE("CUDA: a forked child may destroy it without calling the driver") {
   EmulatedCuda* cuda = emulation();
   if (cuda == nullptr) return;

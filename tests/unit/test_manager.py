@@ -50,8 +50,8 @@ class Card:
     def live(self):
         return self.lives
 
-    def free(self):
-        return 1 << 40
+    def taken(self):
+        return 0
 
     def empty_cache(self):
         self.trims += 1
@@ -271,14 +271,14 @@ def test_models_in_turn_have_room_by_their_size_and_one_that_goes_on_takes_it(ca
 
 def test_the_driver_has_room_before_a_pass_has_shown_what_it_takes():
     card, gib = Card(), 1 << 30
-    free = [40 * gib]
-    card.free = lambda: free[0]
+    taken = [3 * gib]
+    card.taken = lambda: taken[0]
     with Device(EMULATED) as device:
         manager = Manager(device, torch.device("cpu"))
         manager.torch, card.budget = card, manager.budget
         manager.prepare(gib)
         assert manager.budget.shares().limit == gib - gib // 16
-        free[0] -= 50 << 20  # kernels of the first pass
+        taken[0] += 50 << 20  # kernels of the first pass
         manager.shown = True
         manager.refresh()
         assert manager.budget.shares().limit == gib - (50 << 20) - gib // 64

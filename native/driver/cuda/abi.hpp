@@ -35,6 +35,7 @@ enum Attribute : int {
   kComputeCapabilityMinor = 76,
   kManagedMemory = 83,
   kConcurrentManagedAccess = 89,
+  kHostPointerForRegisteredMemory = 91,
   kVirtualMemoryManagement = 102,
   kGpuDirectRdmaWithVirtualMemory = 110,
   kHostNumaId = 134,
@@ -79,6 +80,7 @@ enum Advice : int {
 };
 
 inline constexpr unsigned kHostAllocPortable = 1;
+inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kAttachGlobal = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDefault = 0;

@@ -96,6 +96,7 @@ Status CudaDevice::fill_info(int ordinal) {
   info_.host_chunks = info_.virtual_memory && attribute(kHostNumaVirtualMemoryManagement) != 0;
   info_.managed = attribute(kManagedMemory) != 0;
   info_.concurrent_managed = attribute(kConcurrentManagedAccess) != 0;
+  registers_host_memory_ = attribute(kHostPointerForRegisteredMemory) != 0;
   rdma_ = attribute(kGpuDirectRdmaWithVirtualMemory) != 0;
   host_numa_ = std::max(0, attribute(kHostNumaId));  // -1: no NUMA, for which the id is 0
   info_.granularity = 2 * kMiB;

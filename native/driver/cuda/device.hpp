@@ -50,6 +50,7 @@ class CudaDevice {
   const Symbols& symbols() const { return symbols_; }
   const DeviceInfo& info() const { return info_; }
   ContextPtr context() const { return context_; }
+  bool registers_host_memory() const { return registers_host_memory_; }  // where it lies
   bool owned_here() const;  // false in a forked child, where CUDA cannot be used
 
   Location device_location() const { return {kLocationDevice, device_}; }
@@ -80,6 +81,7 @@ class CudaDevice {
   DeviceInfo info_;
   int host_numa_ = 0;
   bool rdma_ = false;
+  bool registers_host_memory_ = false;
   const pid_t owner_;
 };
 

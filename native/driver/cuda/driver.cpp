@@ -8,6 +8,7 @@
 
 #include "driver/cuda/device.hpp"
 #include "driver/cuda/handles.hpp"
+#include "driver/cuda/host_memory.hpp"
 #include "driver/cuda/kernels.hpp"
 #include "driver/cuda/memory.hpp"
 #include "driver/text.hpp"
@@ -40,9 +41,7 @@ class CudaDriver final : public CudaMemory {
     kernels_.give_everything_back();
     if (counts.mappings > 0) symbols_.cuCtxSynchronize();
     give_everything_back();
-    for (const auto pointer : page_locked_.take_all()) {
-      symbols_.cuMemFreeHost(reinterpret_cast<void*>(pointer));
-    }
+    page_locked_.give_everything_back();
     for (const auto address : managed_.take_all()) symbols_.cuMemFree(address);
   }
 
@@ -70,19 +69,9 @@ class CudaDriver final : public CudaMemory {
     return share_with_peer(peer);
   }
 
-  Result<void*> host_alloc(Bytes size) override {
-    if (size == 0) return invalid("host_alloc: size 0");
-    void* pointer = nullptr;
-    PENSTOCK_TRY(
-        call(symbols_.cuMemHostAlloc, {size, Place::kHost}, &pointer, size, kHostAllocPortable));
-    page_locked_.add(key(pointer), size);
-    return pointer;
-  }
+  Result<void*> host_alloc(Bytes size) override { return page_locked_.allocate(size); }
 
-  Status host_free(void* pointer) override {
-    PENSTOCK_TRY(page_locked_.remove("host_free", key(pointer)));
-    return call(symbols_.cuMemFreeHost, {}, pointer);
-  }
+  Status host_free(void* pointer) override { return page_locked_.free(pointer); }
 
   Result<Addr> managed_alloc(Bytes size) override {
     if (size == 0) return invalid("managed_alloc: size 0");
@@ -230,7 +219,7 @@ class CudaDriver final : public CudaMemory {
 
   const std::unique_ptr<CudaDevice> owned_;
   CudaKernels kernels_;
-  CudaHandles page_locked_;
+  HostMemory page_locked_{device_};
   CudaHandles managed_;
   CudaHandles streams_;
   CudaHandles events_;

@@ -11,7 +11,7 @@
 
 #include "base/undo.hpp"
 #include "engine/paging/page_table.hpp"
-#include "engine/paging/parallel.hpp"
+#include "driver/parallel.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -82,7 +82,7 @@ Status PageTable::pack(std::int32_t index, std::span<Packing> blocks) {
     }
     ends.push_back(pieces.size());
   }
-  in_parallel(pieces.size(), [&](std::size_t i) {
+  driver::in_parallel(pieces.size(), [&](std::size_t i) {
     Piece& piece = pieces[i];
     if (!piece.encode) return;
     piece.survey = codec::survey(piece.raw());
@@ -121,7 +121,7 @@ Status PageTable::pack(std::int32_t index, std::span<Packing> blocks) {
     if (pieces[i].encode) code += pieces[i].part.travels();
   }
   FirstFailure failure;
-  in_parallel(pieces.size(), [&](std::size_t i) {
+  driver::in_parallel(pieces.size(), [&](std::size_t i) {
     const Piece& piece = pieces[i];
     if (piece.encode) {
       failure.note(encode(piece));
@@ -176,7 +176,7 @@ Result<std::vector<std::pair<Addr, Part*>>> PageTable::parts_of(Addr address, By
 Status PageTable::read(Addr address, Bytes bytes, std::byte* to) {
   PENSTOCK_ASSIGN(const auto parts, parts_of(address, bytes));
   FirstFailure failure;
-  in_parallel(parts.size(), [&](std::size_t i) {
+  driver::in_parallel(parts.size(), [&](std::size_t i) {
     failure.note(read_part(*parts[i].second, to + (parts[i].first - address)));
   });
   return failure.status();
@@ -190,7 +190,7 @@ Result<Bytes> PageTable::check_codes() const {
     }
   }
   FirstFailure failure;
-  in_parallel(parts.size(), [&](std::size_t i) {
+  driver::in_parallel(parts.size(), [&](std::size_t i) {
     failure.note(codec::check(parts[i]->code(), parts[i]->bytes));
   });
   PENSTOCK_TRY(failure.status());

@@ -71,7 +71,7 @@ class EmulatedMemory:
 
     live = held
 
-    def free(self) -> int:
+    def taken(self) -> int:
         """Nothing is known by other ways than counting."""
         return 0
 

@@ -9,7 +9,8 @@ cross, and by this one each has copies to hide behind its own compute.
 
 The budget is the sum of what the attachments were given. It covers all device memory that the
 process takes beyond its CUDA context: pages, PyTorch's cache, and what the driver holds for kernels
-and libraries. That nobody counts; it is taken off the limit, by the driver's free-memory figure.
+and libraries. That nobody counts; it is taken off the limit, by what the driver says that the
+process has.
 
 Thread rule: any thread; one lock a manager, never held while a pass runs.
 """
@@ -41,6 +42,7 @@ MARGIN = 1 / 64  # of the budget, for what the driver takes between two looks; a
 FIRST_MARGIN = 1 / 16  # before a pass has shown it
 SEEN_MARGIN = 1 / 256, 16 * MIB  # a pass like it has run twice, so that its kernels are there
 SLACK = 1 / 32  # of the budget: what is cached beyond need before it is given back
+NO_LIMIT = 1 << 62
 LINK_BYTES = 32 * MIB  # of the copies that measure the link: 0.6 ms each
 
 
@@ -142,12 +144,12 @@ class Manager:
             if self.bytes == 0 and self.torch.cuda:
                 self.torch.synchronize()
                 self.torch.empty_cache()
-                self._before = self.torch.free() + self.torch.held()
+                self._before = self.torch.taken() - self.torch.held()
             first = self.bytes == 0
             self.bytes += nbytes
             self.shown = self._seen = False
             if first:  # what is there already counts whatever the limit
-                self.budget.set_limit(self._before + nbytes)
+                self.budget.set_limit(NO_LIMIT)
                 self.torch.count_in(self.budget)
             self.refresh()
 
@@ -243,7 +245,7 @@ class Manager:
             # Managed memory whose pages have left stays the driver's until something asks for it.
             return self.before() + MODULES
         pages = sum(int(share.pager.stats()["device_bytes"]) for share in self._shares)
-        used = self._before - self.torch.free()
+        used = self.torch.taken() - self._before
         share, most = MARGIN if self.shown else FIRST_MARGIN, MODULES
         if self._seen:
             share, most = SEEN_MARGIN

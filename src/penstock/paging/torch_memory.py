@@ -15,6 +15,7 @@ import torch
 from penstock.native import Budget, watch_segments
 
 from . import segments
+from .process_memory import ProcessMemory
 
 
 class TorchMemory:
@@ -32,6 +33,7 @@ class TorchMemory:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._index = device.index or 0
+        self._process: ProcessMemory | None = None
 
     def count_in(self, budget: Budget) -> None:
         """From here on what is seen of it counts there, and what it caches is given back for it."""
@@ -59,9 +61,11 @@ class TorchMemory:
         figures = torch.cuda.memory_stats_as_nested_dict(self._device)
         return int(figures[what]["all"]["current"]) if figures else 0
 
-    def free(self) -> int:
-        """Bytes of the device that nobody has, by the driver's figure."""
-        return torch.cuda.mem_get_info(self._device)[0]
+    def taken(self) -> int:
+        """Bytes that this process has of the device, whoever in it took them."""
+        if self._process is None:
+            self._process = ProcessMemory(self._device)
+        return self._process.taken()
 
     def empty_cache(self) -> None:
         """Give back what no tensor lies in."""

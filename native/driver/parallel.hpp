@@ -5,15 +5,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
 
-namespace penstock::engine {
+namespace penstock::driver {
 
-// work(0) to work(count - 1), in any order.  `work` does not throw.
+// work(0) to work(count - 1), in any order, on `most` threads at the most.  `work` does not throw.
 template <class Work>
-void in_parallel(std::size_t count, const Work& work) {
+void in_parallel(std::size_t count, const Work& work, std::size_t most = SIZE_MAX) {
   std::atomic<std::size_t> next{0};
   const auto run = [&] {
     for (std::size_t i = next++; i < count; i = next++) work(i);
@@ -21,7 +22,7 @@ void in_parallel(std::size_t count, const Work& work) {
   std::vector<std::jthread> others;
   try {
     const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-    const std::size_t wanted = std::min(count, cores);
+    const std::size_t wanted = std::min({count, cores, most});
     for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(run);
   } catch (const std::system_error&) {  // fewer, then
   } catch (const std::bad_alloc&) {
@@ -29,4 +30,4 @@ void in_parallel(std::size_t count, const Work& work) {
   run();
 }
 
-}  // namespace penstock::engine
+}  // namespace penstock::driver
