@@ -62,8 +62,8 @@ FAULT = "fault"
 OURS = [f"kne={name}" for name in ("forward", "backward", "sums", FAULT)]
 OPTIONS = {
     # Calls of the driver that may fail, as torch's asking whose a pointer is, are no bad accesses.
-    # Nor is the host looked at: for its backtrace of Python the tool waits for the interpreter, whose
-    # thread may be waiting for the launch that is looked at, and keeps frames with their tensors.
+    # Nor is the host looked at: for a backtrace of Python the tool waits for the interpreter, whose
+    # thread may be waiting for that very launch, and keeps frames with their tensors.
     "memcheck": ["--report-api-errors", "no", "--show-backtrace", "device"],
     "racecheck": [part for name in OURS for part in ("--kernel-name", name)],
 }
