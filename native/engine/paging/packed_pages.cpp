@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "base/undo.hpp"
-#include "engine/paging/page_table.hpp"
 #include "driver/parallel.hpp"
+#include "engine/paging/page_table.hpp"
 
 namespace penstock::engine {
 namespace {
