@@ -63,11 +63,45 @@ Program::~Program() {
 Status Program::start() {
   options_.start_paging();
   PENSTOCK_TRY(device_.synchronize_device());
-  const std::lock_guard lock(blocks_mutex_);
-  if (pager_->paging()) return {};
-  blocks_.each([this](const Block& block) { pager_->occupy(block.address, block.bytes, 1); });
-  pager_->start_paging();
+  std::vector<Small> smalls;
+  {
+    const std::lock_guard lock(blocks_mutex_);
+    if (pager_->paging()) return {};
+    blocks_.each([&](const Block& block) {
+      pager_->occupy(block.address, block.bytes, 1);
+      if (small(block)) smalls.push_back({block.address, block.id});
+    });
+    pager_->start_paging();
+  }
+  keep(smalls);
   return {};
+}
+
+// As many as a 32nd of the budget holds.  What cannot stay now is not asked about again.
+void Program::keep(std::span<const Small> blocks) {
+  for (const Small& each : blocks) {
+    std::unique_lock lock(blocks_mutex_);
+    const auto found = [&]() -> Block* {
+      Block* block = blocks_.find(each.address);
+      return block != nullptr && block->id == each.id && !block->kept ? block : nullptr;
+    };
+    Block* block = found();
+    if (block == nullptr) continue;
+    block->decided = true;
+    const Addr page = page_around(each.address);
+    if (page_around(each.address + block->bytes - 1) != page) continue;
+    if (!kept_.contains(page)) {
+      if ((kept_.size() + 1) * options_.page_bytes > options_.budget / 32) continue;
+      lock.unlock();  // it may wait for other threads' work
+      if (!pager_->pin(each.address, 1, 1).ok()) continue;
+      lock.lock();
+      block = found();
+      if (block == nullptr || kept_.contains(page)) (void)pager_->pin(each.address, 1, -1);
+      if (block == nullptr) continue;
+    }
+    ++kept_[page];
+    block->kept = true;
+  }
 }
 
 void Program::allocated(Addr address, Bytes bytes) {
@@ -95,6 +129,13 @@ void Program::freed(Addr address) {
     if (block.stays) {
       if (options_.recorder != nullptr) options_.recorder->pinned(block.id, false);
       (void)pager_->pin(block.address, block.bytes, -1);
+    }
+    if (block.kept) {
+      const auto page = kept_.find(page_around(block.address));
+      if (--page->second == 0) {
+        kept_.erase(page);
+        (void)pager_->pin(block.address, 1, -1);
+      }
     }
     if (options_.recorder != nullptr) options_.recorder->freed(block.id);
     if (block.table) erase_words(block.address, block.bytes);
@@ -132,10 +173,12 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
   thread_local std::vector<Touch> touches;
   thread_local std::vector<RecordedTouch> recorded;
   thread_local std::vector<std::uint64_t> ids;
+  thread_local std::vector<Small> smalls;
   thread_local std::vector<const Block*> tables;  // touched by what may read addresses there
   touches.clear();
   recorded.clear();
   ids.clear();
+  smalls.clear();
   tables.clear();
   Words words;
   std::vector<Addr> away;
@@ -153,6 +196,7 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
       if (block->whole == announced_) continue;
       touch(*block, each, touches);
       ids.push_back(block->id);
+      if (small(*block) && !block->decided) smalls.push_back({block->address, block->id});
       if (block->table && reads) tables.push_back(block);
     }
     for (std::size_t next = 0; next < tables.size(); ++next) {
@@ -186,6 +230,7 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
     status = pager_->announce(stream, touches);
   }
   if (moves && status.ok()) stand(touched, std::move(words));
+  if (!smalls.empty() && status.ok() && pager_->paging()) keep(smalls);
   return status;
 }
 

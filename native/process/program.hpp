@@ -76,9 +76,11 @@ class Program : private BlockObserver {
     Bytes bytes = 0;
     std::uint64_t id = 0;  // never used again
     std::uint64_t whole =
-        0;               // the last piece of work that touched it wholly and may have written it
-    bool table = false;  // it may hold addresses
-    bool stays = false;  // see stay()
+        0;                 // the last piece of work that touched it wholly and may have written it
+    bool table = false;    // it may hold addresses
+    bool stays = false;    // see stay()
+    bool decided = false;  // of a small one: whether it is kept
+    bool kept = false;     // it keeps its page there; see keep()
   };
   // The block around an address; bytes 0: there is none.
   Block block_of(Addr address);
@@ -123,6 +125,17 @@ class Program : private BlockObserver {
   Status lend(Bytes bytes, Bytes budget);
   void take_again();
   bool settle_for_less();
+  // Of the smallest blocks: what kernels reach by an address in a module's variable is mostly such
+  // (the runtimes of languages that compile kernels), and their pages are few.
+  struct Small {
+    Addr address = 0;
+    std::uint64_t id = 0;
+  };
+  void keep(std::span<const Small> blocks);
+  [[nodiscard]] bool small(const Block& block) const {
+    return block.bytes <= options_.page_bytes / 64;
+  }
+  [[nodiscard]] Addr page_around(Addr address) const { return address / options_.page_bytes; }
   void touch(Block& block, const TouchedAddress& how, std::vector<Touch>& touches);
   Words carried(std::span<const TouchedAddress> touched, std::span<const HeldAddress> held,
                 std::vector<Addr>& away) const;
@@ -135,6 +148,7 @@ class Program : private BlockObserver {
   BlockTable<Block> blocks_;
   Words words_;
   std::unordered_map<Pin, Block> pins_;
+  std::unordered_map<Addr, int> kept_;  // small blocks that keep a page there, by page_around()
   std::uint64_t next_block_ = 0;
   std::uint64_t announced_ = 0;
   std::atomic<Bytes> held_{0};

@@ -144,6 +144,31 @@ TEST_CASE("program: a weight that a kernel reads unseen for long is not taken fo
   CHECK(outcome != kOther);
 }
 
+// As the runtime of a language that compiles kernels: a kernel writes its address to a module's
+// variable, and later ones read it there.
+TEST_CASE("program: the smallest blocks are there for work that does not name them") {
+  for (const bool before_paging : {false, true}) {
+    CAPTURE(before_paging);
+    const Outcome outcome = in_child([before_paging] {
+      auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+      Bench bench({.budget = 64 * kGranule});
+      const driver::Stream stream = bench.stream(0);
+      std::vector<Tensor> tensors;
+      Tensor runtime;
+      if (before_paging) runtime = bench.make(512, stream, 77);
+      for (unsigned i = 0; i < 200; ++i) tensors.push_back(bench.make(kGranule, stream, 100 + i));
+      if (!before_paging) runtime = bench.make(512, stream, 77);
+      for (int round = 0; round < 3; ++round) {
+        for (const Tensor& tensor : tensors) bench.work(stream, {&tensor}, {}, 0);
+        work_hidden(bench, {&tensors[0]}, {}, runtime, false, wrong);
+      }
+      PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
+      return *wrong + bench.wrong();
+    });
+    CHECK(outcome == kRight);
+  }
+}
+
 TEST_CASE("program: what hidden work writes before a page leaves is there when it comes back") {
   const Outcome outcome = in_child([] {
     Bench bench({});
@@ -182,6 +207,37 @@ TEST_CASE("program: no chunk is behind two pages' addresses, whatever comes and 
   }
   bench.close();
   CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("program: the smallest blocks take a part of the budget, until they are freed") {
+  for (const Evicted evicted : {Evicted::kMapped, Evicted::kUnmapped, Evicted::kOnHost}) {
+    CAPTURE(static_cast<int>(evicted));
+    Bench bench({.budget = 64 * kGranule, .streams = 2, .evicted = evicted, .max_delay_us = 20});
+    const auto all_pass = [&bench] {
+      std::vector<Tensor> large;
+      for (unsigned i = 0; i < 100; ++i) {
+        large.push_back(bench.make(kGranule, bench.stream(i), 100 + i));
+      }
+      // All but two pages can still be had at once.
+      std::vector<const Tensor*> most;
+      for (std::size_t i = 0; i < 62; ++i) most.push_back(&large[i]);
+      bench.work(bench.stream(0), most, {}, 0);
+      for (const Tensor& tensor : large) bench.drop(tensor);
+    };
+    for (int round = 0; round < 2; ++round) {
+      std::vector<Tensor> small;  // of some ten pages
+      for (unsigned i = 0; i < 640; ++i) {
+        small.push_back(bench.make(1024, bench.stream(i / 100), i));
+      }
+      all_pass();
+      for (const Tensor& tensor : small) bench.work(bench.stream(0), {&tensor}, {}, 0);
+      for (const Tensor& tensor : small) bench.drop(tensor);
+      PENSTOCK_REQUIRE_OK(bench.program().allocator().empty_cache());
+    }
+    all_pass();
+    bench.close();
+    CHECK(bench.wrong() == 0);
+  }
 }
 
 TEST_CASE("program: a resize below what is pinned fails and changes nothing") {
