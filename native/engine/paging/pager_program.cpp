@@ -344,7 +344,11 @@ Status Pager::bring_in(std::size_t index) {
     PENSTOCK_TRY(bring(id));
   }
   const auto moving = [this](PageId id) { return table_.page(id).move != nullptr; };
-  if (std::any_of(fresh_.begin(), fresh_.end(), moving)) look_ahead_.waited();
+  if (std::any_of(fresh_.begin(), fresh_.end(), moving)) {
+    look_ahead_.waited();
+    // The link goes on meanwhile.
+    if (!others_giving()) counters_.failed_moves += !guarded([this] { return bring_ahead(); }).ok();
+  }
   return await(fresh_, -1, group.stream);
 }
 
