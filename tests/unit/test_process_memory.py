@@ -50,13 +50,13 @@ def test_another_process_does_not_count(card, uuid):
     nvml = Nvml(uuid, [(os.getpid() + 1, 300), (os.getpid(), 150)])
     memory = ProcessMemory(DEVICE, nvml)
     assert memory.by_process
-    assert memory.taken() == 150
+    assert memory.taken() == 300  # of 600 in use: with the driver's own
     nvml.processes[0], card.free = (os.getpid() + 1, 700), 0
-    assert memory.taken() == 150
-    nvml.processes[1] = (os.getpid(), 250)
-    assert memory.taken() == 250
-    nvml.error = 999  # what was known stands, rather than a figure of another kind
-    assert memory.taken() == 250
+    assert memory.taken() == 300
+    nvml.processes[:], card.free = [(os.getpid(), 250)], 600
+    assert memory.taken() == 400
+    nvml.error = 999  # what was known stands
+    assert memory.taken() == 400
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this process has of a GPU's memory, by the driver's word.
 
-NVML tells it by process, so that a program beside this one does not count here; a question costs
-25 us. Where NVML does not know the process (a container with numbers of its own for processes, an
-old driver, Windows), what the whole device has in use stands for it.
+What the device has in use, less what NVML says of other processes, so that a program beside this
+one does not count here; a question costs 30 us. (What NVML says of this process lacks the tables
+behind its mappings.) Where NVML does not know this process (a container with numbers of its own for
+processes, an old driver, Windows), all that is in use counts.
 """
 
 from __future__ import annotations
@@ -42,40 +43,42 @@ class ProcessMemory:
         self._nvml = nvml or _library()
         self._handle = ctypes.c_void_p()
         self._processes = (_Process * PROCESSES)()
-        self._last: int | None = None  # None: NVML does not know this process
+        self._others: int | None = None  # None: NVML does not know this process
         if self._nvml is not None and self._find():
-            own = self._own()
+            found = self._ask()
             # A figure below what is known to be held is another process's of the same number.
-            if own is not None and own >= torch.cuda.memory_reserved(device):
-                self._last = own
+            if found is not None and found[0] >= torch.cuda.memory_reserved(device):
+                self._others = found[1]
 
     @property
     def by_process(self) -> bool:
-        """Whether taken() is of this process alone."""
-        return self._last is not None
+        """Whether others are told apart."""
+        return self._others is not None
 
     def taken(self) -> int:
-        """Bytes of this process, or of all where that is not known."""
-        if self._last is None:
-            free, total = torch.cuda.mem_get_info(self._device)
-            return total - free
-        own = self._own()
-        self._last = self._last if own is None else own
-        return self._last
+        """Bytes that are in use, less those of other processes where these are known."""
+        if self._others is not None:
+            found = self._ask()
+            self._others = self._others if found is None else found[1]
+        free, total = torch.cuda.mem_get_info(self._device)
+        return total - free - (self._others or 0)
 
     def _find(self) -> bool:
         uuid = str(torch.cuda.get_device_properties(self._device).uuid)
         by_uuid, handle = self._nvml.nvmlDeviceGetHandleByUUID, ctypes.byref(self._handle)
         return any(by_uuid(name.encode(), handle) == 0 for name in (f"GPU-{uuid}", uuid))
 
-    def _own(self) -> int | None:
+    def _ask(self) -> tuple[int, int] | None:
+        """What this process has, and what others have."""
         count, found = ctypes.c_uint(PROCESSES), self._processes
         ask = self._nvml.nvmlDeviceGetComputeRunningProcesses_v3
         if ask(self._handle, ctypes.byref(count), found) != 0:
             return None
-        pid = os.getpid()
-        own = [each.used for each in found[: count.value] if each.pid == pid]
-        return own[0] if len(own) == 1 and own[0] < UNKNOWN else None
+        told = [(each.pid == os.getpid(), each.used) for each in found[: count.value]]
+        own = [used for is_own, used in told if is_own]
+        if len(own) != 1 or any(used == UNKNOWN for _, used in told):
+            return None
+        return own[0], sum(used for is_own, used in told if not is_own)
 
 
 def _library() -> Any:
