@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a checkpoint on disk to a model's first token, by penstock.from_pretrained().
 
-    python benchmarks/first_token.py --folder /tmp/llama --output first_token.json
+    python benchmarks/first_token.py --folder llama --output first_token.json
 
 Writes the Llama-8B shape of held_out_models.py with random weights, reads the files once, so that
 they lie in the page cache, and loads them in a process of its own. The bound is one copy of the

@@ -9,14 +9,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <utility>
 
 #include "driver/cuda/abi.hpp"
 #include "driver/emulated/driver.hpp"
 #include "emulated_faults.hpp"
 #include "emulated_kernels.hpp"
+#include "emulated_members.hpp"
 
 namespace penstock::driver::cuda {
 namespace {
@@ -260,10 +259,7 @@ struct Calls {
                         AllocationHandle handle, unsigned long long flags) {
     NEEDS(in_context());
     if (offset != 0 || flags != 0) return kInvalidValue;
-    if (control().stale) {
-      const std::lock_guard lock(mapped_anew_mutex);
-      mapped_anew.insert(address);
-    }
+    if (control().stale) mapped_anew.add(address);
     return error_of(gpu().map(address, size, Chunk{handle}));
   }
   static Error cuMemUnmap(DevicePtr address, std::size_t size) {
@@ -282,10 +278,7 @@ struct Calls {
                  access[i].location.type == kLocationDevice &&
                  access[i].location.id == static_cast<int>(i);
     }
-    if (expected && count == 2 && control().stale) {
-      const std::lock_guard lock(mapped_anew_mutex);
-      expected = mapped_anew.count(address) > 0;
-    }
+    if (expected && count == 2 && control().stale) expected = mapped_anew.has(address);
     if (expected && count == 2) control().shared += size;
     return expected ? error_of(gpu().set_access(address, size)) : kInvalidValue;
   }
@@ -301,15 +294,13 @@ struct Calls {
   static Error cuMemHostRegister(void* pointer, std::size_t size, unsigned flags) {
     NEEDS(safe_in_captures());
     if (pointer == nullptr || size == 0 || flags != kHostRegisterPortable) return kInvalidValue;
-    const std::lock_guard lock(registered_mutex);
-    if (!registered.insert(pointer).second) return kAlreadyRegistered;
+    if (!registered.add(pointer)) return kAlreadyRegistered;
     ++control().registered;
     return kSuccess;
   }
   static Error cuMemHostUnregister(void* pointer) {
     NEEDS(safe_in_captures());
-    const std::lock_guard lock(registered_mutex);
-    if (registered.erase(pointer) == 0) return kNotRegistered;
+    if (!registered.remove(pointer)) return kNotRegistered;
     --control().registered;
     return kSuccess;
   }
@@ -322,18 +313,14 @@ struct Calls {
     NEEDS(in_context());
     // Work space of a driver that may outlive a test: not counted as the others are.
     *address = reinterpret_cast<DevicePtr>(std::calloc(size, 1));
-    const std::lock_guard lock(work_spaces_mutex);
-    work_spaces.insert(*address);
+    work_spaces.add(*address);
     return kSuccess;
   }
   static Error cuMemFree(DevicePtr address) {
     NEEDS(safe_in_captures());
-    {
-      const std::lock_guard lock(work_spaces_mutex);
-      if (work_spaces.erase(address) == 1) {
-        std::free(reinterpret_cast<void*>(address));
-        return kSuccess;
-      }
+    if (work_spaces.remove(address)) {
+      std::free(reinterpret_cast<void*>(address));
+      return kSuccess;
     }
     return error_of(gpu().managed_free(address));
   }
@@ -400,12 +387,9 @@ struct Calls {
                               void**) {
     DO_WHEN(in_context(), error_of(launch_kernel(gpu(), function, stream_of(stream), parameters)));
   }
-  static inline std::set<DevicePtr> mapped_anew;  // since `stale`
-  static inline std::mutex mapped_anew_mutex;
-  static inline std::mutex work_spaces_mutex;
-  static inline std::set<DevicePtr> work_spaces;
-  static inline std::mutex registered_mutex;
-  static inline std::set<void*> registered;
+  static inline Members<DevicePtr> mapped_anew;  // since `stale`
+  static inline Members<DevicePtr> work_spaces;
+  static inline Members<void*> registered;
 
   static Error cuStreamCreate(StreamPtr* stream, unsigned flags) {
     DO_WHEN(flags == kStreamNonBlocking ? in_context() : kInvalidValue,
