@@ -98,7 +98,7 @@ Status CudaDevice::fill_info(int ordinal) {
   info_.concurrent_managed = attribute(kConcurrentManagedAccess) != 0;
   registers_host_memory_ = attribute(kHostPointerForRegisteredMemory) != 0;
   rdma_ = attribute(kGpuDirectRdmaWithVirtualMemory) != 0;
-  host_numa_ = std::max(0, attribute(kHostNumaId));  // -1: no NUMA, for which the id is 0
+  host_numa_ = attribute(kHostNumaId);
   info_.granularity = 2 * kMiB;
   return info_.virtual_memory ? fill_granularity() : Status{};
 }
@@ -134,7 +134,7 @@ AllocationProperties CudaDevice::properties(Place place) const {
   AllocationProperties properties{};
   properties.type = kAllocationPinned;
   if (place == Place::kHost) {
-    properties.location = {kLocationHostNuma, host_numa_};
+    properties.location = {kLocationHostNuma, std::max(0, host_numa_)};
   } else {
     properties.location = device_location();
     properties.flags.gpu_direct_rdma_capable = rdma_ ? 1 : 0;

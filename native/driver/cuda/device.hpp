@@ -51,6 +51,7 @@ class CudaDevice {
   const DeviceInfo& info() const { return info_; }
   ContextPtr context() const { return context_; }
   bool registers_host_memory() const { return registers_host_memory_; }  // where it lies
+  int host_numa() const { return host_numa_; }  // the node of the host's next to it; -1: none
   bool owned_here() const;  // false in a forked child, where CUDA cannot be used
 
   Location device_location() const { return {kLocationDevice, device_}; }
@@ -79,7 +80,7 @@ class CudaDevice {
   const Device device_;
   ContextPtr context_ = nullptr;
   DeviceInfo info_;
-  int host_numa_ = 0;
+  int host_numa_ = -1;
   bool rdma_ = false;
   bool registers_host_memory_ = false;
   const pid_t owner_;

@@ -7,10 +7,13 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -102,6 +105,7 @@ class HostMemory {
     if (start == nullptr) return {};
     Undo unmap([&] { munmap(start, mapped); });
     madvise(start, mapped, MADV_HUGEPAGE);
+    near_device(start, mapped);
     // A child would get a copy of its own, page by page, while it is made.
     if (madvise(start, mapped, MADV_DONTFORK) != 0 || !populate(start, mapped)) return {};
     if (!device_.call(symbols_.cuMemHostRegister, {}, start, mapped, kHostRegisterPortable).ok()) {
@@ -121,6 +125,16 @@ class HostMemory {
     if (before > 0) munmap(begin, before);
     munmap(begin + before + size, kHugePage - before);
     return begin + before;
+  }
+  // Whichever threads write to it first; a wish, where there is only one node or none.
+  void near_device(void* start, Bytes size) const {
+    constexpr int kPreferred = 1;  // MPOL_PREFERRED
+    const int node = device_.host_numa();
+    unsigned long nodes = 0;
+    constexpr int kMost = 8 * sizeof(nodes);
+    if (node < 0 || node >= kMost) return;
+    nodes = 1UL << node;
+    syscall(SYS_mbind, start, size, kPreferred, &nodes, kMost + 1, 0);
   }
   static bool populate(std::byte* start, Bytes size) {
     std::atomic<bool> good{true};
