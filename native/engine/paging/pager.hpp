@@ -233,6 +233,7 @@ class Pager {
   SlotId slot_for(PageId page, Position distance);
   [[nodiscard]] std::size_t pages_in_a_move() const;
   Status demand_other(PageId page);
+  void try_ahead();
   Status bring_ahead();
   [[nodiscard]] bool missing(PageId page) const;
   [[nodiscard]] std::size_t run_from(Position at) const;

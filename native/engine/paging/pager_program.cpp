@@ -300,6 +300,12 @@ Status Pager::share_with(int ordinal) {
   return driver_.share_with(ordinal);
 }
 
+// What cannot be brought in ahead will be when it is needed, or fail then.
+void Pager::try_ahead() {
+  if (others_giving()) return;
+  counters_.failed_moves += !guarded([this] { return bring_ahead(); }).ok();
+}
+
 // The fresh pages join the group: they are brought in where they are not, and the stream waits.
 Status Pager::enter(std::size_t index) {
   room_for(groups_[index].pages, groups_[index].pages.size() + fresh_.size());
@@ -308,10 +314,7 @@ Status Pager::enter(std::size_t index) {
     for (const PageId id : fresh_) {
       if (table_.page(id).writing) table_.page(id).blank = false;
     }
-    // What cannot be brought in ahead will be when it is needed, or fail then.
-    if (!others_giving()) {
-      counters_.failed_moves += !guarded([this] { return bring_ahead(); }).ok();
-    }
+    try_ahead();
     check_residency();
     return {};
   }
@@ -346,8 +349,7 @@ Status Pager::bring_in(std::size_t index) {
   const auto moving = [this](PageId id) { return table_.page(id).move != nullptr; };
   if (std::any_of(fresh_.begin(), fresh_.end(), moving)) {
     look_ahead_.waited();
-    // The link goes on meanwhile.
-    if (!others_giving()) counters_.failed_moves += !guarded([this] { return bring_ahead(); }).ok();
+    try_ahead();  // the link goes on meanwhile
   }
   return await(fresh_, -1, group.stream);
 }
