@@ -101,12 +101,17 @@ def write_result(path: Path, document: Any) -> None:
 
 
 def settle() -> None:
-    """Have products repeat themselves: cuBLAS may sum up in another order each time."""
+    """Have results repeat themselves.
+
+    cuBLAS may sum up in another order each time, and so may cuDNN's attention of one query to more
+    than 256 keys.
+    """
     import torch
 
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 # ---- The link ----------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class Card:
     def live(self):
         return self.lives
 
-    def taken(self):
+    def taken(self, locked):
         return 0
 
     def empty_cache(self):
@@ -272,7 +272,7 @@ def test_models_in_turn_have_room_by_their_size_and_one_that_goes_on_takes_it(ca
 def test_the_driver_has_room_before_a_pass_has_shown_what_it_takes():
     card, gib = Card(), 1 << 30
     taken = [3 * gib]
-    card.taken = lambda: taken[0]
+    card.taken = lambda locked: taken[0]
     with Device(EMULATED) as device:
         manager = Manager(device, torch.device("cpu"))
         manager.torch, card.budget = card, manager.budget
@@ -287,6 +287,30 @@ def test_the_driver_has_room_before_a_pass_has_shown_what_it_takes():
         manager.prepare(gib)  # a model that has kernels of its own
         assert manager.budget.shares().limit == 2 * gib - (50 << 20) - (96 << 20)
         manager.leave(None, 2 * gib)
+
+
+def test_pages_count_once_from_the_beginning():
+    """What an attachment begins with is in use before its share is known."""
+
+    class Pager:
+        def stats(self):
+            return {"device_bytes": 40 << 20}
+
+    class Entering:
+        pager, fixed = Pager(), 0
+
+        def enter(self):
+            limits.append(manager.budget.shares().limit)
+
+    card, gib, limits = Card(), 1 << 30, []
+    card.taken = lambda locked: 40 << 20 if manager.bytes else 0
+    with Device(EMULATED) as device:
+        manager = Manager(device, torch.device("cpu"))
+        manager.torch, card.budget = card, manager.budget
+        manager.prepare(gib)
+        manager.enter(Entering(), 0)
+        assert limits == [gib - gib // 16]
+        manager.leave(None, gib)
 
 
 class Cycle:

@@ -144,7 +144,7 @@ class Manager:
             if self.bytes == 0 and self.torch.cuda:
                 self.torch.synchronize()
                 self.torch.empty_cache()
-                self._before = self.torch.taken() - self.torch.held()
+                self._before = self.torch.taken(0) - self.torch.held()
             first = self.bytes == 0
             self.bytes += nbytes
             self.shown = self._seen = False
@@ -161,15 +161,22 @@ class Manager:
                 `smallest` bytes.
         """
         with self._lock:
-            self.refresh()
+            self._shares.append(share)  # its pages are there already
             try:
-                share.enter()
-            except OutOfMemory:
-                gc.collect()  # models that nobody has any more are in cycles, as a rule
-                self.torch.empty_cache()
-                self.refresh()
-                self._enter_at_last(share, smallest)
-            self._shares.append(share)
+                self._enter(share, smallest)
+            except BaseException:
+                self._shares.remove(share)
+                raise
+
+    def _enter(self, share: Share, smallest: int) -> None:
+        self.refresh()
+        try:
+            share.enter()
+        except OutOfMemory:
+            gc.collect()  # models that nobody has any more are in cycles, as a rule
+            self.torch.empty_cache()
+            self.refresh()
+            self._enter_at_last(share, smallest)
 
     def _enter_at_last(self, share: Share, smallest: int) -> None:
         try:
@@ -244,8 +251,10 @@ class Manager:
         if any(share.fixed for share in self._shares):
             # Managed memory whose pages have left stays the driver's until something asks for it.
             return self.before() + MODULES
-        pages = sum(int(share.pager.stats()["device_bytes"]) for share in self._shares)
-        used = self.torch.taken() - self._before
+        stats = [share.pager.stats() for share in self._shares]
+        pages = sum(int(each["device_bytes"]) for each in stats)
+        locked = sum(int(each.get("host_bytes", 0)) for each in stats)
+        used = self.torch.taken(locked) - self._before
         share, most = MARGIN if self.shown else FIRST_MARGIN, MODULES
         if self._seen:
             share, most = SEEN_MARGIN

@@ -61,11 +61,11 @@ class TorchMemory:
         figures = torch.cuda.memory_stats_as_nested_dict(self._device)
         return int(figures[what]["all"]["current"]) if figures else 0
 
-    def taken(self) -> int:
-        """Bytes that this process has of the device, whoever in it took them."""
+    def taken(self, locked: int) -> int:
+        """Bytes of the device that this process has, which has page-locked so many of the host."""
         if self._process is None:
             self._process = ProcessMemory(self._device)
-        return self._process.taken()
+        return self._process.taken(locked)
 
     def empty_cache(self) -> None:
         """Give back what no tensor lies in."""
