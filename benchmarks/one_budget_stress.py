@@ -24,22 +24,31 @@ import penstock
 from penstock.errors import OutOfMemory
 from penstock.units import format_bytes, parse_size
 
+IN_TURN = (
+    ("llama-medium", (40, 36)),
+    ("llama-medium", (24, 24, 20)),
+    ("llama", (12, 11)),
+    ("llama", (8, 7, 6)),
+)
 REFUSED = (torch.OutOfMemoryError, OutOfMemory)
 
 
 def two(suite: Suite) -> None:
-    """Two and three models in turn, none of which fits into its share."""
-    for layers in ((40, 36), (24, 24, 20)):
+    """Two and three models in turn, none of which fits into its share.
+
+    First many small layers, where the host sets the pace, then few large ones, where the link does.
+    """
+    for shape, layers in IN_TURN:
         suite.check_time()
-        _models_in_turn(suite, layers)
+        _models_in_turn(suite, shape, layers)
         suite.card.clear()
 
 
-def _models_in_turn(suite: Suite, layers: tuple[int, ...]) -> None:
+def _models_in_turn(suite: Suite, shape: str, layers: tuple[int, ...]) -> None:
     card = suite.card
-    name = f"{len(layers)} models in turn"
+    name = f"{len(layers)} of {shape} in turn"
     recipes = [
-        subject("llama-medium", small=card.small, num_hidden_layers=4 + n if card.small else count)
+        subject(shape, small=card.small, num_hidden_layers=4 + n if card.small else count)
         for n, count in enumerate(layers)
     ]
     models = [recipe.resident(card.device) for recipe in recipes]
