@@ -167,6 +167,24 @@ def test_room_that_the_next_pass_takes_back_is_left_alone(card, order):
         assert min(room[-last:]) > 120 * KIB - need - 3 * PAGE  # nothing is kept back for good
 
 
+@pytest.mark.parametrize("kept", [3 * KIB, 12 * KIB, 24 * KIB])
+def test_models_in_turn_whose_results_are_kept_are_planned_once(card, kept):
+    models = [Needy(card, layers).eval() for layers in (8, 7, 6)]
+    references = copy.deepcopy([(model.first, model.rest) for model in models])
+    for model in models:
+        model.per_row = 4 * KIB
+        model.rest[-1].register_forward_hook(lambda *_: card.allocate(kept))
+    x, plans = rows(), []
+    with page(models, 200, chunk_size=PAGE) as attached:
+        for _ in range(12):
+            for model, (first, rest) in zip(models, references, strict=True):
+                assert torch.equal(model(x), rest(first(x)))
+            plans.append(attached.stats().plans)
+            card.free_tensors(len(models) * kept)
+        assert plans[-1] == plans[4]
+        assert pages_of(attached) > 200 * KIB - 4 * KIB * len(x) - 3 * kept - 3 * PAGE
+
+
 @pytest.mark.parametrize("kept_by_others", [0, 6 * KIB])
 def test_a_workspace_of_the_first_pass_does_not_count_twice_ever_after(card, kept_by_others):
     model = Needy(card).eval()

@@ -87,7 +87,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self.torch_device = torch_device
         self.passes = 0
         self._handles: list[Any] = []
-        self._passing: tuple[Hashable, int] | None = None  # what sets the pass apart
+        self._passing: tuple[tuple[Hashable, ...], int] | None = None  # what sets the pass apart
         self._kinds: dict[Hashable, int] = {}
         self._kind = 0
         self._few = 0  # elements of inputs, up to which passes have read few rows of experts

@@ -3,8 +3,9 @@
 
 What is decided here is how much a model's pages get ahead of time, at the beginning of a pass: what
 is left beside the tensors that passes of its kind were seen to need. A model that runs twice in a
-row takes the room of those that rest. Room that the next pass would take back is left alone: what
-comes in for it has to come in for this pass anyway, and to hand memory over takes time.
+row takes the room of those that rest. Room that would be taken back before the same part of the
+model runs again is left alone: what comes in for it has to come in for this pass anyway, and to
+hand memory over takes time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ AHEAD = 1 / 64
 SETTLING = 4  # the first passes may still load kernels and grow workspaces
 PASSES_SEEN = 4  # that a need may fall by: what lives beside them differs from pass to pass
 MOST_NEEDS = 256  # kinds of passes that are remembered
+MOST_IN_TURN = 16  # passes that are looked ahead
 STEADY = 4  # passes whose room did not fall, before what was given up ahead is taken back
+
+Key = tuple[Hashable, ...]
 
 
 @dataclass(slots=True)
@@ -39,6 +43,7 @@ class Need:
     Attributes:
         bytes: At the most, beyond those that lived before.
         size: Elements of the inputs.
+        live: Bytes of those that lived before, the last time.
         loose: It may be less: memory that was cached before the pass covered all of it.
         passes: How many there were.
         recent: The most of those since the last PASSES_SEEN.
@@ -46,6 +51,7 @@ class Need:
 
     bytes: int
     size: int
+    live: int
     loose: bool
     passes: int = 0
     recent: int = 0
@@ -80,14 +86,14 @@ class Share:
         self.in_a_row = 0
         self.whole = 0  # bytes that all pages would take
         self._manager = manager
-        self._needs: OrderedDict[Hashable, Need] = OrderedDict()
+        self._needs: OrderedDict[Key, Need] = OrderedDict()
         self._live = self._held = 0  # by tensors, and by their allocator, when the pass began
         self._trimmed = False
         self._ahead = 0  # bytes given up beyond need, not to be taken back at once
         self._had = 0  # that the last pass began with
         self._room = self._steady = 0  # of the last pass, and how many have had no less
-        self._latest: tuple[Hashable, Hashable] = None, None  # the last two kinds of passes
-        self._after: OrderedDict[Hashable, Hashable] = OrderedDict()  # what came behind such two
+        self._latest: tuple[Key, Key] = (), ()  # the last two kinds of passes
+        self._after: OrderedDict[tuple[Key, Key], Key] = OrderedDict()  # what came behind such two
 
     def enter(self) -> None:
         """Its pages count from here on."""
@@ -130,7 +136,7 @@ class Share:
 
     # ---- Passes ----------------------------------------------------------------------------
 
-    def _need(self, key: Hashable, size: int) -> int | None:
+    def _need(self, key: Key, size: int) -> int | None:
         """Bytes that tensors will need beyond those that live already; None: nobody knows."""
         need = self._needs.get(key)
         if need is not None:
@@ -140,20 +146,41 @@ class Share:
         nearest = min(self._needs.values(), key=lambda need: abs(need.size - size))
         return int(nearest.bytes * max(1.0, size / max(1, nearest.size)))
 
-    def _follows(self, key: Hashable) -> Hashable:
-        """A pass begins; the kind that came behind it, after the one before it, the last time."""
+    def _follows(self, key: Key) -> None:
+        """A pass begins behind the last two."""
         self._after[self._latest] = key
         self._after.move_to_end(self._latest)
         if len(self._after) > MOST_NEEDS:
             self._after.popitem(last=False)
         self._latest = self._latest[1], key
-        return self._after.get(self._latest)
 
-    def begins(self, key: Hashable, size: int, *, first: Callable[[], int], whole: int) -> None:
+    def _coming(self, live: int) -> int:
+        """Bytes of tensors, at the most, from the next pass to that of the same part again.
+
+        As far as passes come as they did the last time behind the same two; 0: nobody knows.
+
+        Args:
+            live: Bytes of those that live now.
+        """
+        most, latest = 0, self._latest
+        part = latest[1][0]
+        for _ in range(MOST_IN_TURN):
+            key = self._after.get(latest)
+            need = None if key is None else self._needs.get(key)
+            if key is None or need is None:
+                break
+            most = max(most, max(live, need.live) + need.bytes)
+            if key[0] == part:
+                break
+            latest = latest[1], key
+        return most
+
+    def begins(self, key: Key, size: int, *, first: Callable[[], int], whole: int) -> None:
         """A pass begins: size the pages for it.
 
         Args:
-            key: What tells passes apart: the part that is called, and the shapes of its inputs.
+            key: What tells passes apart: the part that is called first, then the shapes of its
+                inputs.
             size: Elements of the inputs, by which the need of the nearest key is scaled up.
             first: Tells the bytes for the pages while nobody knows what tensors will need.
             whole: Bytes that all pages would take.
@@ -161,16 +188,17 @@ class Share:
         manager = self._manager
         manager.turn_to(self)
         need, known = self._need(key, size), self._needs.get(key)
-        coming = self._needs.get(self._follows(key))
+        self._follows(key)
         manager.expect(seen=known is not None and known.passes >= 2)
         self._live, self._held, has = manager.live(), manager.held(), self.has()
+        coming = self._coming(self._live)
         wanted, expected = whole, self._held
         if need is None:
             wanted = min(whole, first())
         else:
             surplus = self._held - self._live
             loose = known is not None and known.loose
-            wants = max(0 if loose else need, 0 if coming is None else coming.bytes)
+            wants = max(0 if loose else need, coming - self._live)
             self._trimmed = has < whole and surplus - wants > manager.slack
             if self._trimmed:
                 manager.torch.empty_cache()
@@ -184,8 +212,8 @@ class Share:
             manager.take_from_others(self, wanted - has + expected - self._held)
             room = manager.room_for(has, expected)
         pages = min(wanted, room)
-        if coming is not None and pages > has:
-            left = manager.room_for(has, max(self._held, self._live + coming.bytes))
+        if coming and pages > has:
+            left = manager.room_for(has, max(self._held, coming))
             pages = max(has, min(pages, left))
         self._fit(pages, has)
         manager.new_peak()
@@ -221,7 +249,7 @@ class Share:
                 self.resize(max(size, self.pager.smallest()))
         self._had = self.has()
 
-    def ends(self, key: Hashable, size: int) -> None:
+    def ends(self, key: Key, size: int) -> None:
         """The pass is over: what its tensors needed is known."""
         manager = self._manager
         peak = manager.peak()
@@ -229,7 +257,9 @@ class Share:
         known = self._needs.pop(key, None)
         if known is None or grew or self._trimmed:
             passes = 0 if known is None else known.passes
-            known = Need(max(0, peak - self._live), size, not (grew or self._trimmed), passes)
+            loose = not (grew or self._trimmed)
+            known = Need(max(0, peak - self._live), size, self._live, loose, passes)
+        known.live = self._live
         known.saw(max(0, peak - self._live))
         self._needs[key] = known
         if len(self._needs) > MOST_NEEDS:

@@ -233,7 +233,7 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
 
     def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
         if self.on_demand:
-            self._passing = name, 0
+            self._passing = (name,), 0
         else:
             super()._size(name, tensors)
 
