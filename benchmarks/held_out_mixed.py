@@ -2,7 +2,8 @@
 """Sizes of held-out models that read more than text, or that have experts.
 
 See held_out_shapes.py, which has the language models. Published as well: ViT-g/14, CLIP
-ViT-bigG/14, Whisper large-v3, the UNet of SDXL, FLUX.1; the mixtures of experts have fewer layers.
+ViT-bigG/14, Whisper large-v3, the UNet of SDXL, FLUX.1, DeepSeek-V2-Lite; the other mixtures of
+experts have fewer layers.
 """
 
 from __future__ import annotations
@@ -67,6 +68,42 @@ MIXED = {
             norm_topk_prob=True,
         ),
         {**LITTLE_EXPERTS, "head_dim": 16, "num_experts": 8, "moe_intermediate_size": 32},
+        text,
+        True,
+    ),
+    "deepseek-v2-lite": Shape(
+        "DeepseekV2ForCausalLM",
+        "DeepseekV2Config",
+        decoder(
+            2048,
+            27,
+            16,
+            10944,
+            102400,
+            n_routed_experts=64,
+            n_shared_experts=2,
+            num_experts_per_tok=6,
+            moe_intermediate_size=1408,
+            first_k_dense_replace=1,
+            q_lora_rank=None,
+            kv_lora_rank=512,
+            qk_nope_head_dim=128,
+            qk_rope_head_dim=64,
+            v_head_dim=128,
+        ),
+        {
+            **LITTLE,
+            "n_routed_experts": 8,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+            "q_lora_rank": None,
+            "kv_lora_rank": 32,
+            "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 16,
+        },
         text,
         True,
     ),

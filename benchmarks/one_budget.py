@@ -8,8 +8,9 @@ Each part runs models that nobody here wrote, resident and attached within budge
 them, by turns. The ideal of a row is max(T, X / B): T the resident step and B the page-locked copy
 speed, both measured in this process; X = max(0, M - S), with M the bytes of weights that a pass
 touches (embedding tables by rows) and S the budget less the resident run's own peak of everything
-else. Memory is the driver's own figure by NVML, every 5 ms. A row that fails has an "error", and
-the next one runs. `--small` runs everything in little on the emulated GPU.
+else. For a token of the part moe X is what Belady's MIN moves of the experts that were chosen.
+Memory is the driver's own figure by NVML, every 5 ms. A row that fails has an "error", and the next
+one runs. `--small` runs everything in little on the emulated GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import sys
 
 import torch
 from measure import output_parser, settle
-from one_budget_models import fits, generate, llama, moe, shapes
+from one_budget_experts import moe
+from one_budget_models import fits, generate, llama, shapes
 from one_budget_stress import cycles, oom, random, two
 from one_budget_suite import Suite, line
 
@@ -37,6 +39,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--new-tokens", type=int, default=2000, help="of the part generate")
     parser.add_argument("--caches", nargs="+", default=["dynamic", "static"])
     parser.add_argument("--only", nargs="+", default=[], help="models of the parts shapes and moe")
+    parser.add_argument(
+        "--experts",
+        nargs="+",
+        choices=["eager", "batched_mm", "grouped_mm"],
+        default=["grouped_mm"],
+        help="how the part moe applies them",
+    )
     parser.add_argument("--passes", type=int, default=500, help="of the part random")
     parser.add_argument("--steps", type=int, default=12, help="that are timed in a row")
     parser.add_argument("--cycles", type=int, default=1000, help="of the part cycles")
@@ -58,7 +67,7 @@ def main() -> int:
         except Exception as error:
             suite.fail(name, "", "", error)
         suite.card.clear()
-    print(f"\n{'part':<9}{'model':<29}{'how':<38}{'budget':>11}{'median':>13}{'p99':>10}", end="")
+    print(f"\n{'part':<9}{'model':<39}{'how':<38}{'budget':>11}{'median':>13}{'p99':>10}", end="")
     print(f"{'ideal':>10}{'resident':>10}{'ratio':>10}{'peak':>12}")
     print("\n".join(map(line, suite.rows)))
     faulthandler.cancel_dump_traceback_later()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of one_budget.py that run one model: llama, generate, moe, shapes."""
+"""The parts of one_budget.py that run one model: llama, generate, shapes, fits."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def budget_of(suite: Suite, full: str, weights: int) -> int:
     return parse_size(suite.card.budget(full, weights, SMALL_SHARES.get(full, 0.5)))
 
 
-def half(suite: Suite, resident: Resident) -> int:
-    """Half of what the model needs, in whole MiB on a card."""
-    return resident.needed // 2 if suite.card.small else resident.needed // 2 // MIB * MIB
+def half(suite: Suite, needed: int) -> int:
+    """Half of what a model needs, in whole MiB on a card."""
+    return needed // 2 if suite.card.small else needed // 2 // MIB * MIB
 
 
 def llama(suite: Suite) -> None:
@@ -236,16 +236,7 @@ def generate(suite: Suite) -> None:
         suite.row("generate", how, "attached", measure)
 
 
-# ---- moe, shapes ---------------------------------------------------------------------------
-
-
-def moe(suite: Suite) -> None:
-    """Experts: eight of 128 per token, and two of eight.
-
-    The ideal counts the experts that were chosen, as if it were known which ones come next.
-    """
-    for name in suite.args.only or ("qwen3-moe", "mixtral"):
-        half_of_what_it_needs(suite, "moe", name, 1, 512)
+# ---- shapes, fits ---------------------------------------------------------------------------
 
 
 SHAPES_OF_PART = "gemma qwen2 phi opt bloom mamba t5 bert vit clip sdxl-unet flux whisper".split()
@@ -302,7 +293,7 @@ def half_of_what_it_needs(suite: Suite, part: str, name: str, batch: int, length
     recipe = subject(name, small=card.small)
     size = batch, min(length, 16) if card.small else length
     residents = _residents(suite, part, recipe, size)
-    budget = half(suite, max(residents.values(), key=lambda each: each.needed))
+    budget = half(suite, max(each.needed for each in residents.values()))
 
     def measure() -> dict[str, Any]:
         meta, load = recipe.build("meta"), recipe.loader(card.device)

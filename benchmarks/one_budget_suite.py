@@ -118,7 +118,7 @@ def memory(held: Any, watch: PeakWatch, budget: int) -> dict[str, Any]:
 
 def line(row: dict[str, Any]) -> str:
     """A row of the table."""
-    text = f"{row['part']:<9}{row['name']:<29}{row['how']:<38}"
+    text = f"{row['part']:<9}{row['name']:<39}{row['how']:<38}"
     if "error" in row:
         return f"{text}ERROR {row['error']}"
     text += f"{row['budget_bytes'] / GIB:>7.2f} GiB" if "budget_bytes" in row else " " * 11

@@ -19,7 +19,7 @@ from penstock.units import KIB, MIB  # noqa: E402
 PAGE = 4 * KIB
 NAMES = """
     llama qwen2 gemma phi opt bloom mamba t5 bert vit clip whisper mixtral qwen3-moe
-    sdxl-unet flux
+    deepseek-v2-lite sdxl-unet flux
 """.split()
 DIFFUSERS = ("sdxl-unet", "flux")
 SHARES = {"mamba": 1.25}  # of the weights, for all that is on the device
