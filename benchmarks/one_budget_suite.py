@@ -116,6 +116,15 @@ def memory(held: Any, watch: PeakWatch, budget: int) -> dict[str, Any]:
     }
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """All rows under their headings."""
+    heading = (
+        f"{'part':<9}{'model':<29}{'how':<38}{'budget':>11}{'median':>13}{'p99':>10}{'ideal':>10}"
+        f"{'resident':>10}{'ratio':>10}{'peak':>12}"
+    )
+    return "\n".join([heading, *map(line, rows)])
+
+
 def line(row: dict[str, Any]) -> str:
     """A row of the table."""
     text = f"{row['part']:<9}{row['name']:<29}{row['how']:<38}"

@@ -58,13 +58,15 @@ def move_outside(model: nn.Module) -> nn.Module:
     return model
 
 
-def steps_of(recipe: Subject, model: Any, given: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """A forward pass, and some tokens where the model makes any."""
+def steps_of(
+    recipe: Subject, model: Any, given: dict[str, Any], count: int = TOKENS
+) -> dict[str, Callable[[], Any]]:
+    """A forward pass, and so many tokens where the model makes any."""
     steps: dict[str, Callable[[], Any]] = {f"{recipe.name} forward": partial(model, **given)}
     if recipe.generates:
         prompt = {key: value for key, value in given.items() if not key.startswith("decoder")}
-        tokens = {"do_sample": False, "max_new_tokens": TOKENS}
-        steps[f"{recipe.name} generate {TOKENS}"] = partial(model.generate, **prompt, **tokens)
+        tokens = {"do_sample": False, "max_new_tokens": count}
+        steps[f"{recipe.name} generate {count}"] = partial(model.generate, **prompt, **tokens)
     return steps
 
 
