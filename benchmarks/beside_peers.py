@@ -40,8 +40,6 @@ from one_budget_suite import Suite, table
 from pipelines import flux_pipeline
 from resident import Resident
 
-from penstock.units import MIB
-
 PIPELINES = {"flux-pipeline": flux_pipeline}
 LONG_MS = 20e3  # one sample that takes so long is enough
 

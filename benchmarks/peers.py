@@ -168,6 +168,8 @@ def put_back(model: Any) -> Iterator[None]:
     """Afterwards the model is as it was: its tensors, hooks and whatever else hangs on it."""
     modules = [module for part in modules_of(model) for module in part.modules()]
     owners = modules if isinstance(model, nn.Module) else [*modules, model]
+    for module in modules:  # a registry of no hooks, which plain runs make and peers would fill
+        vars(module).pop("_diffusers_hook", None)
     plain = (dict, OrderedDict)
     kept = [
         (one, type(one), {k: v.copy() if type(v) in plain else v for k, v in vars(one).items()})
