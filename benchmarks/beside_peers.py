@@ -50,7 +50,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", type=Path, help="a file with build() and step()")
     parser.add_argument("--budgets", nargs="+", default=[], help="such as 8GiB")
     parser.add_argument("--seconds", type=float, default=560, help="the whole ends by then")
-    parser.add_argument("--peers", nargs="*", choices=peers.PEERS, default=peers.installed())
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        choices=peers.PEERS,
+        default=peers.installed(),
+        help="all that are installed, DeepSpeed only when it is named",
+    )
     parser.add_argument("--steps", type=int, default=4, help="of a picture's diffusion")
     parser.add_argument("--images", type=int, default=1024, help="pixels a side")
     parser.add_argument("--samples", type=int, default=10, help="of a step")

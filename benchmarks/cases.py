@@ -83,14 +83,12 @@ def from_file(path: Path, card: Card) -> Case:
         for prefix, module in named_modules_of(model):
             if any(tensor.is_meta for tensor in tensors_of(module).values()):
                 materialize(module, card.device)
-            first.update({prefix + key: value for key, value in tensors_of(module).items()})
             module.to(card.device)
-        for prefix, module in named_modules_of(model):
             first.update({prefix + key: value for key, value in tensors_of(module).items()})
         return model
 
     def load(name: str, destination: torch.Tensor) -> None:
-        destination.copy_(first[name])
+        destination.copy_(first[name].detach())
 
     def fresh() -> tuple[Any, Any]:
         """Weights may be drawn at random: those of the resident one."""
@@ -98,7 +96,7 @@ def from_file(path: Path, card: Card) -> Case:
         for prefix, module in named_modules_of(model):
             for key, tensor in tensors_of(module).items():
                 if not tensor.is_meta:
-                    tensor.copy_(first[prefix + key])
+                    tensor.detach().copy_(first[prefix + key].detach())
         return model, load
 
     def steps(model: Any) -> Steps:
@@ -116,9 +114,9 @@ def named_modules_of(model: Any) -> list[tuple[str, nn.Module]]:
 
 
 def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers by each of their names."""
-    named = [*module.named_parameters(remove_duplicate=False)]
-    return {name: t.data for name, t in [*named, *module.named_buffers(remove_duplicate=False)]}
+    """Parameters and buffers by each of their names: the very objects, wherever their bytes go."""
+    named = module.named_parameters(remove_duplicate=False)
+    return {**dict(named), **dict(module.named_buffers(remove_duplicate=False))}
 
 
 def materialize(model: nn.Module, device: torch.device) -> None:

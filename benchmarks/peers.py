@@ -153,8 +153,10 @@ PEERS: dict[str, tuple[Peer, str, bool, bool]] = {
 
 
 def installed() -> list[str]:
-    """Those that can be imported."""
-    return [name for name, (_, package, _, _) in PEERS.items() if find_spec(package) is not None]
+    """Those that can be imported; not DeepSpeed, which compiles for a minute when it is first used."""
+    packages = {name: package for name, (_, package, _, _) in PEERS.items()}
+    del packages["deepspeed-zero-inference"]
+    return [name for name, package in packages.items() if find_spec(package) is not None]
 
 
 def fitting(names: list[str], model: Any) -> dict[str, Peer]:

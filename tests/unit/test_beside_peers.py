@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 def build():
-    {seed}
     with torch.device("{device}"):
         layers = [nn.Linear(256, 256) for _ in range(12)]
         layers[3].weight = layers[0].weight
@@ -70,7 +69,7 @@ def test_a_pipeline(run):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_a_file_of_ones_own(run, tmp_path, device):
     path = tmp_path / f"own_{device}.py"
-    path.write_text(OWN.format(device=device, seed="pass"))
+    path.write_text(OWN.format(device=device))
     check(*run("--model", str(path)), [f"own_{device}"])
 
 
