@@ -153,7 +153,7 @@ PEERS: dict[str, tuple[Peer, str, bool, bool]] = {
 
 
 def installed() -> list[str]:
-    """Those that can be imported; not DeepSpeed, which compiles for a minute when it is first used."""
+    """Those that can be imported; not DeepSpeed, which may have to compile operators first."""
     packages = {name: package for name, (_, package, _, _) in PEERS.items()}
     del packages["deepspeed-zero-inference"]
     return [name for name, package in packages.items() if find_spec(package) is not None]
