@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from measure import MemoryWatch, release
@@ -189,22 +190,53 @@ def weight_bytes(model: nn.Module) -> int:
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
-class Touched:
-    """Counts the bytes of weights that passes touch: embedding tables by rows, experts by choice.
+class Pass(NamedTuple):
+    """One call of a model's forward.
 
     Attributes:
-        passes: Bytes touched in each call of the model's forward.
+        model: Which of several.
+        touched: Bytes of its weights that are read.
+        others: Bytes of all else at the peak.
+        ms: That it took, waited for.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.passes: list[int] = []
-        self._seen: dict[tuple[int, Any], int] = {}
-        self._handles = [model.register_forward_hook(self._ends)]
-        for module in model.modules():
-            if module._parameters:
-                self._handles.append(module.register_forward_pre_hook(self._begins))
+    model: int
+    touched: int
+    others: int
+    ms: float
 
-    def _begins(self, module: nn.Module, args: Any) -> None:
+
+class Passes:
+    """Notes the passes of some models: embedding tables touched by rows, experts by choice.
+
+    Attributes:
+        made: Each call of one of the models' forwards, in their order.
+
+    Args:
+        card: What they run on.
+        models: Passes are calls of these.
+        before: Bytes allocated that are no pass's.
+    """
+
+    def __init__(self, card: Card, models: list[nn.Module], before: int) -> None:
+        self.made: list[Pass] = []
+        self._card, self._before = card, before
+        self._seen: dict[int, int] = {}
+        self._began = 0.0
+        self._handles: list[Any] = []
+        for number, model in enumerate(models):
+            self._handles.append(model.register_forward_pre_hook(self._pass_begins))
+            for module in model.modules():
+                if module._parameters:
+                    self._handles.append(module.register_forward_pre_hook(self._touches))
+            self._handles.append(model.register_forward_hook(partial(self._pass_ends, number)))
+
+    def _pass_begins(self, *_: Any) -> None:
+        self._card.synchronize()
+        self._card.forget_peak()
+        self._began = time.perf_counter()
+
+    def _touches(self, module: nn.Module, args: Any) -> None:
         for parameter in module._parameters.values():
             if parameter is None:
                 continue
@@ -216,11 +248,13 @@ class Touched:
                 size = parameter.nbytes * args[1].unique().numel() // count
             else:
                 size = parameter.nbytes
-            key = (id(parameter), None)
-            self._seen[key] = max(size, self._seen.get(key, 0))
+            self._seen[id(parameter)] = max(size, self._seen.get(id(parameter), 0))
 
-    def _ends(self, *_: Any) -> None:
-        self.passes.append(sum(self._seen.values()))
+    def _pass_ends(self, number: int, *_: Any) -> None:
+        self._card.synchronize()
+        took = (time.perf_counter() - self._began) * 1e3
+        others = max(0, self._card.peak() - self._before)
+        self.made.append(Pass(number, sum(self._seen.values()), others, took))
         self._seen.clear()
 
     def remove(self) -> None:

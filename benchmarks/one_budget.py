@@ -25,7 +25,7 @@ from measure import output_parser, settle
 from one_budget_experts import moe
 from one_budget_models import fits, generate, llama, shapes
 from one_budget_stress import cycles, oom, random, two
-from one_budget_suite import Suite, line
+from one_budget_suite import Suite, table
 
 PARTS = {
     part.__name__: part for part in (llama, generate, moe, shapes, fits, two, random, oom, cycles)
@@ -67,9 +67,7 @@ def main() -> int:
         except Exception as error:
             suite.fail(name, "", "", error)
         suite.card.clear()
-    print(f"\n{'part':<9}{'model':<39}{'how':<38}{'budget':>11}{'median':>13}{'p99':>10}", end="")
-    print(f"{'ideal':>10}{'resident':>10}{'ratio':>10}{'peak':>12}")
-    print("\n".join(map(line, suite.rows)))
+    print(f"\n{table(suite.rows)}")
     faulthandler.cancel_dump_traceback_later()
     wrong = ("exact", "within_budget")
     failed = [r for r in suite.rows if "error" in r or any(r.get(key) is False for key in wrong)]

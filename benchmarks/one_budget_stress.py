@@ -63,7 +63,6 @@ def _models_in_turn(suite: Suite, shape: str, layers: tuple[int, ...]) -> None:
         return [tensor for model, inputs in pairs for tensor in outputs(model(**inputs))]
 
     resident = suite.resident("two", name, models, partial(passes, models))
-    resident.touched = [sum(resident.touched)]  # one sweep over all of them
     budget = parse_size(card.budget("8GiB", resident.weights))
     loads = [recipe.loader(card.device) for recipe in recipes]
 

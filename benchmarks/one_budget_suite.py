@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from budget_card import Card, PeakWatch, ideal, same_bits
+from budget_card import Card, PeakWatch, same_bits
 from held_out_models import outputs
 from measure import spread
 from record import OutOfTime, Record
@@ -22,6 +22,7 @@ from torch import nn
 
 from penstock.units import GIB
 
+MOST_PASSES = 16  # of a resident step, that are told one by one
 SPARE_S = 15.0  # no new work so long before the limit
 
 
@@ -70,6 +71,7 @@ class Suite(Record):
             "weight_bytes": found.weights,
             "touched_bytes": found.touched,
             "others_bytes": found.others,
+            "passes": [each._asdict() for each in found.passes[:MOST_PASSES]],
         }
         self.row(part, name, "resident", lambda: {**common, **spread(found.first)})
         again = {"exact": found.exact, **spread(found.again)}
@@ -91,8 +93,7 @@ class Suite(Record):
         figures = spread(beside)
         row = {"exact": all(exact), **spread(times)}
         row.update({f"resident_{key}": value for key, value in figures.items()})
-        room = budget - resident.others
-        bound = ideal(figures["median_ms"], resident.touched, room, held.link()[0])
+        bound = resident.bound(figures["median_ms"], budget, held.link()[0])
         return {**row, **self.against(bound, row["median_ms"]), **memory(held, watch, budget)}
 
     def against(self, bound: dict[str, Any], median_ms: float) -> dict[str, Any]:
@@ -114,6 +115,15 @@ def memory(held: Any, watch: PeakWatch, budget: int) -> dict[str, Any]:
         "explain": held.explain(),
         "stats": {key: value for key, value in stats.items() if isinstance(value, int | float)},
     }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """All rows under their headings."""
+    heading = (
+        f"{'part':<9}{'model':<39}{'how':<38}{'budget':>11}{'median':>13}{'p99':>10}{'ideal':>10}"
+        f"{'resident':>10}{'ratio':>10}{'peak':>12}"
+    )
+    return "\n".join([heading, *map(line, rows)])
 
 
 def line(row: dict[str, Any]) -> str:

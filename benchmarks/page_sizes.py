@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from budget_card import Card, ideal
+from budget_card import Card
 from held_out_models import Subject, subject
 from measure import script_parser, spread
 from resident import Resident, measure
@@ -46,8 +46,7 @@ def row(
         generate = partial(held.model.generate, **given, **TOKENS)
         token = spread(card.time(generate, steps=4, warmups=2))["median_ms"] / 16
         after = held.stats()
-        room = budget - resident.others
-        bound = ideal(resident.step_ms, resident.touched, room, held.link()[0])["ideal_ms"]
+        bound = resident.bound(resident.step_ms, budget, held.link()[0])["ideal_ms"]
         watch.note(held)
         return (
             f"  {setting:>12}: forward {forward:.1f} ms ({forward / bound:.2f} of {bound:.1f}), "

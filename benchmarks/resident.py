@@ -18,10 +18,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from budget_card import Card, Touched, same_bits, weight_bytes
+from budget_card import Card, Pass, Passes, ideal, same_bits, weight_bytes
 from held_out_models import Subject, outputs
 from measure import spread
 from torch import nn
+
+from penstock.bound import must_cross_in_turn, shortest_ms
 
 REPEATS = 3  # of a resident step, which must give the same bits for others to be held to them
 TOKENS = 8
@@ -58,13 +60,15 @@ def move_outside(model: nn.Module) -> nn.Module:
     return model
 
 
-def steps_of(recipe: Subject, model: Any, given: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """A forward pass, and some tokens where the model makes any."""
+def steps_of(
+    recipe: Subject, model: Any, given: dict[str, Any], count: int = TOKENS
+) -> dict[str, Callable[[], Any]]:
+    """A forward pass, and so many tokens where the model makes any."""
     steps: dict[str, Callable[[], Any]] = {f"{recipe.name} forward": partial(model, **given)}
     if recipe.generates:
         prompt = {key: value for key, value in given.items() if not key.startswith("decoder")}
-        tokens = {"do_sample": False, "max_new_tokens": TOKENS}
-        steps[f"{recipe.name} generate {TOKENS}"] = partial(model.generate, **prompt, **tokens)
+        tokens = {"do_sample": False, "max_new_tokens": count}
+        steps[f"{recipe.name} generate {count}"] = partial(model.generate, **prompt, **tokens)
     return steps
 
 
@@ -75,7 +79,7 @@ class Resident:
     Attributes:
         step: The step itself.
         weights: Bytes.
-        touched: Of these, in each of the step's passes.
+        passes: The step's, of one model or of several in turn.
         others: Bytes of all else at the peak of PyTorch's allocator.
         first: Milliseconds of each step, and again.
         again: The A/A samples.
@@ -85,12 +89,38 @@ class Resident:
 
     step: Callable[[], Any]
     weights: int
-    touched: list[int]
+    passes: list[Pass]
     others: int
     first: list[float]
     again: list[float]
     exact: bool
     references: list[torch.Tensor]
+
+    @property
+    def touched(self) -> list[int]:
+        """Bytes of the weights that each pass reads."""
+        return [each.touched for each in self.passes]
+
+    def bound(self, resident_ms: float, budget: int, link: float) -> dict[str, Any]:
+        """The ideal of the step within a budget, beside the resident one of the same run.
+
+        Of models in turn also that of the phases one by one, as if nothing crossed for a pass
+        before it begins: while one runs that is bound by computing, what is there is in use.
+        """
+        room = budget - self.others
+        if len({each.model for each in self.passes}) < 2:
+            return ideal(resident_ms, self.touched, room, link)
+        crossing = must_cross_in_turn(
+            [(each.model, each.touched, max(0, budget - each.others)) for each in self.passes]
+        )
+        phases = zip(self.passes, crossing, strict=True)
+        return {
+            "ideal_ms": round(shortest_ms(resident_ms, (sum(crossing), link)), 3),
+            "phases_ms": round(sum(shortest_ms(one.ms, (size, link)) for one, size in phases), 3),
+            "missing_bytes": sum(crossing),
+            "room_bytes": room,
+            "link_gb_per_s": round(link, 2),
+        }
 
     @property
     def needed(self) -> int:
@@ -107,19 +137,17 @@ def measure(card: Card, models: list[nn.Module], step: Callable[[], Any]) -> Res
         move_outside(model)
     card.clear()
     before = card.allocated()
-    counts = [Touched(model) for model in models]
-    results = outputs(step())
-    for count in counts:
-        count.remove()
-    references = [result.to("cpu", copy=True) for result in results]
-    del results
+    references = [result.to("cpu", copy=True) for result in outputs(step())]
+    passes = Passes(card, models, before)
+    step()
+    passes.remove()
     card.forget_peak()
     first = card.time(step)
     others = max(0, card.peak() - before)
     return Resident(
         step,
         sum(map(weight_bytes, models)),
-        [size for count in counts for size in count.passes],
+        passes.made,
         others,
         first,
         card.time(step, warmups=0),

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models plain, under Penstock, and under its peers, within the same budget, in one process.
+
+    python benchmarks/beside_peers.py --only llama whisper t5 flux-pipeline --budgets 8GiB 12GiB \
+        --seconds 560 --output benchmarks/results/peers/h100.json
+    python benchmarks/beside_peers.py --model my_model.py --budgets 8GiB
+
+A file given by --model defines build() -> model, on the CPU or on "meta" (then its weights are
+noise), and step(model, device) -> result, which is to give the same each time. Without --budgets
+the budget is half of what a model needs.
+
+Each model is run with everything on the card first, then attached, each of its steps before a
+resident one. Then the resident weights go to the host, and each peer (peers.py) runs that model.
+Peers are kept within the budget by PyTorch's allocator; what they take is the driver's own figure.
+`exact` says whether bits are those of the resident run. One_budget.py explains the ideal.
+
+`--small` runs everything but the peers, in little, on the emulated GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import peers
+import torch
+from budget_card import PeakWatch, same_bits
+from cases import Case, from_file, held_out, modules_of
+from held_out_models import outputs
+from held_out_shapes import SHAPES
+from measure import output_parser, settle, spread
+from one_budget_models import budget_of, half
+from one_budget_suite import Suite, table
+from pipelines import flux_pipeline
+from resident import Resident
+
+PIPELINES = {"flux-pipeline": flux_pipeline}
+LONG_MS = 20e3  # one sample that takes so long is enough
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = output_parser(__doc__, required=False)
+    parser.add_argument("--only", nargs="+", choices=[*SHAPES, *PIPELINES], default=[])
+    parser.add_argument("--model", type=Path, help="a file with build() and step()")
+    parser.add_argument("--budgets", nargs="+", default=[], help="such as 8GiB")
+    parser.add_argument("--seconds", type=float, default=560, help="the whole ends by then")
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        choices=peers.PEERS,
+        default=peers.installed(),
+        help="all that are installed, DeepSpeed only when it is named",
+    )
+    parser.add_argument("--steps", type=int, default=4, help="of a picture's diffusion")
+    parser.add_argument("--images", type=int, default=1024, help="pixels a side")
+    parser.add_argument("--samples", type=int, default=10, help="of a step")
+    parser.add_argument("--peer-samples", type=int, default=3, help="at most")
+    parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")
+    args = parser.parse_args(argv)
+    if not args.only and args.model is None:
+        args.only = ["llama", "whisper", "t5", "flux-pipeline"]
+    return args
+
+
+def cases(suite: Suite) -> dict[str, Callable[[], Case]]:
+    """What was asked for; made one after the other."""
+    args, card = suite.args, suite.card
+    made: dict[str, Callable[[], Case]] = {}
+    for name in args.only:
+        if name in PIPELINES:
+            made[name] = partial(PIPELINES[name], card, steps=args.steps, size=args.images)
+        else:
+            made[name] = partial(held_out, name, card)
+    if args.model is not None:
+        made[args.model.stem] = partial(from_file, args.model, card)
+    return made
+
+
+def run(suite: Suite, case: Case) -> None:
+    """All rows of a model."""
+    suite.check_time()
+    model = case.resident()
+    steps = case.steps(model)
+    residents = {
+        what: suite.resident("peers", what, case.parts(model), step) for what, step in steps.items()
+    }
+    largest = max(residents.values(), key=lambda each: each.needed)
+    asked = suite.args.budgets
+    budgets = [budget_of(suite, text, largest.weights) for text in asked] or [
+        half(suite, largest.needed)
+    ]
+    links: dict[int, float] = {}
+    for budget in budgets:
+        attached(suite, case, residents, budget, links)
+    for module in modules_of(model):
+        module.to("cpu")
+    suite.card.clear()
+    if suite.card.small:
+        return
+    for name, peer in peers.fitting(suite.args.peers, model).items():
+        for budget in budgets:
+            for what, step in steps.items():
+                measured = partial(
+                    beside, suite, peer, model, step, residents[what], budget, links.get(budget)
+                )
+                suite.row("peers", what, name, measured)
+
+
+def attached(
+    suite: Suite, case: Case, residents: dict[str, Resident], budget: int, links: dict[int, float]
+) -> None:
+    """The rows of one attachment."""
+    try:
+        suite.check_time()
+        model, load = case.fresh()
+        with suite.card.attached(model, budget, load=load) as (held, watch):
+            links[budget] = held.link()[0]
+            for what, step in case.steps(model).items():
+                row = partial(suite.attached, residents[what], step, held, watch, budget)
+                suite.row("peers", what, "penstock", row)
+    except Exception as error:
+        suite.fail("peers", case.name, "penstock", error)
+        suite.card.clear()
+
+
+def beside(
+    suite: Suite,
+    peer: peers.Peer,
+    model: Any,
+    step: Callable[[], Any],
+    resident: Resident,
+    budget: int,
+    link: float | None,
+) -> dict[str, Any]:
+    """The figures of one peer; of one that fails as far as it came, and why."""
+    card = suite.card
+    room = budget - resident.others
+    row: dict[str, Any] = {"budget_bytes": budget, "resident_median_ms": resident.step_ms}
+    card.clear()
+    with PeakWatch(card) as watch:
+        try:
+            with peers.offloaded(peer, model, card, budget + watch.kept, max(0, room)):
+                row.update(compared(step, resident.references))
+                samples: list[float] = []
+                while len(samples) < suite.args.peer_samples:
+                    samples += card.time(step, steps=1, warmups=0)
+                    if samples[-1] > LONG_MS or suite.left < samples[-1] / 1e3:
+                        break
+                again = compared(step, resident.references) if samples[-1] < LONG_MS else row
+                row["exact"] = row["exact"] and again["exact"]
+            row.update(spread(samples))
+            if link is not None:
+                bound = resident.bound(resident.step_ms, budget, link)
+                row.update(bound, **suite.against(bound, row["median_ms"]))
+        except Exception as error:
+            row["error"] = f"{type(error).__name__}: {error}"[:600]
+        row.update(
+            peak_bytes=watch.peak(),
+            kept_by_the_benchmark_bytes=watch.kept,
+            within_budget=watch.peak() <= budget,
+        )
+    return row
+
+
+def compared(step: Callable[[], Any], references: list[torch.Tensor]) -> dict[str, Any]:
+    """Whether a step's bits are those of the resident run, or else how far they are from them."""
+    results = outputs(step())
+    if same_bits(results, references):
+        return {"exact": True}
+    pairs = list(zip(results, references, strict=False))
+    if len(results) != len(references) or any(one.shape != other.shape for one, other in pairs):
+        return {"exact": False, "note": "other shapes"}
+    far = [(one.cpu().double() - other.double()).abs().max().item() for one, other in pairs]
+    return {"exact": False, "difference": max(far)}
+
+
+@torch.no_grad()
+def main(argv: list[str] | None = None) -> int:
+    args = arguments(argv)
+    faulthandler.dump_traceback_later(args.seconds, exit=True)
+    if not args.small:
+        settle()
+    suite = Suite(args)
+    suite.card.warmups = min(suite.card.warmups, args.samples)
+    suite.card.steps = args.samples
+    for name, make in cases(suite).items():
+        try:
+            run(suite, make())
+        except Exception as error:
+            suite.fail("peers", name, "resident", error)
+        suite.card.clear()
+    print(f"\n{table(suite.rows)}")
+    faulthandler.cancel_dump_traceback_later()
+    own = [row for row in suite.rows if row["how"] not in peers.PEERS]
+    wrong = ("exact", "within_budget")
+    failed = [r for r in own if "error" in r or any(r.get(key) is False for key in wrong)]
+    print(json.dumps({"rows": len(suite.rows), "failed": len(failed)}))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""benchmarks/beside_peers.py in little: what it runs, and that peers leave a model as it was."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+OWN = """
+import torch
+from torch import nn
+
+def build():
+    with torch.device("{device}"):
+        layers = [nn.Linear(256, 256) for _ in range(12)]
+        layers[3].weight = layers[0].weight
+        return nn.Sequential(*layers, nn.BatchNorm1d(256)).eval()
+
+def step(model, device):
+    return model(torch.ones(2, 256, device=device))
+"""
+
+
+@pytest.fixture
+def run(script, tmp_path):
+    """Runs the script with arguments; gives its exit status and rows."""
+    main = script("beside_peers").main
+
+    def run(*words):
+        output = tmp_path / "rows.json"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            status = main(["--small", "--samples", "1", "--output", str(output), *words])
+        return status, json.loads(output.read_text())["rows"]
+
+    return run
+
+
+def check(status, rows, names):
+    assert [(row["name"], row["how"]) for row in rows if "resident" not in row["how"]] == [
+        (name, "penstock") for name in names
+    ]
+    assert all(row.get("exact", True) and row.get("within_budget", True) for row in rows)
+    assert not [row for row in rows if "error" in row]
+    assert status == 0
+
+
+def test_a_held_out_model(run):
+    check(*run("--only", "llama"), ["llama forward", "llama generate 32"])
+
+
+def test_a_pipeline(run):
+    pytest.importorskip("diffusers")
+    status, rows = run("--only", "flux-pipeline", "--steps", "2")
+    check(status, rows, ["flux picture 64, 2 steps"])
+    attached = rows[-1]
+    # CLIP, T5, two steps, the decoder: each time that it was run, twice beside the timed ones.
+    assert attached["stats"]["passes"] >= 2 * 5
+    weights = rows[0]["weight_bytes"]
+    assert rows[0]["touched_bytes"][2] == rows[0]["touched_bytes"][3] < weights
+    assert len(rows[0]["touched_bytes"]) == 5
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_file_of_ones_own(run, tmp_path, device):
+    path = tmp_path / f"own_{device}.py"
+    path.write_text(OWN.format(device=device))
+    check(*run("--model", str(path)), [f"own_{device}"])
+
+
+def test_what_fails_is_told_and_the_rest_runs(run, tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text("def build():\n    raise ValueError('no weights here')\n")
+    status, rows = run("--only", "bert", "--model", str(path))
+    assert status == 1
+    assert [row.get("error") for row in rows] == [None] * 3 + ["ValueError: no weights here"]
+
+
+@pytest.mark.parametrize("level", ["leaf_level", "block_level"])
+def test_a_peer_leaves_the_model_as_it_was(script, level):
+    pytest.importorskip("diffusers")
+    peers, cases = script("peers"), script("cases")
+    card = script("budget_card").Card(small=True)
+    case = cases.held_out("llama", card)
+    model = case.resident()
+    (step, *_) = case.steps(model).values()
+    before = [(module, sorted(vars(module))) for module in model.modules()]
+    places = [tensor.data_ptr() for tensor in model.parameters()]
+    with torch.no_grad():
+        want = step().logits
+        with peers.offloaded(peers.group_offload(level), model, card, 0, 0):
+            assert any(hasattr(module, "_diffusers_hook") for module in model.modules())
+            assert torch.equal(step().logits, want)
+        assert torch.equal(step().logits, want)
+    assert [(module, sorted(vars(module))) for module in model.modules()] == before
+    assert [tensor.data_ptr() for tensor in model.parameters()] == places
