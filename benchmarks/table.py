@@ -18,6 +18,7 @@ from typing import Any
 
 import allocator_table
 import fusion_page
+import models_tables
 import reliability_table
 import replay_page
 from figures import GIB, MIB, RESULTS, ROOT, commit, gib, lines, percent, result, results
@@ -377,6 +378,7 @@ TABLES = {
         *(budgets, strategies, shapes, llama, two, fits, safety, trained, full_finetunes),
         compressed,
         *reliability_table.TABLES,
+        *models_tables.TABLES,
     )
 }
 
