@@ -365,10 +365,19 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         """state_dict() of a module: tensors on the host, with the current content."""
         own = self._slots[module]
         self._save({block: None for block, _ in own})
+        hanging = {}
         for block, slot in own:
             name = prefix + slot.key
-            if slot.wrapper is None and name in state and self.store.is_in_place(block, slot):
+            if slot.holder is not None:
+                hanging[slot.tensor.data_ptr(), slot.tensor.shape] = block, slot
+            elif slot.wrapper is None and name in state and self.store.is_in_place(block, slot):
                 state[name] = self.store.host_view(block, slot).clone()
+        if hanging:  # under names that only its library knows
+            for name, tensor in state.items():
+                if name.startswith(prefix) and isinstance(tensor, torch.Tensor):
+                    found = hanging.get((tensor.data_ptr(), tensor.shape))
+                    if found is not None:
+                        state[name] = self.store.host_view(*found).clone()
         views = {id(slot.tensor): (block, slot) for block, slot in own}
         for wrapper in self._wrappers:
             if wrapper.module is module and wrapper.is_there and prefix + wrapper.key in state:

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from penstock.errors import UsageError
 from penstock.units import GIB, KIB, MIB
 
+from .hanging import hanging_on
 from .wrappers import keeps_its_tensors, leaves_of
 
 ALIGNMENT = 512  # what PyTorch's own allocator gives, so that the same kernels are chosen
@@ -29,6 +30,7 @@ ARENA_BYTES = 1 * GIB
 # Norms and biases are used everywhere and weigh nothing: in a model of some size they stay.
 SMALL_BLOCK = 256 * KIB
 SMALL_SHARE = 0.002
+LITTLE = 1 * KIB
 SMALL_MODEL = 256 * MIB
 _DISTRIBUTED = "torch.distributed"  # a part of a tensor that others have the rest of
 
@@ -38,7 +40,8 @@ class Slot:
     """One place in a module that holds a tensor: module._parameters[key] or _buffers[key].
 
     Of a parameter that is made of others (wrappers.py) each has a slot: `key` is that of its
-    `wrapper`'s attribute. The parameter is the `outermost` one of wrappers within wrappers.
+    `wrapper`'s attribute. The parameter is the `outermost` one of wrappers within wrappers. What
+    hangs on a parameter (hanging.py) is an attribute of its `holder`.
     """
 
     module: nn.Module
@@ -49,12 +52,15 @@ class Slot:
     tensor: torch.Tensor = field(repr=False)
     wrapper: torch.Tensor | None = field(default=None, repr=False)
     outermost: torch.Tensor | None = field(default=None, repr=False)
+    holder: object | None = field(default=None, repr=False)
 
     @property
     def table(self) -> dict[str, torch.Tensor | None]:
-        """The dict that the tensor is looked up in: the module's, or that of a wrapper."""
+        """The dict that the tensor is looked up in: the module's, a wrapper's or a holder's."""
         if self.wrapper is not None:
             return self.wrapper.__dict__
+        if self.holder is not None:
+            return self.holder.__dict__
         tables: dict[str, dict[str, torch.Tensor | None]] = self.module.__dict__
         return tables["_parameters" if self.is_parameter else "_buffers"]
 
@@ -113,6 +119,9 @@ def _slots(model: nn.Module) -> Iterator[Slot]:
             if buffer is not None:
                 name = f"{prefix}.{key}" if prefix else key
                 yield Slot(module, key, name, False, buffer)
+        for place, key, tensor, holder in hanging_on(module):
+            name = f"{prefix}.{place}" if prefix else place
+            yield Slot(module, key, name, True, tensor, holder=holder)
 
 
 class Models(nn.ModuleDict):
@@ -212,6 +221,9 @@ def collect_blocks(model: nn.Module) -> list[Block]:
         # Tensors made under inference_mode do not tell when they are changed.
         block.written |= not slot.is_parameter or slot.tensor.is_inference()
     result = list(blocks.values())
+    for block in result:
+        if block.nbytes <= LITTLE and any(slot.holder is not None for slot in block.slots):
+            block.home = Home.PINNED  # a scale of scales, whose value a library may ask for
     total = sum(block.nbytes for block in result)
     if total >= SMALL_MODEL:
         _pin_small(result, total)

@@ -397,6 +397,6 @@ def _with_data(slot: Slot, data: torch.Tensor) -> torch.Tensor:
     if slot.tensor.device.type != "meta":
         slot.tensor.data = data
         return slot.tensor
-    if slot.is_parameter and slot.wrapper is None:
+    if slot.is_parameter and slot.wrapper is None and slot.holder is None:
         return nn.Parameter(data, requires_grad=slot.tensor.requires_grad)
     return data
