@@ -128,4 +128,27 @@ def experts_prompts() -> str:
     return lines("model and router | resident | ideal | attached | x ideal", found)
 
 
-TABLES = (peers, experts, experts_prompts)
+# ---- Quantised weights ---------------------------------------------------------------------
+
+
+def quantised() -> str:
+    """A Llama of 8 billion weights in four formats."""
+    found = []
+    for _, document in results("quantised"):
+        resident = {r["name"]: r for r in document["rows"] if r["how"] == "resident"}
+        for row in document["rows"]:
+            if row["how"].startswith("attached"):
+                base = resident[row["name"]]
+                cells = [row["name"], gib(base["weight_bytes"]), budget(row), exact(row)]
+                cells += [budget(row, "peak_bytes"), figure(base, "median_ms")]
+                if "error" in row:
+                    found.append([*cells, "", why(row["error"]), "", ""])
+                    continue
+                keys = (("ideal_ms", ",.1f"), ("median_ms", ",.1f"), ("p99_ms", ",.1f"))
+                cells += [figure(row, key, form) for key, form in keys]
+                found.append([*cells, figure(row, "ratio_to_ideal", ".2f")])
+    head = "weights | GiB | budget, GiB | tokens exact | peak, GiB | resident | ideal | attached"
+    return lines(f"{head} | p99 | x ideal", found)
+
+
+TABLES = (peers, experts, experts_prompts, quantised)
