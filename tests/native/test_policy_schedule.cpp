@@ -240,6 +240,40 @@ TEST_CASE("Loops within the iteration keep their pages for the loop") {
   CHECK(plan.loads.size() <= 400 - 100 + 30);
 }
 
+TEST_CASE("What is used once in a cycle streams before what is used again and again") {
+  // An encoder, then its decoder eight times, a layer's pages in one or two steps; at its end a
+  // large one. Slots for most of the decoder.
+  constexpr int kLayers = 24;
+  constexpr int kTokens = 8;
+  Sequence sequence;
+  PageId pages = 0;
+  const auto layer = [&pages](std::vector<Step>& steps) {
+    steps.push_back({{pages, pages + 1}});
+    steps.push_back({{pages + 2, pages + 3, pages + 4}});
+    pages += 5;
+  };
+  for (int i = 0; i < kLayers; ++i) layer(sequence.steps);
+  const PageId encoder = pages;
+  std::vector<Step> decoder;
+  for (int i = 0; i < kLayers; ++i) layer(decoder);
+  decoder.push_back({});
+  for (int i = 0; i < 8; ++i) decoder.back().pages.push_back(pages++);
+  for (int i = 0; i < kTokens; ++i) {
+    sequence.steps.insert(sequence.steps.end(), decoder.begin(), decoder.end());
+  }
+  sequence.page_bytes.assign(static_cast<std::size_t>(pages), 1);
+  for (const double compute : {0.1, 0.3, 1.2}) {
+    CAPTURE(compute);
+    const ScheduleOptions options{.slots = 110, .look_ahead = 4, .compute = compute};
+    const Plan plan = plan_of(sequence, options);
+    // All of the encoder once, and of the decoder each time what has no place; where computing sets
+    // the pace more slots are for copies in flight.
+    const PageId in_flight = compute < 0.2 ? 12 : 17;
+    const PageId left = pages - encoder - (options.slots - in_flight);
+    CHECK(std::ssize(plan.loads) <= encoder + kTokens * left);
+  }
+}
+
 TEST_CASE("A page that is used in every step stays") {
   Sequence sequence = testing::sweep(std::vector<int>(50, 4), 1);
   for (Step& step : sequence.steps) step.pages.push_back(200);

@@ -6,6 +6,8 @@
 // is least when no step streams many pages.  The largest number that any step has to bear is found
 // by bisection, and below it the pages are shared out in proportion to the steps' sizes: a large
 // step (an embedding) keeps most of its pages and does not inflate the room that all steps pay for.
+// Where some pages are used more often in a cycle than others, as a decoder's beside its encoder's,
+// a step may bear more than that if fewer loads come of it.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +59,7 @@ class Streams {
       for (const StepId step : group.cover) sum += index_.step_sizes()[nth(step)];
       weight.push_back(sum / static_cast<double>(group.cover.size()));
     }
-    const std::int32_t level = least_level();
+    const std::int32_t level = best_level();
     Counts taken;
     if (fill(level, &weight, taken) < wanted(level)) fill(level, nullptr, taken);
     std::vector<UseIndex::Id> chosen;
@@ -68,6 +70,9 @@ class Streams {
   }
 
  private:
+  static constexpr std::int32_t kMostLevels =
+      64;  // that are tried: each costs a look at all groups
+
   static std::tuple<std::int32_t, std::size_t, StepId> rank(const StreamGroup& group) {
     return std::tuple(group.loads, group.cover.size(), group.cover.front());
   }
@@ -96,6 +101,28 @@ class Streams {
       }
     }
     return low;
+  }
+
+  // Of those from the least one on, the level with the fewest loads.
+  [[nodiscard]] std::int32_t best_level() const {
+    const std::int32_t least = least_level();
+    if (groups_.front().loads == groups_.back().loads) return least;
+    std::int32_t most = least;  // with all of the largest step given up
+    for (const std::int32_t size : index_.step_sizes()) most = std::max(most, size);
+    most = std::min({most, capacity_, least + kMostLevels});
+    std::int32_t best = least;
+    std::int64_t fewest = INT64_MAX;
+    Counts taken;
+    for (std::int32_t level = least; level <= most; ++level) {
+      if (fill(level, nullptr, taken) < wanted(level)) continue;
+      std::int64_t loads = 0;
+      for (std::size_t g = 0; g < groups_.size(); ++g) loads += taken[g] * groups_[g].loads;
+      if (loads < fewest) {
+        fewest = loads;
+        best = level;
+      }
+    }
+    return best;
   }
 
   // Gives up wanted(level) members, or as many as fit: class by class, within a class in proportion
