@@ -29,9 +29,6 @@ constexpr double kMargin = 0.002;
 constexpr double kCompute = 0.1;
 constexpr double kBytesPerMs = 1;
 constexpr std::int32_t kMostAhead = 4;
-// Of plans that are taken for equal one that moves so much less wins: what hides behind compute
-// still costs the host, which maps every page that comes.
-constexpr double kLess = 0.02;
 // What more look-ahead has to gain: it costs bytes, and the model is not exact.
 constexpr double kGain = 0.02;
 
@@ -164,13 +161,8 @@ class Choice {
     if (best_ && allowed < allowed_) return false;
     const double ms = simulate_plan(sequence_, compute_ms_, plan, kBytesPerMs).step_ms;
     // Where no plan is allowed the fewest bytes are what matters.
-    const auto better_one = [&] {
-      const auto bytes = static_cast<double>(best_->bytes_in);
-      if (!allowed) return plan.bytes_in < best_->bytes_in;
-      return ms < ms_ * (1 - margin) || (ms <= ms_ * (1 + kMargin) &&
-                                         static_cast<double>(plan.bytes_in) < bytes * (1 - kLess));
-    };
-    const bool better = !best_ || allowed > allowed_ || better_one();
+    const bool better = !best_ || allowed > allowed_ ||
+                        (allowed ? ms < ms_ * (1 - margin) : plan.bytes_in < best_->bytes_in);
     if (!better) return false;
     best_ = std::move(plan);
     allowed_ = allowed;
