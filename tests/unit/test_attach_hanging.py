@@ -9,8 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attach_models import WIDTH, page, rows  # noqa: E402
+from attach_models import PAGE, WIDTH, page, rows  # noqa: E402
 from torch import nn  # noqa: E402
+
+import penstock  # noqa: E402
+from penstock.paging.managed import attach_managed  # noqa: E402
 
 LAYERS = 12
 BLOCK = 4  # weights that have one scale
@@ -91,6 +94,56 @@ def test_scales_page_with_their_weights():
 
 
 @torch.no_grad()
+def test_scales_in_managed_memory():
+    paged, reference = model(), model()
+    emulated = {"granularity": PAGE}
+    with attach_managed(paged, gpu_memory="60KiB", device="emulated", emulated=emulated):
+        assert all(torch.equal(paged(rows(seed=n)), reference(rows(seed=n))) for n in range(3))
+    assert torch.equal(paged(rows()), reference(rows()))
+
+
+class LowRank(nn.Module):
+    """Adapters beside layers that are not trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = model()
+        self.down = nn.ParameterList(torch.randn(4, WIDTH) / 8 for _ in self.base)
+        self.up = nn.ParameterList(torch.randn(WIDTH, 4) / 8 for _ in self.base)
+
+    def forward(self, x):
+        for base, down, up in zip(self.base, self.down, self.up, strict=True):
+            x = base(x) + x @ down.T @ up.T
+            x = x / x.norm()
+        return x
+
+
+def test_adapters_train_beside_them():
+    losses = []
+    for attached in (False, True):
+        lora = LowRank()
+        optimizer = torch.optim.AdamW([*lora.down, *lora.up], lr=1e-2)
+        if attached:
+            held = penstock.attach_training(
+                lora,
+                optimizer,
+                gpu_memory="320KiB",
+                device="emulated",
+                emulated={"granularity": PAGE},
+            )
+        for seed in range(4):
+            loss = (lora(rows(seed=seed)) - 1).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        if attached:
+            held.detach()
+    assert losses[:4] == losses[4:]
+    assert len(set(losses)) == 4
+
+
+@torch.no_grad()
 def test_what_others_hang_on_a_weight_is_left_alone():
     paged = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(8))).eval()
     paged[0].weight.note = torch.ones(100)
@@ -123,3 +176,29 @@ def test_bitsandbytes():
     kept = models[1].state_dict()
     assert saved.keys() == kept.keys()
     assert all(torch.equal(saved[key], kept[key]) for key in kept)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("run_before", [False, True])
+def test_bitsandbytes_8_bit(run_before):
+    library = pytest.importorskip("bitsandbytes.nn")
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        layers = []
+        for _ in range(LAYERS):
+            made = library.Linear8bitLt(512, 512, bias=False, has_fp16_weights=False)
+            weight = torch.randn(512, 512) / 22
+            made.weight = library.Int8Params(weight, requires_grad=False, has_fp16_weights=False)
+            layers.append(made.to("cpu"))
+        models.append(nn.Sequential(*layers).eval())
+    x = torch.randn(2, 512)
+    expected = models[1](x)
+    if run_before:  # then its codes hang on the module, and before it on the weight
+        models[0](x)
+    with page(models[0], 900) as attached:
+        assert all(torch.equal(models[0](x), expected) for _ in range(4))
+        addresses = attached.store.addresses()
+        assert all(layer.state.CB.data_ptr() in addresses for layer in models[0])
+        assert all(layer.state.SCB.data_ptr() in addresses for layer in models[0])
+    assert torch.equal(models[0](x), expected)
