@@ -7,11 +7,11 @@ is what makes its pattern of allocations.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 from allocator_models import Batches, Workload, build_model
+from measure import alone
 
 CONFIG: dict[str, Any] = {
     "train_micro_batch_size_per_gpu": 1,  # what a step takes is given to it, whatever this says
@@ -27,14 +27,7 @@ class Zero3Training:
     """Forward, backward and step through a DeepSpeed engine."""
 
     def __init__(self, work: Workload, device: str, *, small: bool) -> None:
-        for name, value in (
-            ("RANK", "0"),
-            ("LOCAL_RANK", "0"),
-            ("WORLD_SIZE", "1"),
-            ("MASTER_ADDR", "127.0.0.1"),
-            ("MASTER_PORT", "29577"),
-        ):
-            os.environ.setdefault(name, value)
+        alone()
         import deepspeed
 
         deepspeed.init_distributed("nccl" if device == "cuda" else "gloo")

@@ -20,8 +20,6 @@ Peers are kept within the budget by PyTorch's allocator; what they take is the d
 from __future__ import annotations
 
 import argparse
-import faulthandler
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -34,9 +32,9 @@ from budget_card import PeakWatch, same_bits
 from cases import Case, from_file, held_out, modules_of
 from held_out_models import outputs
 from held_out_shapes import SHAPES
-from measure import output_parser, settle, spread
+from measure import output_parser, spread
 from one_budget_models import budget_of, half
-from one_budget_suite import Suite, table
+from one_budget_suite import Place, Suite, run_all
 from pipelines import flux_pipeline
 from resident import Resident
 
@@ -183,25 +181,21 @@ def compared(step: Callable[[], Any], references: list[torch.Tensor]) -> dict[st
 @torch.no_grad()
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
-    faulthandler.dump_traceback_later(args.seconds, exit=True)
-    if not args.small:
-        settle()
-    suite = Suite(args)
-    suite.card.warmups = min(suite.card.warmups, args.samples)
-    suite.card.steps = args.samples
-    for name, make in cases(suite).items():
-        try:
-            run(suite, make())
-        except Exception as error:
-            suite.fail("peers", name, "resident", error)
-        suite.card.clear()
-    print(f"\n{table(suite.rows)}")
-    faulthandler.cancel_dump_traceback_later()
-    own = [row for row in suite.rows if row["how"] not in peers.PEERS]
-    wrong = ("exact", "within_budget")
-    failed = [r for r in own if "error" in r or any(r.get(key) is False for key in wrong)]
-    print(json.dumps({"rows": len(suite.rows), "failed": len(failed)}))
-    return 1 if failed else 0
+
+    def jobs(suite: Suite) -> dict[Place, Callable[[], None]]:
+        suite.card.warmups = min(suite.card.warmups, args.samples)
+        suite.card.steps = args.samples
+        made = cases(suite)
+        return {
+            ("peers", name, "resident"): partial(_made_and_run, suite, make)
+            for name, make in made.items()
+        }
+
+    return run_all(args, jobs, ours=lambda row: row["how"] not in peers.PEERS)
+
+
+def _made_and_run(suite: Suite, make: Callable[[], Case]) -> None:
+    run(suite, make())
 
 
 if __name__ == "__main__":

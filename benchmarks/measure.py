@@ -114,6 +114,13 @@ def settle() -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
+def alone() -> None:
+    """Say to torch.distributed that this process is the only one of its group."""
+    one = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    for name, value in {**one, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29577"}.items():
+        os.environ.setdefault(name, value)
+
+
 # ---- The link ----------------------------------------------------------------------------------
 
 

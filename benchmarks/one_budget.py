@@ -16,16 +16,15 @@ one runs. `--small` runs everything in little on the emulated GPU.
 from __future__ import annotations
 
 import argparse
-import faulthandler
-import json
 import sys
+from functools import partial
 
 import torch
-from measure import output_parser, settle
+from measure import output_parser
 from one_budget_experts import moe
 from one_budget_models import fits, generate, llama, shapes
 from one_budget_stress import cycles, oom, random, two
-from one_budget_suite import Suite, table
+from one_budget_suite import run_all
 
 PARTS = {
     part.__name__: part for part in (llama, generate, moe, shapes, fits, two, random, oom, cycles)
@@ -56,23 +55,10 @@ def arguments() -> argparse.Namespace:
 @torch.no_grad()
 def main() -> int:
     args = arguments()
-    faulthandler.dump_traceback_later(args.seconds, exit=True)
-    if not args.small:
-        settle()
-    suite = Suite(args)
-    for name in args.parts:
-        try:
-            suite.check_time()
-            PARTS[name](suite)
-        except Exception as error:
-            suite.fail(name, "", "", error)
-        suite.card.clear()
-    print(f"\n{table(suite.rows)}")
-    faulthandler.cancel_dump_traceback_later()
-    wrong = ("exact", "within_budget")
-    failed = [r for r in suite.rows if "error" in r or any(r.get(key) is False for key in wrong)]
-    print(json.dumps({"rows": len(suite.rows), "failed": len(failed)}))
-    return 1 if failed else 0
+    return run_all(
+        args,
+        lambda suite: {(name, "", ""): partial(PARTS[name], suite) for name in args.parts},
+    )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ A row that fails has an "error", and the next one runs.
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import json
 import time
 import traceback
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from typing import Any
 
 from budget_card import Card, PeakWatch, same_bits
 from held_out_models import outputs
-from measure import spread
+from measure import settle, spread
 from record import OutOfTime, Record
 from resident import Resident, by_turns, measure
 from torch import nn
@@ -23,6 +25,7 @@ from torch import nn
 from penstock.units import GIB
 
 MOST_PASSES = 16  # of a resident step, that are told one by one
+Place = tuple[str, str, str]  # part, name and how of a row
 SPARE_S = 15.0  # no new work so long before the limit
 
 
@@ -101,6 +104,42 @@ class Suite(Record):
         if self.card.small:
             return {}
         return {**bound, "ratio_to_ideal": round(median_ms / bound["ideal_ms"], 4)}
+
+
+def run_all(
+    args: argparse.Namespace,
+    jobs: Callable[[Suite], dict[Place, Callable[[], None]]],
+    *,
+    ours: Callable[[dict[str, Any]], bool] = lambda row: True,
+) -> int:
+    """Run a script's jobs one after the other and print the table of their rows.
+
+    Args:
+        args: Has `seconds`, after which it ends whatever runs, and `small`.
+        jobs: Each by the place of the row that tells why it ended early.
+        ours: Whether what a row tells may make the script fail.
+
+    Returns:
+        Its exit status: 1 where a row of ours has an error, other bits or too high a peak.
+    """
+    faulthandler.dump_traceback_later(args.seconds, exit=True)
+    if not args.small:
+        settle()
+    suite = Suite(args)
+    for place, job in jobs(suite).items():
+        try:
+            suite.check_time()
+            job()
+        except Exception as error:
+            suite.fail(*place, error)
+        suite.card.clear()
+    print(f"\n{table(suite.rows)}")
+    faulthandler.cancel_dump_traceback_later()
+    wrong = ("exact", "within_budget")
+    told = [row for row in suite.rows if ours(row)]
+    failed = [r for r in told if "error" in r or any(r.get(key) is False for key in wrong)]
+    print(json.dumps({"rows": len(suite.rows), "failed": len(failed)}))
+    return 1 if failed else 0
 
 
 def memory(held: Any, watch: PeakWatch, budget: int) -> dict[str, Any]:

@@ -8,7 +8,6 @@ keeps them within the budget; what has to be left for activations is told to tho
 from __future__ import annotations
 
 import gc
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 from budget_card import Card
 from cases import modules_of
+from measure import alone
 from torch import nn
 
 # (model, device, bytes that weights may take) -> nothing; the model's steps then run on the device.
@@ -103,14 +103,7 @@ def sequential_cpu_offload(pipe: Any, device: torch.device, room: int) -> None:
 
 def zero_inference(model: nn.Module, device: torch.device, room: int) -> None:
     """Stage 3 of ZeRO with the weights on the host; what is live at once may take the room."""
-    for name, value in (
-        ("RANK", "0"),
-        ("LOCAL_RANK", "0"),
-        ("WORLD_SIZE", "1"),
-        ("MASTER_ADDR", "127.0.0.1"),
-        ("MASTER_PORT", "29577"),
-    ):
-        os.environ.setdefault(name, value)
+    alone()
     import deepspeed
 
     deepspeed.init_distributed("nccl" if device.type == "cuda" else "gloo")

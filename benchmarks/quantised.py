@@ -9,18 +9,16 @@ and is attached; its tokens are to be the same. `--small` runs it in little, on 
 
 from __future__ import annotations
 
-import argparse
-import faulthandler
 import gc
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from held_out_models import subject
-from measure import output_parser, settle, spread
-from one_budget_suite import Suite, memory
-from one_budget_suite import table as table_of
+from measure import output_parser, spread
+from one_budget_suite import Suite, memory, run_all
 from torch import nn
 
 from penstock.units import KIB, MIB
@@ -134,21 +132,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=560, help="the whole ends by then")
     parser.add_argument("--steps", type=int, default=6, help="that are timed in a row")
     parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")
-    args: argparse.Namespace = parser.parse_args()
-    faulthandler.dump_traceback_later(args.seconds, exit=True)
-    if not args.small:
-        settle()
-    suite = Suite(args)
-    for name in args.only:
-        try:
-            suite.check_time()
-            run(suite, name)
-        except Exception as error:
-            suite.fail("bits", name, "", error)
-        suite.card.clear()
-    print(f"\n{table_of(suite.rows)}")
-    faulthandler.cancel_dump_traceback_later()
-    return int(any("error" in row or row.get("exact") is False for row in suite.rows))
+    args = parser.parse_args()
+    return run_all(
+        args, lambda suite: {("bits", name, ""): partial(run, suite, name) for name in args.only}
+    )
 
 
 if __name__ == "__main__":

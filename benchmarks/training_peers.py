@@ -7,10 +7,10 @@ and backward; AdamW (fused) runs on the CPU.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
+from measure import alone
 
 
 def fsdp_offload(bench: Any) -> dict[str, Any]:
@@ -23,8 +23,7 @@ def fsdp_offload(bench: Any) -> dict[str, Any]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "29517")
+    alone()
     if not dist.is_initialized():
         dist.init_process_group("nccl" if bench.cuda else "gloo", rank=0, world_size=1)
     mesh = init_device_mesh(bench.device.type, (1,))
