@@ -101,6 +101,15 @@ def recurrent():
     return Recurrent(), loss, batches((8, 64))
 
 
+def has_bf16_cells():
+    with torch.autocast("cpu", torch.bfloat16):
+        try:
+            nn.LSTM(8, 8)(torch.zeros(1, 1, 8))
+        except RuntimeError:
+            return False
+    return True
+
+
 class Residual(nn.Module):
     def __init__(self, before, after, times=64):
         super().__init__()
@@ -198,6 +207,8 @@ def train(model, optimizer, loss_of, data, *, autocast):
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "autocast"])
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_losses_gradients_and_weights(make, autocast, at_step_ends):
+    if make is recurrent and autocast and not has_bf16_cells():
+        pytest.skip("this processor has no LSTM in bfloat16")
     moved = at_step_ends(lambda saving: saving.bytes_in)
     torch.manual_seed(0)
     plain, loss_of, data = make()

@@ -47,12 +47,12 @@ class Layer(nn.Module):
 class Tower(nn.Module):
     """Layers between an embedding and a head that share their weight; 1.4 MiB of weights."""
 
-    def __init__(self, layers=5, recompute=None):
+    def __init__(self, layers=5, recompute=None, tokens=300):
         super().__init__()
         self.recompute = recompute
-        self.table = nn.Embedding(300, WIDTH)
+        self.table = nn.Embedding(tokens, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(layers))
-        self.head = nn.Linear(WIDTH, 300, bias=False)
+        self.head = nn.Linear(WIDTH, tokens, bias=False)
         self.head.weight = self.table.weight
 
     def forward(self, ids):

@@ -164,6 +164,14 @@ class TrainingUses:
         unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in own + pieces])
         self._covered[unit.update] = frozenset(block.address for block in unit.own)
 
+    def define_part(self, unit: Unit, first: int, last: int, pieces: list[tuple[int, int]]) -> int:
+        """The update of rows of the unit's only parameter touches these (address, bytes) pieces."""
+        use = self.define(
+            f"{unit.name} (update of rows {first} to {last})", [(*p, True) for p in pieces]
+        )
+        self._covered[use] = frozenset(block.address for block in unit.own)
+        return use
+
     def begin(self, use: int) -> None:
         """A use begins, making room if it needs more than ever before."""
         while True:
@@ -202,11 +210,12 @@ class TrainingUses:
         if key not in self._touching:
             self._touching[key] = self._define_blocks(blocks)
             self._names[self._touching[key]] = f"{blocks[0].name} (outside the model)"
-        with self._during(self._touching[key]):
+        with self.during(self._touching[key]):
             yield
 
     @contextmanager
-    def _during(self, use: int) -> Iterator[None]:
+    def during(self, use: int) -> Iterator[None]:
+        """Around work that reads and writes what the use touches."""
         self.begin(use)
         self._updating.append(use)
         try:
@@ -227,7 +236,7 @@ class TrainingUses:
             return
         if uses not in self._updates:
             self._updates[uses] = uses[0] if len(uses) == 1 else self._joined(uses)
-        with self._during(self._updates[uses]):
+        with self.during(self._updates[uses]):
             yield
 
     def _joined(self, uses: tuple[int, ...]) -> int:

@@ -24,6 +24,7 @@ from .gradients import HeldGradients
 from .hooks import TrainingUses
 from .kept import KeptGradient
 from .loop import Loop
+from .rows import RowUpdates
 from .state import StateStore
 from .units import Unit
 from .update import Update
@@ -107,6 +108,7 @@ class Stepper:
         self._held = held
         self._loop = loop
         self._clip_norm = clip_norm
+        self._by_rows = RowUpdates(update, uses, state, budget=budget)
         self._unit_of: dict[int, Unit] = {}
         self._arrived: dict[Unit, set[int]] = {}  # gradients that this backward has made
         self._grain = grain
@@ -288,6 +290,8 @@ class Stepper:
     ) -> None:
         with self._held.given_back(some):
             _multiply(some, scale)
+            if len(some) == len(units) == 1 and self._by_rows(units[0], some[0], **more):
+                return
             with self._uses.updating(units):
                 self._update(some, **more)
                 moved = [unit for unit in units if self._state.adopt(unit)]

@@ -20,6 +20,15 @@ from penstock.errors import UsageError
 
 from .probe import check_steps_in_pieces, is_torchs
 
+# What they do to an element of a parameter needs that element, of gradient and state too, alone.
+ELEMENTWISE = frozenset(
+    getattr(torch.optim, name)
+    for name in (
+        "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop",
+        "Rprop", "SGD",
+    )
+)  # fmt: skip
+
 
 class Update:
     """Steps an optimizer for the parameters named.
@@ -72,10 +81,13 @@ class Update:
             parameters: Them.
             more: Further keyword arguments of the optimizer's step().
         """
-        groups = self.optimizer.param_groups
-        chosen: list[list[nn.Parameter]] = [[] for _ in groups]
+        chosen: list[list[nn.Parameter]] = [[] for _ in self.optimizer.param_groups]
         for parameter in parameters:
             chosen[self.group_of(parameter)].append(parameter)
+        self._narrowed(chosen, more)
+
+    def _narrowed(self, chosen: list[list[nn.Parameter]], more: dict[str, Any]) -> None:
+        groups = self.optimizer.param_groups
         whole = [group["params"] for group in groups]
         try:
             for group, some in zip(groups, chosen, strict=True):
@@ -85,6 +97,54 @@ class Update:
         finally:
             for group, every in zip(groups, whole, strict=True):
                 group["params"] = every
+
+    # ---- By rows ---------------------------------------------------------------------------
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether rows of a parameter can be updated one by one."""
+        return type(self.optimizer) in ELEMENTWISE
+
+    def state_of(self, parameter: nn.Parameter) -> dict[str, Any]:
+        """The optimizer's state of a parameter; empty before the first step."""
+        return self.optimizer.state.get(parameter, {})
+
+    def rows(self, parameter: nn.Parameter, first: int, last: int, **more: Any) -> dict[str, Any]:
+        """One step for rows of a parameter that has state.
+
+        Args:
+            parameter: With a gradient, a plain tensor.
+            first: The first row.
+            last: That behind the last one.
+            more: Further keyword arguments of the optimizer's step().
+
+        Returns:
+            State that all rows share, such as the number of steps, as the next one is to find it
+            once all rows have been updated.
+        """
+        grad, shape = parameter.grad, parameter.shape
+        assert grad is not None
+        part = nn.Parameter(parameter.detach()[first:last])
+        part.grad = grad[first:last]
+        own: dict[str, Any] = {}
+        for key, value in self.state_of(parameter).items():
+            if isinstance(value, torch.Tensor):
+                own[key] = value[first:last] if value.shape == shape else value.clone()
+            else:
+                own[key] = value
+        chosen: list[list[nn.Parameter]] = [[] for _ in self.optimizer.param_groups]
+        chosen[self.group_of(parameter)].append(part)
+        self.optimizer.state[part] = own
+        try:
+            self._narrowed(chosen, more)
+        finally:
+            own = self.optimizer.state.pop(part)
+        by_rows = part.shape
+        return {
+            key: value
+            for key, value in own.items()
+            if not isinstance(value, torch.Tensor) or value.shape != by_rows
+        }
 
     def replace(self, before: dict[int, nn.Parameter]) -> None:
         """Parameters that have been made anew take the places of the old ones.
