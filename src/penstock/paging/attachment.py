@@ -30,7 +30,7 @@ from penstock.units import MIB, format_bytes, parse_size
 
 from .attached import LIVE
 from .blocks import Block, Models, Slot, collect_blocks, leave_tables_on_host
-from .compiled import keep_out, refuse_capture
+from .compiled import keep_out, refuse_capture, refuse_trace
 from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding
@@ -282,6 +282,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     def _pass_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         leaves = tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        refuse_trace()
         if self.torch_device.type == "cuda":
             refuse_capture()
         if torch.is_grad_enabled():

@@ -20,6 +20,7 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from penstock.errors import UsageError
@@ -178,7 +179,7 @@ class BlockStore:
         self.unpack(block)
         moved = self._moved[block]
         if moved[0].host is None:
-            with torch.inference_mode(False):
+            with torch.inference_mode(False), temporarily_clear_interpreter_stack():
                 assert block.host_bytes is not None
                 flat = block.host_bytes
                 if self.device != _CPU:
@@ -243,7 +244,8 @@ class BlockStore:
             start = max(page - block.address, 0)
             end = min(page + chunk - block.address, block.nbytes)
             self._pager.fetch(block.address + start, end - start)
-            block.device_bytes[start:end].copy_(block.host_bytes[start:end])
+            with temporarily_clear_interpreter_stack():  # of vmap() and its like
+                block.device_bytes[start:end].copy_(block.host_bytes[start:end])
         if self.device != _CPU:
             torch.cuda.synchronize(self.device)
 
