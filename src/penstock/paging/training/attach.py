@@ -30,7 +30,6 @@ from penstock.units import KIB, format_bytes, parse_size
 from ..attach import Attachment, chunk_size_for, typical_block
 from ..attached import refuse_attached
 from ..blocks import Block, Home
-from ..compiled import refuse_trace
 from ..device import settle
 from ..store import BlockStore, Loader
 from .activations import AUTO, Activations, check_choice
@@ -357,7 +356,6 @@ class TrainingAttachment(Attachment):
     def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if in_backward():
             return  # the root itself is being recomputed
-        refuse_trace()
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._size("", tensors)
         self._look_for_changes()

@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_leaves
 from penstock.native import Pager
 
 from ..blocks import Block, Home
+from ..compiled import refuse_trace
 from ..modes import leave_over
 from ..watch import AccessWatch
 from .between import Between
@@ -298,6 +299,7 @@ class TrainingUses:
 
     def pass_begins(self) -> None:
         """The root's forward starts, outside backward."""
+        refuse_trace()
         self.between.stop()
         self._end_uses()
         self._in_forward = True
