@@ -257,9 +257,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         model = self.model
         self._tables = install(model, None)
         self._conversion = ConversionGuard(self._tables, self._slots)
-        self._handles.append(model.register_forward_pre_hook(self._begins, with_kwargs=True))
         self.hooks.arm()
         self.hooks.start_watch()
+        self._handles.append(
+            # Before all others, which may read weights.
+            model.register_forward_pre_hook(self._begins, prepend=True, with_kwargs=True)
+        )
         self._handles.append(model.register_forward_hook(self._ends, always_call=True))
         for module in self._slots:
             # The registry sets an attribute on the hook, which a bound method refuses.

@@ -265,12 +265,13 @@ class TrainingUses:
             return
         for unit in self._units:
             if unit.blocks:
-                self._arm(unit)
+                # Before the program's own hooks, which may make the module's weights of others.
+                self._arm(unit, prepend=True)
 
-    def _arm(self, unit: Unit) -> None:
-        module = unit.module
+    def _arm(self, unit: Unit, *, prepend: bool = False) -> None:
+        module, begins = unit.module, self._before_forward(unit)
         self._handles += [
-            module.register_forward_pre_hook(self._before_forward(unit), with_kwargs=True),
+            module.register_forward_pre_hook(begins, prepend=prepend, with_kwargs=True),
             module.register_forward_hook(self._after_forward(unit), always_call=True),
         ]
 
