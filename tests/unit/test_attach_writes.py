@@ -106,6 +106,23 @@ def test_a_replaced_parameter_is_the_users(kib):
     assert same_state(model, reference)
 
 
+@BOTH
+@ALL
+def test_a_weight_that_another_module_takes(safety, kib):
+    model, reference = with_reference(stack(12))
+    with page(model, kib, safety=safety):
+        assert same_passes(model, reference, 3)
+        for each in (model, reference):
+            each[1].weight = each[9].weight
+        assert same_passes(model, reference, 3)
+        for each in (model, reference):
+            each[9].weight.mul_(2)
+        assert same_passes(model, reference, 3)
+        assert same_state(model, reference)
+    assert model[1].weight is model[9].weight
+    assert same_passes(model, reference)
+
+
 @ALL
 def test_modules_added_and_removed(kib):
     model, reference = with_reference(stack())

@@ -12,6 +12,7 @@ goes along, whoever holds a view of it does not.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,6 +29,7 @@ from penstock.native import ON_HOST, PINNED, Pager
 
 from .blocks import Block, Home, Slot, align, arenas
 from .dlpack import bytes_at, view_as
+from .watch import has_storage
 
 Loader = Callable[[str, torch.Tensor], None]
 # Told of bytes as they are moved in.
@@ -141,6 +143,7 @@ class BlockStore:
         Args:
             undo: The model gets back on "meta" what was there before.
         """
+        left: dict[int, torch.Tensor] = {}  # by address: blocks that others have views of
         for block in self.blocks:
             if block in self._moved and (block.encoded or block.host_bytes is not None):
                 made = all(moved.before is not moved.tensor for moved in self._moved[block])
@@ -148,10 +151,13 @@ class BlockStore:
                     self._put_back(block)
                 else:
                     flat = self._decoded(block)
-                    self._point(
-                        block, partial(_copied, flat=flat if block.encoded else flat.clone())
-                    )
+                    flat = flat if block.encoded else flat.clone()
+                    self._point(block, partial(_copied, flat=flat))
+                    if _users(block.device_bytes) > 1 + len(self._moved[block]):
+                        left[block.address] = flat
             self._forget(block)
+        if left:
+            _take_along(left)
 
     def drop(self) -> None:
         """Leave the model's tensors empty: what they lay in is about to go."""
@@ -373,6 +379,15 @@ def _users(flat: torch.Tensor | None) -> int:
     assert flat is not None
     # One for the storage's own handle, which asking makes.
     return int(torch._C._storage_Use_Count(flat.untyped_storage()._cdata)) - 1
+
+
+def _take_along(flats: dict[int, torch.Tensor]) -> None:
+    """Let views that the program has kept, over device memory that goes, lie in these bytes."""
+    for each in gc.get_objects():
+        if issubclass(type(each), torch.Tensor) and has_storage(each):
+            flat = flats.get(each.untyped_storage().data_ptr())
+            if flat is not None:
+                each.data = like(each, flat)
 
 
 def _load(slot: Slot, flat: torch.Tensor, load: Loader) -> None:

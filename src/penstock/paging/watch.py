@@ -20,6 +20,8 @@ from .blocks import Block
 from .modes import PassMode
 from .wrappers import plain_parts
 
+WATCHED = 2  # passes of a kind: what the first one keeps, such as views, the second one uses
+
 
 def has_storage(tensor: torch.Tensor) -> bool:
     """Whether the tensor has a storage of its own, in memory."""
