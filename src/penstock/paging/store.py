@@ -227,19 +227,23 @@ class BlockStore:
             flat = torch.empty(0, dtype=torch.uint8, device=self.device)
             return like(view, flat.set_(host.untyped_storage()))
 
-    def to_device(self, block: Block) -> None:
+    def to_device(self, block: Block) -> bool:
         """Let the block's tensors lie at their device address.
 
         What was given other data meanwhile (``weight.data = x``) takes it along, where it has the
         same shape and dtype and shares the block with no other; else it is the user's from now on.
+
+        Returns:
+            Whether the host copy has other content by that.
         """
-        moved = self._moved[block]
+        moved, taken = self._moved[block], False
         if len(moved) == 1 and not self._is_ours(block, moved[0].tensor):
             given, host = moved[0].tensor.data, moved[0].host
             if host is not None and (given.dtype, given.shape) == (host.dtype, host.shape):
                 host.copy_(given)
-                moved[0].tensor.data = host
+                moved[0].tensor.data, taken = host, True
         self._point(block, lambda moved: moved.device)
+        return taken
 
     def refresh(self, block: Block, chunk: int) -> None:
         """Copy the host copy to the device, page by page: the rest of the block may be evicted."""
