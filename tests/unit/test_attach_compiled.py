@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from attach_models import page, rows, stack, with_reference  # noqa: E402
 from torch import _dynamo as dynamo  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from penstock.errors import UsageError  # noqa: E402
 from penstock.paging import attach_training  # noqa: E402
@@ -79,6 +80,24 @@ def test_an_attached_model_can_be_compiled(traced):
     assert not [file for file in traced if "/penstock/" in file]
 
 
+@pytest.mark.parametrize("safety", ["normal", "strict"])
+def test_each_pass_runs_what_was_compiled(safety):
+    """Also one that is watched, or bits would depend on that."""
+    runs = []
+
+    def backend(graph, _):
+        return lambda *args: runs.append(None) or graph(*args)
+
+    model = stack()
+    between = torch.compile(torch.relu, backend=backend)
+    model.insert(4, nn.ReLU())
+    model[4].forward = between
+    with page(model, safety=safety):
+        for seed in range(3):
+            model(rows(seed=seed))
+            assert len(runs) == seed + 1
+
+
 @pytest.mark.parametrize("first", ["attached", "compiled"])
 def test_a_compiled_model_can_be_trained(first):
     model, reference = with_reference(stack(6).train())
@@ -100,6 +119,26 @@ def test_a_compiled_model_can_be_trained(first):
         assert attached.stats().bytes_in > 0
     for name, value in reference.state_dict().items():
         assert torch.equal(value, model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("record", [torch.export.export, lambda m, args: make_fx(m)(*args)])
+@pytest.mark.parametrize("training", [False, True])
+def test_recording_operators_is_refused(record, training):
+    model, reference = with_reference(stack())
+    if training:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        emulated = {"granularity": 4 * KIB, "capacity": 64 * MIB}
+        options = {"device": "emulated", "gpu_memory": 300 * KIB, "emulated": emulated}
+        attached = attach_training(model, optimizer, **options)
+    else:
+        attached = page(model)
+    with attached:
+        with pytest.raises(UsageError, match=r"graph of operators|was replaced"):
+            record(model, (rows(),))
+        assert torch.equal(model(rows()), reference(rows()))
+    recorded = record(model, (rows(),))
+    module = recorded if isinstance(recorded, nn.Module) else recorded.module()
+    assert torch.equal(module(rows()), reference(rows()))
 
 
 def test_capture_into_a_graph_is_refused(monkeypatch):

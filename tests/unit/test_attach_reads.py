@@ -123,6 +123,35 @@ def test_weights_kept_in_a_list_of_the_models(safety):
             assert torch.equal(model(x, which=n), reference(x, which=n))
 
 
+class Memoising(nn.Module):
+    """Keeps views of its layers' weights in the first pass, and uses these from then on."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(stack(12))
+        self.kept = []
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        if not self.kept:
+            self.kept = [layer.weight.t() for layer in self.layers]
+        for kept in self.kept:
+            x = torch.relu(x @ kept)
+        return x
+
+
+@BOTH
+def test_views_that_the_first_pass_keeps(safety):
+    model, reference = with_reference(Memoising())
+    with page(model, safety=safety):
+        assert same_passes(model, reference, 5)
+    assert same_passes(model, reference)
+    model.layers[3].weight.mul_(2)
+    reference.layers[3].weight.mul_(2)
+    assert same_passes(model, reference)
+
+
 @BOTH
 def test_read_outside_every_forward(safety):
     model, reference = with_reference(stack())

@@ -92,6 +92,22 @@ def test_an_embedding_that_renormalises():
         assert same_state(model, reference)
 
 
+@BOTH
+@ALL
+def test_data_that_is_given_to_weights_in_a_pass(safety, kib):
+    model, reference = with_reference(stack())
+
+    def fade(layer, args):
+        layer.weight.data = layer.weight.data * 0.9
+
+    for layer in (model[5], reference[5]):
+        layer.register_forward_pre_hook(fade)
+    with page(model, kib, safety=safety):
+        assert same_passes(model, reference, 6)
+        assert same_state(model, reference)
+    assert same_passes(model, reference)
+
+
 @ALL
 def test_a_replaced_parameter_is_the_users(kib):
     model, reference = with_reference(stack())
@@ -104,6 +120,23 @@ def test_a_replaced_parameter_is_the_users(kib):
         assert same_state(model, reference)
     assert model[3].weight is mine
     assert same_state(model, reference)
+
+
+@BOTH
+@ALL
+def test_a_weight_that_another_module_takes(safety, kib):
+    model, reference = with_reference(stack(12))
+    with page(model, kib, safety=safety):
+        assert same_passes(model, reference, 3)
+        for each in (model, reference):
+            each[1].weight = each[9].weight
+        assert same_passes(model, reference, 3)
+        for each in (model, reference):
+            each[9].weight.mul_(2)
+        assert same_passes(model, reference, 3)
+        assert same_state(model, reference)
+    assert model[1].weight is model[9].weight
+    assert same_passes(model, reference)
 
 
 @ALL

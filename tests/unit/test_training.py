@@ -200,6 +200,26 @@ def test_modules_that_read_what_they_do_not_own(safety):
     assert same_weights(plain, paged)
 
 
+class Normed(Tower):
+    """Weights are made of others in hooks that run before forward."""
+
+    def __init__(self):
+        super().__init__()
+        for layer in self.layers:
+            nn.utils.weight_norm(layer.up)
+            nn.utils.weight_norm(layer.down)
+
+
+def test_weights_that_hooks_make_before_forward():
+    plain, paged = Normed(), Normed()
+    paged.load_state_dict(plain.state_dict())
+    first, second = adamw(plain), adamw(paged)
+    want = train(plain, first, batches(6))
+    with page(paged, second):
+        assert train(paged, second, batches(6)) == want
+    assert same_weights(plain, paged)
+
+
 def test_a_loss_that_reads_weights_itself():
     plain, paged = pair()
     first, second = adamw(plain), adamw(paged)

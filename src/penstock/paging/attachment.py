@@ -30,7 +30,7 @@ from penstock.units import MIB, format_bytes, parse_size
 
 from .attached import LIVE
 from .blocks import Block, Models, Slot, collect_blocks, leave_tables_on_host
-from .compiled import keep_out, refuse_capture
+from .compiled import keep_out, refuse_capture, refuse_trace
 from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding
@@ -257,9 +257,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         model = self.model
         self._tables = install(model, None)
         self._conversion = ConversionGuard(self._tables, self._slots)
-        self._handles.append(model.register_forward_pre_hook(self._begins, with_kwargs=True))
         self.hooks.arm()
         self.hooks.start_watch()
+        self._handles.append(
+            # Before all others, which may read weights.
+            model.register_forward_pre_hook(self._begins, prepend=True, with_kwargs=True)
+        )
         self._handles.append(model.register_forward_hook(self._ends, always_call=True))
         for module in self._slots:
             # The registry sets an attribute on the hook, which a bound method refuses.
@@ -282,6 +285,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     def _pass_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         leaves = tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        refuse_trace()
         if self.torch_device.type == "cuda":
             refuse_capture()
         if torch.is_grad_enabled():

@@ -2,8 +2,8 @@
 """torch.compile and CUDA graphs around attached models.
 
 Code that Dynamo compiles ends before what brings pages in, which runs as it is, and goes on after
-it: a model in one piece cannot be had. A CUDA graph cannot be had at all, since a replay calls
-nothing that would bring them in.
+it: a model in one piece cannot be had. A CUDA graph cannot be had at all, nor a graph of operators
+as of torch.export, since a replay calls nothing that would bring them in.
 """
 
 from __future__ import annotations
@@ -38,6 +38,21 @@ def _keep_out() -> None:
 
     for package in PACKAGES:
         trace_rules.add(package)
+
+
+def refuse_trace() -> None:
+    """A pass begins.
+
+    Raises:
+        UsageError: If its operators would be recorded into a graph, as torch.export does.
+    """
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    if proxies is not None and proxies.get_proxy_mode() is not None:
+        raise UsageError(
+            "a pass of an attached model cannot be recorded into a graph of operators: it would "
+            "read weights that have left the device",
+            remedy="torch.export or make_fx() before attach(), or after detach()",
+        )
 
 
 def refuse_capture() -> None:

@@ -15,6 +15,7 @@ looks for (watch.py): in a pass whose inputs, mode or way through the modules ar
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial, wraps
 from threading import get_ident
@@ -43,7 +44,7 @@ from .turns import Turn
 from .unwritten import Unwritten
 from .use import NO_USE, Use
 from .uses import Uses
-from .watch import AccessWatch, block_of
+from .watch import WATCHED, AccessWatch, block_of
 from .wrappers import plain_parts
 
 MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
@@ -121,7 +122,7 @@ class UseHooks:
         self._in_pass = False
         self._watch: AccessWatch | None = None
         self.signature: Hashable = None
-        self._signatures: set[Hashable] = set()
+        self._signatures: Counter[Hashable] = Counter()  # how many passes of each were watched
         self._steps: set[tuple[int, int]] = set()  # pairs of uses that followed one another
         self._last = NO_USE
         self._searches = 0
@@ -209,8 +210,8 @@ class UseHooks:
         self.on_host.take_all_back()
         self._unwritten.forget()
         self._in_pass = True
-        if self._always_watch or self.signature not in self._signatures:
-            self._signatures.add(self.signature)
+        if self._always_watch or self._signatures[self.signature] < WATCHED:
+            self._signatures[self.signature] += 1
             self._start_watching()
 
     def pass_ends(self) -> None:

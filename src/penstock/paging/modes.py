@@ -23,7 +23,13 @@ class PassMode(TorchDispatchMode):
     """
 
     over = False
+    supports_higher_order_operators = True
     _under = False  # inference_mode()
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code stays compiled: it would run as eager code does, with other bits."""
+        return True
 
     def __enter__(self) -> Any:
         self._under = torch.is_inference_mode_enabled()

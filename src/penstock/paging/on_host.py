@@ -66,8 +66,7 @@ class OnHost:
             known = self.given.pop(block, None)
             if known is None:
                 continue
-            self._store.to_device(block)
-            if known != self._store.version(block):
+            if self._store.to_device(block) or known != self._store.version(block):
                 self._store.refresh(block, self._chunk)
                 if known == _ASKED_FOR and self._is_held(block):
                     self._held[block] = None

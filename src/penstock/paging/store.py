@@ -12,6 +12,7 @@ goes along, whoever holds a view of it does not.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from penstock.errors import UsageError
@@ -27,6 +29,7 @@ from penstock.native import ON_HOST, PINNED, Pager
 
 from .blocks import Block, Home, Slot, align, arenas
 from .dlpack import bytes_at, view_as
+from .watch import has_storage
 
 Loader = Callable[[str, torch.Tensor], None]
 # Told of bytes as they are moved in.
@@ -140,6 +143,7 @@ class BlockStore:
         Args:
             undo: The model gets back on "meta" what was there before.
         """
+        left: dict[int, torch.Tensor] = {}  # by address: blocks that others have views of
         for block in self.blocks:
             if block in self._moved and (block.encoded or block.host_bytes is not None):
                 made = all(moved.before is not moved.tensor for moved in self._moved[block])
@@ -147,10 +151,13 @@ class BlockStore:
                     self._put_back(block)
                 else:
                     flat = self._decoded(block)
-                    self._point(
-                        block, partial(_copied, flat=flat if block.encoded else flat.clone())
-                    )
+                    flat = flat if block.encoded else flat.clone()
+                    self._point(block, partial(_copied, flat=flat))
+                    if _users(block.device_bytes) > 1 + len(self._moved[block]):
+                        left[block.address] = flat
             self._forget(block)
+        if left:
+            _take_along(left)
 
     def drop(self) -> None:
         """Leave the model's tensors empty: what they lay in is about to go."""
@@ -178,7 +185,7 @@ class BlockStore:
         self.unpack(block)
         moved = self._moved[block]
         if moved[0].host is None:
-            with torch.inference_mode(False):
+            with torch.inference_mode(False), temporarily_clear_interpreter_stack():
                 assert block.host_bytes is not None
                 flat = block.host_bytes
                 if self.device != _CPU:
@@ -220,19 +227,23 @@ class BlockStore:
             flat = torch.empty(0, dtype=torch.uint8, device=self.device)
             return like(view, flat.set_(host.untyped_storage()))
 
-    def to_device(self, block: Block) -> None:
+    def to_device(self, block: Block) -> bool:
         """Let the block's tensors lie at their device address.
 
         What was given other data meanwhile (``weight.data = x``) takes it along, where it has the
         same shape and dtype and shares the block with no other; else it is the user's from now on.
+
+        Returns:
+            Whether the host copy has other content by that.
         """
-        moved = self._moved[block]
+        moved, taken = self._moved[block], False
         if len(moved) == 1 and not self._is_ours(block, moved[0].tensor):
             given, host = moved[0].tensor.data, moved[0].host
             if host is not None and (given.dtype, given.shape) == (host.dtype, host.shape):
                 host.copy_(given)
-                moved[0].tensor.data = host
+                moved[0].tensor.data, taken = host, True
         self._point(block, lambda moved: moved.device)
+        return taken
 
     def refresh(self, block: Block, chunk: int) -> None:
         """Copy the host copy to the device, page by page: the rest of the block may be evicted."""
@@ -243,7 +254,8 @@ class BlockStore:
             start = max(page - block.address, 0)
             end = min(page + chunk - block.address, block.nbytes)
             self._pager.fetch(block.address + start, end - start)
-            block.device_bytes[start:end].copy_(block.host_bytes[start:end])
+            with temporarily_clear_interpreter_stack():  # of vmap() and its like
+                block.device_bytes[start:end].copy_(block.host_bytes[start:end])
         if self.device != _CPU:
             torch.cuda.synchronize(self.device)
 
@@ -371,6 +383,15 @@ def _users(flat: torch.Tensor | None) -> int:
     assert flat is not None
     # One for the storage's own handle, which asking makes.
     return int(torch._C._storage_Use_Count(flat.untyped_storage()._cdata)) - 1
+
+
+def _take_along(flats: dict[int, torch.Tensor]) -> None:
+    """Let views that the program has kept, over device memory that goes, lie in these bytes."""
+    for each in gc.get_objects():
+        if issubclass(type(each), torch.Tensor) and has_storage(each):
+            flat = flats.get(each.untyped_storage().data_ptr())
+            if flat is not None:
+                each.data = like(each, flat)
 
 
 def _load(slot: Slot, flat: torch.Tensor, load: Loader) -> None:

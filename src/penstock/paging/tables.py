@@ -36,19 +36,25 @@ class Table(dict[str, Any]):
     Attributes:
         open: How many uses of the module are running: its tensors are there.
         readers: Told of every other read; None where reads need not be known.
+        replaced: Names that stand for another tensor by now, which may be another module's.
     """
 
-    __slots__ = ("open", "readers")
+    __slots__ = ("open", "readers", "replaced")
 
     def __init__(self, content: dict[str, Any], readers: Readers | None) -> None:
         super().__init__(content)
         self.open = 0
         self.readers = readers
+        self.replaced: set[str] = set()
+
+    def __setitem__(self, key: str, tensor: Any) -> None:
+        self.replaced.add(key)
+        dict.__setitem__(self, key, tensor)
 
     def __getitem__(self, key: str) -> Any:
         tensor = dict.__getitem__(self, key)
-        if not self.open and self.readers is not None and tensor is not None:
-            self.readers.read(tensor)
+        if not self.open or key in self.replaced:
+            self._read(tensor)
         return tensor
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -70,6 +76,10 @@ class Table(dict[str, Any]):
     def values(self) -> Iterator[Any]:  # type: ignore[override]
         """The tensors, each told of when it is come to."""
         return (tensor for _, tensor in self.items())
+
+    def _read(self, tensor: Any) -> None:
+        if self.readers is not None and tensor is not None:
+            self.readers.read(tensor)
 
     def _list(self, tensor: Any) -> None:
         if not self.open and self.readers is not None and tensor is not None:

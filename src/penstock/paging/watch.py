@@ -20,11 +20,15 @@ from .blocks import Block
 from .modes import PassMode
 from .wrappers import plain_parts
 
+WATCHED = 2  # passes of a kind: what the first one keeps, such as views, the second one uses
+
 
 def has_storage(tensor: torch.Tensor) -> bool:
     """Whether the tensor has a storage of its own, in memory."""
     return (
         tensor.device.type != "meta"
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not tensor._is_zerotensor()  # what is known to be zero lies nowhere
         and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         and tensor.layout is torch.strided
     )
@@ -76,8 +80,9 @@ class AccessWatch(PassMode):
                 block = block_of(part, self._blocks)
                 if block is not None and not self._covered(block):
                     self._missed(block, part)
-        if self._writes is not None and func._schema.is_mutable:
-            for argument, value in zip(func._schema.arguments, args, strict=False):
+        schema = getattr(func, "_schema", None)  # higher-order operators have none
+        if self._writes is not None and schema is not None and schema.is_mutable:
+            for argument, value in zip(schema.arguments, args, strict=False):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     for leaf in tree_leaves(value):
                         for part in plain_parts(leaf):

@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_leaves
 from penstock.native import Pager
 
 from ..blocks import Block, Home
+from ..compiled import refuse_trace
 from ..modes import leave_over
 from ..watch import AccessWatch
 from .between import Between
@@ -273,12 +274,13 @@ class TrainingUses:
             return
         for unit in self._units:
             if unit.blocks:
-                self._arm(unit)
+                # Before the program's own hooks, which may make the module's weights of others.
+                self._arm(unit, prepend=True)
 
-    def _arm(self, unit: Unit) -> None:
-        module = unit.module
+    def _arm(self, unit: Unit, *, prepend: bool = False) -> None:
+        module, begins = unit.module, self._before_forward(unit)
         self._handles += [
-            module.register_forward_pre_hook(self._before_forward(unit), with_kwargs=True),
+            module.register_forward_pre_hook(begins, prepend=prepend, with_kwargs=True),
             module.register_forward_hook(self._after_forward(unit), always_call=True),
         ]
 
@@ -307,6 +309,7 @@ class TrainingUses:
 
     def pass_begins(self) -> None:
         """The root's forward starts, outside backward."""
+        refuse_trace()
         self.between.stop()
         self._end_uses()
         self._in_forward = True
