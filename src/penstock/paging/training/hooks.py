@@ -167,9 +167,8 @@ class TrainingUses:
 
     def define_part(self, unit: Unit, first: int, last: int, pieces: list[tuple[int, int]]) -> int:
         """The update of rows of the unit's only parameter touches these (address, bytes) pieces."""
-        use = self.define(
-            f"{unit.name} (update of rows {first} to {last})", [(*p, True) for p in pieces]
-        )
+        name = f"{unit.name} (update of rows {first} to {last})"
+        use = self.define(name, [(*piece, True) for piece in pieces])
         self._covered[use] = frozenset(block.address for block in unit.own)
         return use
 
