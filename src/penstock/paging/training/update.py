@@ -107,7 +107,8 @@ class Update:
 
     def state_of(self, parameter: nn.Parameter) -> dict[str, Any]:
         """The optimizer's state of a parameter; empty before the first step."""
-        return self.optimizer.state.get(parameter, {})
+        state: dict[str, Any] = self.optimizer.state.get(parameter, {})
+        return state
 
     def rows(self, parameter: nn.Parameter, first: int, last: int, **more: Any) -> dict[str, Any]:
         """One step for rows of a parameter that has state.
