@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pages gain that travel encoded: without, with and without again, in one process.
 
-    python benchmarks/compressed_pages.py --output benchmarks/results/compression/h200.json
+    python benchmarks/compressed_pages.py --output benchmarks/results/compression/h100.json
 
 `stream` is page-ins and nothing else: one row of numbers through 24 weights of 128 MiB within
-1 GiB. `llama` is a forward of 1 x 1,024 within several budgets. Bits are compared with the resident
-model's. `--small` runs everything in little on the emulated GPU.
+1 GiB. `llama` and `flux` are models within several budgets: a forward of 1 x 1,024 tokens, and of
+512 text tokens beside a picture's; 8 tokens behind 128. Bits are compared with the resident
+model's. `raw_ms` is what the weights that do not fit take over the link as they are, in a pass: the
+ideal of those who encode nothing. `--small` runs everything in little on the emulated GPU.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any
 
 import torch
-from budget_card import Card, same_bits
+from budget_card import Card, same_bits, weight_bytes
 from held_out_models import outputs, subject
 from measure import output_parser, spread
 from record import Record
@@ -26,6 +29,7 @@ from torch import nn
 from penstock.units import GIB, MIB
 
 SETTINGS = ("off", "bf16", "off")
+TOKENS = 8
 
 
 def figures(card: Card, held: Any, step: Callable[[], Any], references: Any) -> dict[str, Any]:
@@ -47,29 +51,68 @@ def figures(card: Card, held: Any, step: Callable[[], Any], references: Any) -> 
     }
 
 
+@dataclass
+class Work:
+    """What is timed.
+
+    Attributes:
+        step: Runs it on a model.
+        passes: Of the whole model, in it.
+        touched_bytes: Of weights, in a pass.
+        others_bytes: That the resident model needs beside them.
+        references: The resident model's results.
+        times: Its spread.
+    """
+
+    name: str
+    step: Callable[[Any], Any]
+    passes: int
+    touched_bytes: int
+    others_bytes: int = 0
+    references: list[torch.Tensor] = field(default_factory=list)
+    times: dict[str, Any] = field(default_factory=dict)
+
+    def run_resident(self, card: Card, model: nn.Module) -> None:
+        """References and times."""
+        before = card.allocated()
+        card.forget_peak()
+        self.references = [tensor.cpu() for tensor in outputs(self.step(model))]
+        self.others_bytes = card.peak() - before
+        self.times = spread(card.time(partial(self.step, model)))
+
+
 def rows(
     card: Card,
     part: str,
     model: Callable[[], nn.Module],
     load: Any,
-    given: dict[str, Any],
-    references: Any,
+    works: list[Work],
     budgets: list[int],
+    settings: Iterable[str] = SETTINGS,
 ) -> Iterator[dict[str, Any]]:
-    """One row a setting and budget."""
-    for compress in SETTINGS:
+    """One row a setting, budget and work."""
+    for compress in settings:
         began = time.perf_counter()
         with card.attached(model(), budgets[0], load=load, compress=compress) as (held, watch):
-            attach_s = time.perf_counter() - began
+            attach_s = round(time.perf_counter() - began, 2)
             for budget in budgets:
+                same = {"compress": compress, "budget_bytes": budget, "attach_s": attach_s}
                 if budget != budgets[0]:
                     held.resize(budget + watch.kept)
-                    held.model(**given)
-                    watch.forget()
-                row = {"part": part, "compress": compress, "budget_bytes": budget}
-                row.update(figures(card, held, partial(held.model, **given), references))
-                row.update(attach_s=round(attach_s, 2), within_budget=watch.peak() <= budget)
-                yield row
+                for work in works:
+                    row: dict[str, Any] = {"part": part, "work": work.name, **same}
+                    try:
+                        work.step(held.model)
+                        watch.forget()
+                        step = partial(work.step, held.model)
+                        row.update(figures(card, held, step, work.references))
+                        row["within_budget"] = watch.peak() <= budget
+                        over = max(0, work.touched_bytes - budget + work.others_bytes)
+                        raw_ms = over / row["link_gb_per_s"] / 1e6 if row["link_gb_per_s"] else 0.0
+                        row["raw_ms"] = round(work.passes * raw_ms, 1)
+                    except (MemoryError, RuntimeError) as error:
+                        row["error"] = str(error).splitlines()[0][:300]
+                    yield row
 
 
 class Wide(nn.Sequential):
@@ -94,26 +137,43 @@ def stream(card: Card) -> Iterator[dict[str, Any]]:
     resident = build().to_empty(device=card.device)
     for name, parameter in resident.named_parameters():
         load(name, parameter.data)
-    given = {"input": torch.randn(1, width, device=card.device, dtype=torch.bfloat16)}
-    references = [tensor.cpu() for tensor in outputs(resident(**given))]
+    numbers = torch.randn(1, width, device=card.device, dtype=torch.bfloat16)
+    work = Work("page-ins alone", lambda model: model(numbers), 1, weight_bytes(resident))
+    work.run_resident(card, resident)
     budget = MIB if card.small else GIB
     del resident
-    yield from rows(card, "stream", build, load, given, references, [budget])
+    yield from rows(card, "stream", build, load, [work], [budget])
 
 
-def llama(card: Card) -> Iterator[dict[str, Any]]:
-    recipe = subject("llama", small=card.small)
+def model_rows(card: Card, name: str, budgets: list[int]) -> Iterator[dict[str, Any]]:
+    """A model of transformers or diffusers: forward, and tokens where it makes some."""
+    recipe = subject(name, small=card.small)
     model = recipe.resident(card.device)
-    given = recipe.make_inputs(model, 1, 16 if card.small else 1024, card.device)
-    references = [tensor.cpu() for tensor in outputs(model(**given))]
-    times = spread(card.time(partial(model, **given)))
-    yield {"part": "llama", "compress": "resident", **times}
-    weights = sum(parameter.nbytes for parameter in model.parameters())
-    budgets = [weights * 2 // 3, weights // 2] if card.small else [8 * GIB, 4 * GIB, 2 * GIB]
+    weights = weight_bytes(model)
+    length = 16 if card.small else {"llama": 1024, "flux": 512}[name]
+    given = recipe.make_inputs(model, 1, length, card.device)
+    table = model.get_input_embeddings().weight.nbytes if recipe.generates else 0
+    works = [Work(f"{name} forward", lambda model: model(**given), 1, weights - table)]
+    if recipe.generates:
+        prompt = recipe.make_inputs(model, 1, 8 if card.small else 128, card.device)
+        tokens = {"do_sample": False, "max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
+        works.append(
+            Work(
+                f"{name}, {TOKENS} tokens",
+                lambda model: model.generate(**prompt, **tokens, disable_compile=True),
+                TOKENS,
+                weights - table,
+            )
+        )
+    for work in works:
+        work.run_resident(card, model)
+        yield {"part": name, "work": work.name, "compress": "resident", **work.times}
+    if card.small:
+        budgets = [weights * 2 // 3, weights // 2]
     del model
-    build = partial(recipe.build, "meta")
     load = recipe.loader(card.device)
-    yield from rows(card, "llama", build, load, given, references, budgets)
+    settings = SETTINGS if name == "llama" else SETTINGS[:2]
+    yield from rows(card, name, partial(recipe.build, "meta"), load, works, budgets, settings)
 
 
 @torch.no_grad()
@@ -122,7 +182,9 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")
     args = parser.parse_args()
     card, record = Card(small=args.small), Record(args.output, card=not args.small)
-    for row in chain(stream(card), llama(card)):
+    llama, flux = [8 * GIB, 4 * GIB, 2 * GIB], [8 * GIB]
+    parts = stream(card), model_rows(card, "llama", llama), model_rows(card, "flux", flux)
+    for row in chain(*parts):
         record.add(row, str({key: value for key, value in row.items() if key != "samples_ms"}))
     return int(not all(row.get("exact", True) for row in record.rows))
 
