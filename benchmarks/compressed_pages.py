@@ -5,7 +5,8 @@
 
 `stream` is page-ins and nothing else: one row of numbers through 24 weights of 128 MiB within
 1 GiB. `llama` and `flux` are models within several budgets: a forward of 1 x 1,024 tokens, and of
-512 text tokens beside a picture's; 8 tokens behind 128. Bits are compared with the resident
+512 text tokens beside a picture's; 8 tokens behind 128. `computing` is a forward of 4 x 2,048,
+which sets the pace itself. Bits are compared with the resident
 model's. `raw_ms` is what the weights that do not fit take over the link as they are, in a pass: the
 ideal of those who encode nothing. `--small` runs everything in little on the emulated GPU.
 """
@@ -145,46 +146,58 @@ def stream(card: Card) -> Iterator[dict[str, Any]]:
     yield from rows(card, "stream", build, load, [work], [budget])
 
 
-def model_rows(card: Card, name: str, budgets: list[int]) -> Iterator[dict[str, Any]]:
-    """A model of transformers or diffusers: forward, and tokens where it makes some."""
+def _tokens(model: Any, prompt: dict[str, Any]) -> Any:
+    return model.generate(**prompt)
+
+
+def model_rows(
+    card: Card, part: str, name: str, batch: int, length: int, budgets: list[int]
+) -> Iterator[dict[str, Any]]:
+    """A model of transformers or diffusers: forward, and in the part llama tokens."""
     recipe = subject(name, small=card.small)
     model = recipe.resident(card.device)
     weights = weight_bytes(model)
-    length = 16 if card.small else {"llama": 1024, "flux": 512}[name]
-    given = recipe.make_inputs(model, 1, length, card.device)
+    given = recipe.make_inputs(model, batch, 16 if card.small else length, card.device)
     table = model.get_input_embeddings().weight.nbytes if recipe.generates else 0
-    works = [Work(f"{name} forward", lambda model: model(**given), 1, weights - table)]
-    if recipe.generates:
+    works = [Work(f"{name} {batch} x {length}", lambda model: model(**given), 1, weights - table)]
+    if part == "llama":
         prompt = recipe.make_inputs(model, 1, 8 if card.small else 128, card.device)
         tokens = {"do_sample": False, "max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
         works.append(
             Work(
                 f"{name}, {TOKENS} tokens",
-                lambda model: model.generate(**prompt, **tokens, disable_compile=True),
+                partial(_tokens, prompt={**prompt, **tokens, "disable_compile": True}),
                 TOKENS,
                 weights - table,
             )
         )
     for work in works:
         work.run_resident(card, model)
-        yield {"part": name, "work": work.name, "compress": "resident", **work.times}
+        yield {"part": part, "work": work.name, "compress": "resident", **work.times}
     if card.small:
         budgets = [weights * 2 // 3, weights // 2]
     del model
     load = recipe.loader(card.device)
     settings = SETTINGS if name == "llama" else SETTINGS[:2]
-    yield from rows(card, name, partial(recipe.build, "meta"), load, works, budgets, settings)
+    yield from rows(card, part, partial(recipe.build, "meta"), load, works, budgets, settings)
+
+
+PARTS: dict[str, Callable[[Card], Iterator[dict[str, Any]]]] = {
+    "stream": stream,
+    "llama": lambda card: model_rows(card, "llama", "llama", 1, 1024, [8 * GIB, 4 * GIB, 2 * GIB]),
+    "computing": lambda card: model_rows(card, "computing", "llama", 4, 2048, [8 * GIB]),
+    "flux": lambda card: model_rows(card, "flux", "flux", 1, 512, [8 * GIB]),
+}
 
 
 @torch.no_grad()
 def main() -> int:
     parser = output_parser(__doc__, required=False)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")
     args = parser.parse_args()
     card, record = Card(small=args.small), Record(args.output, card=not args.small)
-    llama, flux = [8 * GIB, 4 * GIB, 2 * GIB], [8 * GIB]
-    parts = stream(card), model_rows(card, "llama", llama), model_rows(card, "flux", flux)
-    for row in chain(*parts):
+    for row in chain.from_iterable(PARTS[name](card) for name in args.parts):
         record.add(row, str({key: value for key, value in row.items() if key != "samples_ms"}))
     return int(not all(row.get("exact", True) for row in record.rows))
 
