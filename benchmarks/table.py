@@ -311,18 +311,17 @@ def fits() -> str:
 
 
 def compressed() -> str:
-    """Without, with and without again."""
-    rows = dict(results("compression"))["h200"]["rows"]
+    """Without, with and without again, run by run."""
     found = []
-    for row in rows:
-        if "compress" in row and "median_ms" in row:
-            budget = f"{row['gib']}.00" if "gib" in row else "1.00"
-            more = [f"{row['weights_gb_per_s']:.1f} GB/s" if "weights_gb_per_s" in row else ""]
-            times = [f"{row['median_ms']:.1f}", f"{row['p99_ms']:.1f}"]
-            name = {"stream": "page-ins alone"}.get(row["row"], row["row"])
-            exact = "yes" if row["exact"] else "no"
-            found.append([name, budget, row["compress"], exact, *times, *more])
-    return lines("work | budget, GiB | compress | exact | ms | p99 | weights over the link", found)
+    for name, document in sorted(results("compression")):
+        for row in document["rows"]:
+            cells = [name, row["work"], gib(row["budget_bytes"]) if "budget_bytes" in row else ""]
+            cells += [row["compress"], {True: "yes", False: "no"}.get(row.get("exact"), "")]
+            cells += [f"{row[key]:,.1f}" for key in ("median_ms", "p10_ms", "p90_ms")]
+            cells.append(f"{row['raw_ms']:,.1f}" if "raw_ms" in row else "")
+            found.append(cells)
+    head = "file | work | budget, GiB | compress | exact | ms | p10 | p90 | raw bytes over the link"
+    return lines(head, found)
 
 
 def safety() -> str:
