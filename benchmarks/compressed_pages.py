@@ -191,11 +191,11 @@ PARTS: dict[str, Callable[[Card], Iterator[dict[str, Any]]]] = {
 
 
 @torch.no_grad()
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = output_parser(__doc__, required=False)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--small", action="store_true", help="in little, on the emulated GPU")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     card, record = Card(small=args.small), Record(args.output, card=not args.small)
     for row in chain.from_iterable(PARTS[name](card) for name in args.parts):
         record.add(row, str({key: value for key, value in row.items() if key != "samples_ms"}))

@@ -30,7 +30,7 @@ class _Cut:
     """How one parameter's update is cut.
 
     Attributes:
-        pieces: Addresses of the state that it was made for.
+        pieces: Addresses of the parameter and the state that it was made for.
         parts: The first row of each, that behind its last one, and its use.
     """
 
@@ -89,6 +89,7 @@ class RowUpdates:
             return []
         if (
             unit.parameters != [parameter]
+            or type(parameter) is not nn.Parameter
             or not parameter.is_contiguous()
             or type(grad) is not torch.Tensor
             or grad.layout != torch.strided
@@ -97,7 +98,7 @@ class RowUpdates:
             or not self._update.state_of(parameter)
         ):
             return []
-        key = tuple(piece.address for piece in pieces)
+        key = (parameter.data_ptr(), *(piece.address for piece in pieces))
         cut = self._cuts.get(id(parameter))
         if cut is None or cut.pieces != key:
             cut = self._cuts[id(parameter)] = _Cut(key)

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""benchmarks/compressed_pages.py in little."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+
+def test_encoded_pages_give_the_same_bits_and_less_crosses_the_link(script, tmp_path):
+    output = tmp_path / "rows.json"
+    assert (
+        script("compressed_pages").main(["--small", "--parts", "stream", "--output", str(output)])
+        == 0
+    )
+    rows = json.loads(output.read_text())["rows"]
+    assert [row["compress"] for row in rows] == ["off", "bf16", "off"]
+    assert all(row["exact"] and row["within_budget"] for row in rows)
+    plain, encoded, again = (row["page_locked_bytes"] for row in rows)
+    assert encoded < 0.8 * plain
+    assert plain == again
