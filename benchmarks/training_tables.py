@@ -87,7 +87,8 @@ def trained() -> str:
                 ]
             )
     head = "model | file | budget, GiB | resident needs | resident, and again | ideal | attached"
-    return lines(f"{head} | p99 | x ideal | in turn | peak | losses differ by | resident's by", found)
+    head += " | p99 | x ideal | in turn | peak | losses differ by | resident's by"
+    return lines(head, found)
 
 
 def full_finetunes() -> str:
