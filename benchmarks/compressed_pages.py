@@ -6,15 +6,15 @@
 `stream` is page-ins and nothing else: one row of numbers through 24 weights of 128 MiB within
 1 GiB. `llama` and `flux` are models within several budgets: a forward of 1 x 1,024 tokens, and of
 512 text tokens beside a picture's; 8 tokens behind 128. `computing` is a forward of 4 x 2,048,
-which sets the pace itself. Bits are compared with the resident
-model's. `raw_ms` is what the weights that do not fit take over the link as they are, in a pass: the
-ideal of those who encode nothing. `--small` runs everything in little on the emulated GPU.
+which sets the pace itself. Bits are compared with the resident model's. `raw_ms` is what the
+weights that do not fit take over the link as they are: the ideal of those who encode nothing.
+`--small` runs everything in little on the emulated GPU.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -89,10 +89,9 @@ def rows(
     load: Any,
     works: list[Work],
     budgets: list[int],
-    settings: Iterable[str] = SETTINGS,
 ) -> Iterator[dict[str, Any]]:
     """One row a setting, budget and work."""
-    for compress in settings:
+    for compress in SETTINGS:
         began = time.perf_counter()
         with card.attached(model(), budgets[0], load=load, compress=compress) as (held, watch):
             attach_s = round(time.perf_counter() - began, 2)
@@ -178,8 +177,7 @@ def model_rows(
         budgets = [weights * 2 // 3, weights // 2]
     del model
     load = recipe.loader(card.device)
-    settings = SETTINGS if name == "llama" else SETTINGS[:2]
-    yield from rows(card, part, partial(recipe.build, "meta"), load, works, budgets, settings)
+    yield from rows(card, part, partial(recipe.build, "meta"), load, works, budgets)
 
 
 PARTS: dict[str, Callable[[Card], Iterator[dict[str, Any]]]] = {

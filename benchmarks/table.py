@@ -317,9 +317,9 @@ def compressed() -> str:
         for row in document["rows"]:
             cells = [name, row["work"], gib(row["budget_bytes"]) if "budget_bytes" in row else ""]
             cells += [row["compress"], {True: "yes", False: "no"}.get(row.get("exact"), "")]
-            cells += [f"{row[key]:,.1f}" for key in ("median_ms", "p10_ms", "p90_ms")]
-            cells.append(f"{row['raw_ms']:,.1f}" if "raw_ms" in row else "")
-            found.append(cells)
+            keys = ("median_ms", "p10_ms", "p90_ms", "raw_ms")
+            times = [f"{row[key]:,.1f}" if key in row else "" for key in keys]
+            found.append([*cells, *([row["error"], "", "", ""] if "error" in row else times)])
     head = "file | work | budget, GiB | compress | exact | ms | p10 | p90 | raw bytes over the link"
     return lines(head, found)
 
