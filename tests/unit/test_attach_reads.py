@@ -265,3 +265,24 @@ def test_weights_cast_by_autocast_are_not_kept():
     # Within a pass autocast keeps what it has cast: half of the weights' size.
     with page(model, 112), torch.autocast("cpu", torch.bfloat16):
         assert same_passes(model, reference, 4)
+
+
+def test_a_detach_looks_at_no_tensor_of_others(monkeypatch):
+    """Others' storages may be gone, as those of a compiler's graphs; asking for these raises."""
+    looked = []
+    monkeypatch.setattr("penstock.paging.store.gc.get_objects", lambda: looked.append(None) or [])
+    model, reference = with_reference(stack(12))
+    with page(model):
+        assert same_passes(model, reference)
+    assert not looked
+
+
+def test_views_outlive_a_storage_of_anothers_that_is_gone():
+    gone = torch.ones(4)
+    torch._C._set_throw_on_mutable_data_ptr(gone)
+    model, reference = with_reference(stack(12))
+    with page(model):
+        kept = model[0].weight.t()
+        assert same_passes(model, reference)
+    assert torch.equal(kept, reference[0].weight.t())
+    assert gone.shape == (4,)

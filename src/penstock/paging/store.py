@@ -143,7 +143,7 @@ class BlockStore:
         Args:
             undo: The model gets back on "meta" what was there before.
         """
-        left: dict[int, torch.Tensor] = {}  # by address: blocks that others have views of
+        left: dict[int, torch.Tensor] = {}  # by storage: blocks that others have views of
         for block in self.blocks:
             if block in self._moved and (block.encoded or block.host_bytes is not None):
                 made = all(moved.before is not moved.tensor for moved in self._moved[block])
@@ -153,8 +153,11 @@ class BlockStore:
                     flat = self._decoded(block)
                     flat = flat if block.encoded else flat.clone()
                     self._point(block, partial(_copied, flat=flat))
-                    if _users(block.device_bytes) > 1 + len(self._moved[block]):
-                        left[block.address] = flat
+                    assert block.device_bytes is not None
+                    ours = [block.device_bytes, *(moved.device for moved in self._moved[block])]
+                    ours += [each._base for each in ours if each._base is not None]
+                    if _users(block.device_bytes) > len(set(map(id, ours))):
+                        left[block.device_bytes.untyped_storage()._cdata] = flat
             self._forget(block)
         if left:
             _take_along(left)
@@ -389,7 +392,7 @@ def _take_along(flats: dict[int, torch.Tensor]) -> None:
     """Let views that the program has kept, over device memory that goes, lie in these bytes."""
     for each in gc.get_objects():
         if issubclass(type(each), torch.Tensor) and has_storage(each):
-            flat = flats.get(each.untyped_storage().data_ptr())
+            flat = flats.get(each.untyped_storage()._cdata)
             if flat is not None:
                 each.data = like(each, flat)
 
