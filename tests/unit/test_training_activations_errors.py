@@ -154,6 +154,18 @@ def test_a_forward_that_is_interrupted_leaves_hooks_that_do_nothing():
     attached.detach()
 
 
+def test_backward_after_detach_when_nothing_saved_lies_in_weights():
+    """A single layer saves its input alone: no page is needed, and nothing is there to page."""
+    model = torch.nn.Linear(ROWS, ROWS)
+    x = torch.randn(ROWS, ROWS)
+    (want,) = torch.autograd.grad(model(x).square().sum(), model.weight)
+    attached = attach(model, sgd(model))
+    loss = model(x).square().sum()
+    attached.detach()
+    loss.backward()
+    assert torch.equal(model.weight.grad, want)
+
+
 def test_detach_between_forward_and_backward():
     model, _ = pair()
     attached = attach(model, sgd(model))

@@ -42,6 +42,11 @@ class Handle:
             raise UsageError(self._gone)
         return self._handle
 
+    @property
+    def closed(self) -> bool:
+        """Whether it has been freed."""
+        return self._handle is None
+
     def abandon(self) -> None:
         """In a child process: it is the parent's, and is not touched again."""
         self._handle = None

@@ -71,6 +71,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     # Set by _place(): the unit of the budget, and what is wanted in flight beside the running use.
     _grain: int
     _look_ahead: int
+    _views_follow = True  # at detach(): those that others hold of the model's tensors
 
     def __init__(
         self,
@@ -452,7 +453,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             self.manager.torch.synchronize()  # of what stood, no use has been declared
             if keep:
                 self._save(self.store.blocks)
-                self.store.move_out()
+                self.store.move_out(views=self._views_follow)
             else:
                 self.store.drop()
             self._conversion.remove()

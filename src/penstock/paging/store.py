@@ -135,13 +135,15 @@ class BlockStore:
         assert block.host_bytes is not None
         return block.host_bytes
 
-    def move_out(self, *, undo: bool = False) -> None:
+    def move_out(self, *, undo: bool = False, views: bool = False) -> None:
         """Give the model ordinary tensors on the CPU, with the content of the host copies.
 
         Blocks that were never filled are left alone, and so is what the user has replaced.
 
         Args:
             undo: The model gets back on "meta" what was there before.
+            views: Whether views of them that others hold go along. What autograd has saved must
+                not: its graph is the device's, which is kept for it.
         """
         left: dict[int, torch.Tensor] = {}  # by storage: blocks that others have views of
         for block in self.blocks:
@@ -159,7 +161,7 @@ class BlockStore:
                     if _users(block.device_bytes) > len(set(map(id, ours))):
                         left[block.device_bytes.untyped_storage()._cdata] = flat
             self._forget(block)
-        if left:
+        if left and views:
             _take_along(left)
 
     def drop(self) -> None:

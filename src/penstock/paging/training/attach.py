@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn import ModuleList
 from torch.utils._pytree import tree_leaves
 
 from penstock.errors import OutOfMemory, UsageError
@@ -146,6 +145,7 @@ class TrainingAttachment(Attachment):
     """
 
     hooks: TrainingUses
+    _views_follow = False  # autograd may have saved some
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class TrainingAttachment(Attachment):
 
     def _default_look_ahead(self) -> int:
         """The state of a layer: while one layer computes, that of the next goes in and out."""
-        lists = [len(module) for module in self.model.modules() if isinstance(module, ModuleList)]
+        lists = [len(module) for module in self.model.modules() if isinstance(module, nn.ModuleList)]
         layer = STATE * self._trained_bytes() / max([1, *lists])
         ahead = min(LAYERS_AHEAD * layer, MOST_AHEAD * self.budget)
         return max(super()._default_look_ahead(), int(ahead))

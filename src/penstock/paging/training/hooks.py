@@ -190,8 +190,8 @@ class TrainingUses:
         self._pager.end(use, self._stream())
 
     def open_backward(self, unit: Unit) -> None:
-        """The unit's backward begins, unless it has."""
-        if not unit.open and unit.backward != NO_USE:
+        """The unit's backward begins, unless it has, or detach() left nothing to page."""
+        if not unit.open and unit.backward != NO_USE and not self._pager.closed:
             self.begin(unit.backward)
             unit.open = True
             self._open.append(unit)
