@@ -179,7 +179,7 @@ class TrainingAttachment(Attachment):
 
     def _default_look_ahead(self) -> int:
         """The state of a layer: while one layer computes, that of the next goes in and out."""
-        lists = [len(module) for module in self.model.modules() if isinstance(module, nn.ModuleList)]
+        lists = [len(each) for each in self.model.modules() if isinstance(each, nn.ModuleList)]
         layer = STATE * self._trained_bytes() / max([1, *lists])
         ahead = min(LAYERS_AHEAD * layer, MOST_AHEAD * self.budget)
         return max(super()._default_look_ahead(), int(ahead))
