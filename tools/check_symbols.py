@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check what libpenstock.so shows to the world and what it asks of it.
 
-It exports every function of penstock.h and nothing without the prefix, so that it can share a
+It exports every function of its headers and nothing without the prefix, so that it can share a
 process with any other library, and it links neither CUDA nor torch nor a C++ runtime that could
 differ from the program's. Exits 1 if that does not hold.
 
@@ -16,9 +16,7 @@ import sys
 from pathlib import Path
 
 PREFIX = "penstock_"
-_INCLUDE = Path(__file__).resolve().parent.parent / "native/api/include/penstock"
-# The others are parts of the first.
-HEADERS = (_INCLUDE / "penstock.h", _INCLUDE / "budget.h", _INCLUDE / "simulate.h")
+HEADERS = tuple(Path(__file__).resolve().parent.parent.glob("native/api/include/penstock/*.h"))
 ALLOWED_NEEDS = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|ld-linux-x86-64)\.so\.\d+")
 
 

@@ -2,7 +2,7 @@
 """Check the wheel: its tag, its content, how it was hardened, and that it works without torch.
 
 It is installed into a new environment of each Python from 3.10 on that is at hand, in which only
-click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  For those
+cffi, click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  For those
 that are not at hand, pip must find it and its dependencies.  The sdist must hold every file that
 builds it.  Exits 1 if anything does not hold.
 
@@ -31,6 +31,7 @@ MUST_HOLD = (
     "penstock/include/budget.h",
     "penstock/include/packing.h",
     "penstock/include/simulate.h",
+    "penstock/include/torch.h",
     "penstock/preload/libcuda.so.1",
     "penstock/preload/site/sitecustomize.py",
     "penstock/py.typed",

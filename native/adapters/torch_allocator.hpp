@@ -1,63 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch's CUDAPluggableAllocator calls: one allocator a device, made on its first allocation.
+// penstock/torch.h, and those of torch's entry points that take C++ types.
 //
-// torch takes each entry point as a plain address, so neither its headers nor a compiler are needed
-// where Penstock is installed; std::pair and std::function in the signatures are those of libstdc++
-// on both sides.  Only the allocating entry points throw, as torch wants it (torch_errors.hpp);
-// those that end a block's life must not, since torch calls them from destructors.
-//
-// Thread rule: any function from any thread; penstock_torch_configure() before the first
-// allocation.
+// std::pair and std::function in the signatures are those of libstdc++ on both sides.  What throws
+// does so as torch_errors.hpp says.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <utility>
 
-#include "penstock/penstock.h"
-
-struct CUstream_st;  // CUDA's own name: std::function's type is part of the interface
-
-extern "C" {
-
-typedef struct {
-  uint64_t struct_size;
-  const penstock_device_options* device; /* its ordinal does not matter: torch names the device */
-  const penstock_allocator_options* allocator;
-  double budget_share; /* of the device's memory, if allocator->budget is 0; 0 = all of it */
-} penstock_torch_options;
-
-/* Options of every allocator that will be made; they are copied.  kInvalidArgument once there is
- * one. */
-PENSTOCK_API penstock_status penstock_torch_configure(const penstock_torch_options* options);
-/* That of a device; NULL, and no failure, where nothing has been allocated there yet. */
-PENSTOCK_API penstock_status penstock_torch_allocator(int32_t device,
-                                                      penstock_allocator** allocator);
-/* penstock_allocator_record_history() for every allocator, those yet to be made included. */
-PENSTOCK_API penstock_status penstock_torch_record_history(uint64_t capacity,
-                                                           penstock_context_callback context,
-                                                           void* user);
-/* The type that running out of memory will have: 2 torch.OutOfMemoryError, by its own constructor;
- * 1 the same by that of its base; 0 RuntimeError. */
-PENSTOCK_API int32_t penstock_torch_error_kind(void);
-/* Called before each such error, outside all locks; NULL ends it. */
-typedef void (*penstock_torch_observer)(int32_t device, uint64_t bytes, uint64_t device_total,
-                                        uint64_t device_free);
-PENSTOCK_API void penstock_torch_observe_out_of_memory(penstock_torch_observer observer);
-
-PENSTOCK_API void* penstock_torch_alloc(std::size_t size, int device, CUstream_st* stream);
-/* For torch.cuda.MemPool, which raises the error itself. */
-PENSTOCK_API void* penstock_torch_alloc_or_null(std::size_t size, int device, CUstream_st* stream);
-PENSTOCK_API void penstock_torch_free(void* address, std::size_t size, int device,
-                                      CUstream_st* stream);
-PENSTOCK_API void penstock_torch_init(int device_count);
-PENSTOCK_API void penstock_torch_reset();
-PENSTOCK_API void penstock_torch_memory_fraction(double fraction, int device);
-PENSTOCK_API void* penstock_torch_base_alloc(void* address, std::size_t* size);
-PENSTOCK_API void penstock_torch_record_stream(void* address, CUstream_st* stream);
-
-}  // extern "C"
+#include "penstock/torch.h"
 
 namespace penstock::adapters {
 using PoolId = std::pair<unsigned long long, unsigned long long>;  // NOLINT: torch's own type
@@ -68,7 +19,6 @@ penstock_allocator* allocator_of(int device);
 penstock_allocator* need_allocator(int device);
 }  // namespace penstock::adapters
 
-// C linkage for their names alone; a C program has no std::pair to call them with.
 extern "C" {
 PENSTOCK_API void penstock_torch_begin_pool(int device, penstock::adapters::PoolId pool,
                                             penstock::adapters::StreamFilter filter);

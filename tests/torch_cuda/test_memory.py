@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import random
 import threading
 
 import torch
 
-from penstock.native import torch_allocator
+from penstock.native import api
+from penstock.native.library import library
 
 MIB = 1 << 20
 CHUNK = 8 * MIB  # the largest
@@ -146,15 +146,17 @@ def test_what_several_streams_freed_goes_back_as_well():
     assert torch.cuda.memory_reserved() == 0
 
 
+def base_of(inside):
+    """Where the block around an address begins, and its bytes."""
+    size = api.ffi.new("size_t*")
+    found = library().penstock_torch_base_alloc(api.ffi.cast("void*", inside), size)
+    return api.address(found), size[0]
+
+
 def test_raw_memory_and_its_base():
     address = torch.cuda.caching_allocator_alloc(3 * MIB)
     assert torch.cuda.memory_allocated() == 3 * MIB
-    size = ctypes.c_size_t()
-    base_of = torch_allocator.library().penstock_torch_base_alloc
-    base_of.restype = ctypes.c_void_p
-    inside = ctypes.c_void_p(address + 2 * MIB + 5)
-    assert base_of(inside, ctypes.byref(size)) == address
-    assert size.value == 3 * MIB
+    assert base_of(address + 2 * MIB + 5) == (address, 3 * MIB)
     torch.cuda.caching_allocator_delete(address)
     assert torch.cuda.memory_allocated() == 0
 
@@ -163,14 +165,8 @@ def test_the_base_of_a_stitched_block():
     blocks = [torch.empty(16 * MIB, dtype=torch.uint8, device="cuda") for _ in range(14)]
     del blocks[1::2]
     joined = torch.empty(100 * MIB, dtype=torch.uint8, device="cuda")
-    size = ctypes.c_size_t()
-    base_of = torch_allocator.library().penstock_torch_base_alloc
-    base_of.restype = ctypes.c_void_p
     for offset in (0, 40 * MIB, 100 * MIB - 1):
-        assert base_of(ctypes.c_void_p(joined.data_ptr() + offset), ctypes.byref(size)) == (
-            joined.data_ptr()
-        )
-        assert size.value == 100 * MIB
+        assert base_of(joined.data_ptr() + offset) == (joined.data_ptr(), 100 * MIB)
 
 
 def test_a_tensor_of_nothing_has_no_memory():

@@ -12,7 +12,7 @@ from penstock.allocator import snapshot as views
 from penstock.allocator import trace as trace_of
 from penstock.allocator.frames import MOST_FRAMES, FrameTable
 from penstock.allocator.stats import as_torch
-from penstock.native.allocator_structs import AllocatorStats, HistoryEvent, PieceInfo
+from penstock.native.api import new
 
 RUN = 0x7F00_0000_0000
 STITCHED = 0x7E00_0000_0000
@@ -21,7 +21,8 @@ CHUNK = 2 << 20
 
 def piece(offset, size, block=0, block_offset=0, **more):
     more.setdefault("state", 1 if block else 0)
-    return PieceInfo(RUN, 4 * CHUNK, RUN + offset, size, block, block_offset, **more)
+    more |= {"segment": RUN, "segment_bytes": 4 * CHUNK, "address": RUN + offset, "bytes": size}
+    return new("piece_info", block=block, block_offset=block_offset, **more)
 
 
 def stitched_state(events=()):
@@ -37,7 +38,16 @@ def stitched_state(events=()):
 
 
 def event(kind, address, size, context=0, time_ns=5000):
-    return HistoryEvent(time_ns, address, size, size - 1, 7, 0, 0, context, kind)
+    return new(
+        "history_event",
+        time_ns=time_ns,
+        address=address,
+        bytes=size,
+        requested_bytes=size - 1,
+        stream=7,
+        context=context,
+        event=kind,
+    )
 
 
 def test_segments_add_up_to_what_is_reserved():
@@ -248,7 +258,7 @@ def test_a_completed_free_has_the_frames_of_its_request():
 
 
 def test_statistics_have_torch_s_names():
-    stats = AllocatorStats()
+    stats = new("allocator_stats")
     stats.requested_bytes[0].current = 10
     stats.allocated_bytes[2].peak = 11
     stats.chunks.allocated = 12

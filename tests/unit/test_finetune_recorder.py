@@ -19,7 +19,7 @@ from penstock.finetune.memory import (
 )
 from penstock.finetune.recorder import AllocationRecorder
 from penstock.finetune.search import largest
-from penstock.native.allocator_structs import AllocatorStats
+from penstock.native.api import new
 
 MIB = 1 << 20
 
@@ -154,7 +154,7 @@ def test_the_largest_is_found_in_few_tries(limit):
 
 def test_driver_calls_of_any_allocator():
     assert driver_calls({"num_device_alloc": 3, "num_device_free": 1}) == 4
-    nested = as_torch(AllocatorStats(driver_calls=7))
+    nested = as_torch(new("allocator_stats", driver_calls=7))
     assert driver_calls({f"penstock.{key}": each for key, each in nested["penstock"].items()}) == 7
     flat = {"penstock.stitches": 3, "penstock.chunks.current": 5, "num_ooms": 1}
     assert allocator_counters(flat) == {"stitches": 3}

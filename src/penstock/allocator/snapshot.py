@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.native.allocator_structs import HistoryEvent, PieceInfo
+from penstock.native.api import new
 from penstock.native.torch_allocator import TorchAllocator
 
 from .frames import FrameTable
@@ -39,8 +39,8 @@ class State:
     """
 
     device: int
-    pieces: list[PieceInfo]
-    events: list[HistoryEvent]
+    pieces: list[Any]
+    events: list[Any]
 
 
 def state_of(device: int) -> State:
@@ -105,11 +105,11 @@ def origin_of(state: State, address: int, frames: FrameTable) -> list[dict[str, 
     return frames.frames(number) if number else None
 
 
-def _is_stitched(piece: PieceInfo) -> bool:
+def _is_stitched(piece: Any) -> bool:
     return bool(piece.block) and piece.block + piece.block_offset != piece.address
 
 
-def _segment(device: int, address: int, piece: PieceInfo, *, expandable: bool) -> Segment:
+def _segment(device: int, address: int, piece: Any, *, expandable: bool) -> Segment:
     return {
         "device": device,
         "address": address,
@@ -128,13 +128,13 @@ def _segment(device: int, address: int, piece: PieceInfo, *, expandable: bool) -
 
 def _empty(device: int, address: int, size: int) -> Segment:
     """A stitched range without a block."""
-    nothing = PieceInfo(address=address, bytes=size)
+    nothing = new("piece_info", address=address, bytes=size)
     range_ = _segment(device, address, nothing, expandable=False)
     _add_block(range_, _block(address, nothing, []))
     return range_
 
 
-def _block(address: int, piece: PieceInfo, context: list[dict[str, Any]]) -> dict[str, Any]:
+def _block(address: int, piece: Any, context: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "address": address,
         "size": piece.bytes,
@@ -155,7 +155,7 @@ def _add_block(segment: Segment, block: dict[str, Any]) -> None:
 
 
 def _add_piece(
-    stitched: dict[int, Segment], device: int, piece: PieceInfo, context: list[dict[str, Any]]
+    stitched: dict[int, Segment], device: int, piece: Any, context: list[dict[str, Any]]
 ) -> None:
     """Let a stitched block's segment, whose only block it is, grow by one of its pieces."""
     segment = stitched.get(piece.block)
@@ -172,7 +172,7 @@ def _add_piece(
     _add_block(segment, block)
 
 
-def _origins(events: Iterable[HistoryEvent]) -> dict[int, int]:
+def _origins(events: Iterable[Any]) -> dict[int, int]:
     """Address of each block that is live -> the context it was allocated in."""
     live: dict[int, int] = {}
     for event in events:

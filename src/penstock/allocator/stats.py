@@ -11,10 +11,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.native.allocator_structs import COUNTS, WHOLE_STATS, AllocatorStats, Stat
+from penstock.native.api import as_dict
 from penstock.native.torch_allocator import TorchAllocator
 
 POOLS = ("all", "small_pool", "large_pool")
+NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+WHOLE_STATS = ("chunks", "stitched_ranges", "stitched_range_bytes")
+COUNTS = (
+    *("retries", "out_of_memory", "stitches", "stitch_hits"),
+    *("stream_waits", "driver_calls"),
+)
 # torch's name -> ours.
 NAMES = {
     "allocation": "allocations",
@@ -33,23 +39,23 @@ def memory_stats(device: int) -> dict[str, Any]:
     return as_torch(TorchAllocator(device).stats())
 
 
-def as_torch(stats: AllocatorStats) -> dict[str, Any]:
-    """A struct of counters in torch's form."""
+def as_torch(stats: Any) -> dict[str, Any]:
+    """A penstock_allocator_stats in torch's form."""
     told: dict[str, Any] = {
-        name: dict(zip(POOLS, map(_stat, getattr(stats, ours)), strict=True))
+        name: dict(zip(POOLS, map(as_dict, getattr(stats, ours)), strict=True))
         for name, ours in NAMES.items()
     }
-    none = _stat(Stat())
-    told["segment"] = {"all": _stat(stats.chunks), "small_pool": none, "large_pool": none}
-    told["oversize_allocations"] = none
-    told["oversize_segments"] = none
+    chunks = as_dict(stats.chunks)
+    told["segment"] = {"all": chunks, "small_pool": NOTHING, "large_pool": NOTHING}
+    told["oversize_allocations"] = NOTHING
+    told["oversize_segments"] = NOTHING
     told["num_alloc_retries"] = stats.retries
     told["num_ooms"] = stats.out_of_memory
     told["num_sync_all_streams"] = 0
     told["num_device_alloc"] = stats.chunks.allocated
     told["num_device_free"] = stats.chunks.freed
     told["max_split_size"] = -1
-    told["penstock"] = {name: _stat(getattr(stats, name)) for name in WHOLE_STATS}
+    told["penstock"] = {name: as_dict(getattr(stats, name)) for name in WHOLE_STATS}
     told["penstock"] |= {name: getattr(stats, name) for name in COUNTS}
     told["penstock"]["budget_bytes"] = stats.budget
     return told
@@ -62,7 +68,3 @@ def memory_fraction(device: int) -> float:
         return 1.0
     share = int(stats.budget) / int(stats.device_total)
     return min(1.0, round(share, 6))  # it was cut to whole bytes
-
-
-def _stat(stat: Stat) -> dict[str, int]:
-    return {name: getattr(stat, name) for name, *_ in stat._fields_}

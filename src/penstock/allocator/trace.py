@@ -14,8 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock.native.allocator_structs import HistoryEvent
-
 from .frames import FrameTable
 
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, MAP, UNMAP, STITCH, UNSTITCH, OOM = range(8)
@@ -36,7 +34,7 @@ Range = tuple[int, int]  # address, size
 
 
 def retell(
-    events: Sequence[HistoryEvent], segments: Sequence[dict[str, Any]], frames: FrameTable
+    events: Sequence[Any], segments: Sequence[dict[str, Any]], frames: FrameTable
 ) -> tuple[list[Range], list[dict[str, Any]]]:
     """The events in torch's form, and the ranges that the snapshot needs beside its segments.
 
@@ -57,7 +55,7 @@ def retell(
     return lost.ranges(), _told(events, frames, frozenset(ACTIONS) - OF_SEGMENTS)
 
 
-def _idle_ranges(events: Iterable[HistoryEvent], known: Iterable[Range]) -> list[Range]:
+def _idle_ranges(events: Iterable[Any], known: Iterable[Range]) -> list[Range]:
     """Stitched ranges that are kept and hold no block."""
     kept: dict[int, int] = {}
     for event in events:
@@ -70,7 +68,7 @@ def _idle_ranges(events: Iterable[HistoryEvent], known: Iterable[Range]) -> list
     return sorted(kept.items())
 
 
-def _comes_out_even(events: Sequence[HistoryEvent], ranges: Iterable[Range]) -> bool:
+def _comes_out_even(events: Sequence[Any], ranges: Iterable[Range]) -> bool:
     """Whether every block lies in a segment when the events are undone, the last first."""
     spans = _Spans(ranges)
     for event in reversed(events):
@@ -146,9 +144,7 @@ class _Spans:
         return True
 
 
-def _told(
-    events: Iterable[HistoryEvent], frames: FrameTable, kinds: frozenset[int]
-) -> list[dict[str, Any]]:
+def _told(events: Iterable[Any], frames: FrameTable, kinds: frozenset[int]) -> list[dict[str, Any]]:
     """Events of these kinds; a free that is completed was made where it was requested."""
     requested: dict[int, int] = {}
     told = []
@@ -163,7 +159,7 @@ def _told(
     return told
 
 
-def _entry(event: HistoryEvent, context: list[dict[str, Any]]) -> dict[str, Any]:
+def _entry(event: Any, context: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "action": ACTIONS[event.event],
         "device_free" if event.event == OOM else "addr": event.address,

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import byref, sizeof
 from dataclasses import dataclass
 
+from .api import ffi, new
 from .handle import Handle
-from .library import RECLAIM, check, library
+from .library import check, library
 from .pager import Pager
-from .structs import BudgetUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +82,13 @@ class Budget(Handle):
         Raises:
             OutOfMemory: If that is not enough.
         """
-        keep = None if but is None else but.handle
+        keep = ffi.NULL if but is None else but.handle
         check(self._lib.penstock_budget_make_room(self.handle, size, keep))
 
     def shares(self) -> Shares:
         """Who has what now."""
-        use = BudgetUse(sizeof(BudgetUse))
-        check(self._lib.penstock_budget_get_use(self.handle, byref(use)))
+        use = new("budget_use")
+        check(self._lib.penstock_budget_get_use(self.handle, use))
         return Shares(use.limit, use.pagers, use.others, use.others_peak)
 
     def count_torch(self, device: int) -> None:
@@ -101,7 +100,7 @@ class Budget(Handle):
 
     def leave_torch(self, device: int) -> None:
         """It counts here no more."""
-        check(self._lib.penstock_torch_count_in(device, None))
+        check(self._lib.penstock_torch_count_in(device, ffi.NULL))
 
     def new_peak(self) -> None:
         """Have others_peak told from now on."""
@@ -109,5 +108,5 @@ class Budget(Handle):
 
     def set_reclaim(self, reclaim: Callable[[], None]) -> None:
         """Have this called where a use finds no room, with no lock of the library's held."""
-        self._reclaim = RECLAIM(lambda _: reclaim())
-        check(self._lib.penstock_budget_set_reclaim(self.handle, self._reclaim, None))
+        self._reclaim = ffi.callback("void(void*)", lambda _: reclaim())
+        check(self._lib.penstock_budget_set_reclaim(self.handle, self._reclaim, ffi.NULL))

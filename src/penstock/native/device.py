@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_double, c_uint64, sizeof
 from typing import Any
 
+from .api import as_dict, ffi, new
 from .handle import Handle
-from .library import check
-from .structs import DeviceInfo, DeviceOptions, LiveCounts, as_dict
+from .library import check, text_of
 
 CUDA, EMULATED = 0, 1
 
@@ -30,29 +29,29 @@ class Device(Handle):
 
     def __init__(self, kind: int = CUDA, ordinal: int = 0, **options: int) -> None:
         super().__init__()
-        wanted = DeviceOptions(sizeof(DeviceOptions), kind=kind, ordinal=ordinal, **options)
-        self._open(self._lib.penstock_open, byref(wanted))
+        wanted = new("device_options", kind=kind, ordinal=ordinal, **options)
+        self._open(self._lib.penstock_open, wanted)
 
     def info(self) -> dict[str, Any]:
         """What the device is: name, total and granularity (bytes), driver_version, features."""
-        info = DeviceInfo(sizeof(DeviceInfo))
-        check(self._lib.penstock_get_info(self.handle, byref(info)))
+        info = new("device_info")
+        check(self._lib.penstock_get_info(self.handle, info))
         result = as_dict(info)
-        result["name"] = info.name.decode(errors="replace")
+        result["name"] = text_of(info.name)
         for name in ("virtual_memory", "host_chunks", "managed", "concurrent_managed", "emulated"):
             result[name] = bool(result[name])
         return result
 
     def memory(self) -> tuple[int, int]:
         """Free and total device memory, in bytes, as the driver tells it."""
-        free, total = c_uint64(), c_uint64()
-        check(self._lib.penstock_memory(self.handle, byref(free), byref(total)))
-        return free.value, total.value
+        free, total = ffi.new("uint64_t*"), ffi.new("uint64_t*")
+        check(self._lib.penstock_memory(self.handle, free, total))
+        return free[0], total[0]
 
     def live(self) -> dict[str, int]:
         """How many driver objects are alive: ranges, chunks, mappings, streams, ..."""
-        counts = LiveCounts(sizeof(LiveCounts))
-        check(self._lib.penstock_live(self.handle, byref(counts)))
+        counts = new("live_counts")
+        check(self._lib.penstock_live(self.handle, counts))
         return as_dict(counts)
 
     def driver_calls(self) -> int:
@@ -61,10 +60,6 @@ class Device(Handle):
 
     def measure_link(self, size: int = 256 << 20, repeats: int = 3) -> tuple[float, float]:
         """Page-locked copy speed in and out, decimal GB/s, best of `repeats` copies of `size`."""
-        speed_in, speed_out = c_double(), c_double()
-        check(
-            self._lib.penstock_measure_link(
-                self.handle, size, repeats, byref(speed_in), byref(speed_out)
-            )
-        )
-        return speed_in.value, speed_out.value
+        speeds = ffi.new("double[2]")
+        check(self._lib.penstock_measure_link(self.handle, size, repeats, speeds, speeds + 1))
+        return speeds[0], speeds[1]

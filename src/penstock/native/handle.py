@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import Structure, byref, c_void_p, sizeof
 from typing import Any, ClassVar, TypeVar
 
 from penstock.errors import UsageError
 
+from .api import as_dict, ffi, new
 from .library import check, library
-from .structs import as_dict
 
 _HandleT = TypeVar("_HandleT", bound="Handle")
 
@@ -24,19 +23,19 @@ class Handle:
 
     def __init__(self) -> None:
         self._lib = library()
-        self._handle: c_void_p | None = None
+        self._handle: Any = None
 
     def _open(self, call: Callable[..., int], *arguments: Any) -> None:
-        handle = c_void_p()
-        check(call(*arguments, byref(handle)))
-        self._handle = handle
+        made = ffi.new(ffi.typeof(call).args[-1])
+        check(call(*arguments, made))
+        self._handle = made[0]
 
     def _function(self, name: str) -> Callable[..., Any]:
         function: Callable[..., Any] = getattr(self._lib, f"{self._prefix}_{name}")
         return function
 
     @property
-    def handle(self) -> c_void_p:
+    def handle(self) -> Any:
         """The library's pointer; refuses after close()."""
         if self._handle is None:
             raise UsageError(self._gone)
@@ -67,7 +66,7 @@ class Handle:
 class Paging(Handle):
     """A handle that keeps a budget by moving memory."""
 
-    _stats: ClassVar[type[Structure]]
+    _stats: ClassVar[str]  # the struct of its statistics
 
     def resize(self, budget: int) -> None:
         """Change the budget (bytes)."""
@@ -79,6 +78,6 @@ class Paging(Handle):
 
     def stats(self) -> dict[str, Any]:
         """Counters and sizes; see the struct of statistics in penstock.h."""
-        stats = self._stats(sizeof(self._stats))
-        check(self._function("get_stats")(self.handle, byref(stats)))
+        stats = new(self._stats)
+        check(self._function("get_stats")(self.handle, stats))
         return as_dict(stats)

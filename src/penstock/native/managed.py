@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref, sizeof
 
+from .api import new, new_array
 from .device import Device
 from .handle import Paging
 from .library import check
-from .structs import ManagedGroup, ManagedOptions, ManagedStats
 
 EVICTION = {"collapse": 0, "to_host": 1}
 
@@ -36,7 +35,7 @@ class ManagedSet(Paging):
     """
 
     _prefix, _gone = "penstock_managed", "the managed memory has been freed"
-    _stats = ManagedStats
+    _stats = "managed_stats"
 
     def __init__(
         self,
@@ -55,21 +54,21 @@ class ManagedSet(Paging):
     ) -> None:
         super().__init__()
         self.device = device
-        options = ManagedOptions(
-            sizeof(ManagedOptions),
-            budget,
-            max_in_flight,
-            look_ahead,
-            streams,
-            EVICTION[eviction],
-            read_mostly,
-            on_demand,
-            allow_oversubscription,
-            profile_every,
+        options = new(
+            "managed_options",
+            budget=budget,
+            max_in_flight_bytes=max_in_flight,
+            look_ahead=look_ahead,
+            streams=streams,
+            eviction=EVICTION[eviction],
+            read_mostly=read_mostly,
+            on_demand=on_demand,
+            allow_oversubscription=allow_oversubscription,
+            profile_every=profile_every,
         )
-        array = (ManagedGroup * len(groups))(*[ManagedGroup(n, 0, flags) for n, flags in groups])
+        array = new_array("managed_group", [{"bytes": n, "flags": flags} for n, flags in groups])
         create = self._lib.penstock_managed_create
-        self._open(create, device.handle, byref(options), array, len(groups))
+        self._open(create, device.handle, options, array, len(groups))
         self.addresses = [int(group.address) for group in array]
 
     def begin(self, group: int, stream: int = 0) -> None:

@@ -4,15 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref, c_int32, c_uint64, c_void_p, sizeof
+from dataclasses import dataclass
 
+from .api import address as address_of
+from .api import ffi, new, new_array
 from .device import Device
 from .handle import Paging
 from .library import check
-from .structs import Packing, PagerOptions, PagerStats, Piece, Range
 
 SAFETY = {"normal": 0, "strict": 1, "fast": 2}
 PINNED, ON_HOST = 1, 2  # flags of a range
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Device addresses and the page-locked host copy of what lies there."""
+
+    address: int
+    host: int
 
 
 class Pager(Paging):
@@ -31,7 +40,7 @@ class Pager(Paging):
             ahead up to 4 times as far. 0 = unknown.
     """
 
-    _prefix, _gone, _stats = "penstock_pager", "the pager has been closed", PagerStats
+    _prefix, _gone, _stats = "penstock_pager", "the pager has been closed", "pager_stats"
 
     def __init__(
         self,
@@ -49,19 +58,18 @@ class Pager(Paging):
         super().__init__()
         self.device = device
         self._begin, self._end = self._lib.penstock_use_begin, self._lib.penstock_use_end
-        options = PagerOptions(
-            sizeof(PagerOptions),
-            budget,
-            chunk_bytes,
-            look_ahead_bytes,
-            max_copy_bytes,
-            SAFETY[safety],
-            profile_every,
-            copy_streams,
-            0,
-            link_gb_per_s,
+        options = new(
+            "pager_options",
+            budget=budget,
+            chunk_bytes=chunk_bytes,
+            look_ahead_bytes=look_ahead_bytes,
+            max_copy_bytes=max_copy_bytes,
+            safety=SAFETY[safety],
+            profile_every=profile_every,
+            copy_streams=copy_streams,
+            link_gb_per_s=link_gb_per_s,
         )
-        self._open(self._lib.penstock_pager_create, device.handle, byref(options))
+        self._open(self._lib.penstock_pager_create, device.handle, options)
 
     def create_range(self, size: int, flags: int = 0) -> Range:
         """Reserve `size` bytes of device addresses with a page-locked host copy.
@@ -70,16 +78,16 @@ class Pager(Paging):
             size: Bytes.
             flags: 0 for a paged range, PINNED or ON_HOST.
         """
-        made = Range(sizeof(Range))
-        check(self._lib.penstock_range_create(self.handle, size, flags, byref(made)))
-        return made
+        made = new("range")
+        check(self._lib.penstock_range_create(self.handle, size, flags, made))
+        return Range(made.address, address_of(made.host))
 
     def define_use(self, pieces: Sequence[tuple[int, int, bool]]) -> int:
         """Declare a use of (address, bytes, written) pieces; returns its number."""
-        array = (Piece * len(pieces))(*[Piece(a, n, int(w), 0) for a, n, w in pieces])
-        use = c_int32()
-        check(self._lib.penstock_use_define(self.handle, array, len(pieces), byref(use)))
-        return use.value
+        array = new_array("piece", [(a, n, int(w), 0) for a, n, w in pieces])
+        use = ffi.new("int32_t*")
+        check(self._lib.penstock_use_define(self.handle, array, len(pieces), use))
+        return int(use[0])
 
     def begin(self, use: int, stream: int = 0) -> None:
         """The use begins: its pages are resident for what `stream` is given from here on."""
@@ -118,23 +126,23 @@ class Pager(Paging):
         Args:
             blocks: All of the range, in order: (address, bytes, whether it may be encoded).
         """
-        array = (Packing * len(blocks))(*[Packing(a, n, int(e), 0, None) for a, n, e in blocks])
+        wanted = [{"address": a, "bytes": n, "encode": int(e)} for a, n, e in blocks]
+        array = new_array("packing", wanted)
         check(self._lib.penstock_pack(self.handle, array, len(blocks)))
-        return [block.host for block in array]
+        return [address_of(block.host) or None for block in array]
 
     def read(self, address: int, size: int, to: int) -> None:
         """Copy a block of a packed range, as the host has it, to memory at `to`."""
-        check(self._lib.penstock_read(self.handle, address, size, to))
+        check(self._lib.penstock_read(self.handle, address, size, ffi.cast("void*", to)))
 
     def verify(self) -> int:
         """Check all that is encoded, on the host and on the device; bytes of it."""
-        nbytes = c_uint64()
-        check(self._lib.penstock_verify(self.handle, byref(nbytes)))
-        return nbytes.value
+        nbytes = ffi.new("uint64_t*")
+        check(self._lib.penstock_verify(self.handle, nbytes))
+        return int(nbytes[0])
 
     def unpack(self, address: int, size: int) -> int:
         """Let a block of a packed range lie on the host as it is; where."""
-        host = c_void_p()
-        check(self._lib.penstock_unpack(self.handle, address, size, byref(host)))
-        assert host.value is not None
-        return host.value
+        host = ffi.new("void**")
+        check(self._lib.penstock_unpack(self.handle, address, size, host))
+        return address_of(host[0])

@@ -7,16 +7,13 @@ Invariant: the arrays of a trace are only read, and only during the call. Any th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ctypes import byref, sizeof
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.errors import FailedError, UsageError
 
-from .allocator_structs import AllocatorOptions
-from .library import check, library_with
-from .replay_structs import SIGNATURES, ReplayOptions, ReplayPoint, ReplayResult, TraceEvents
-from .structs import as_dict
+from .api import as_dict, ffi, new, new_array
+from .library import check, library
 
 # Name -> PENSTOCK_REPLAY_*.
 ALLOCATORS = {"stitch": 0, "native": 1, "expandable": 2}
@@ -93,24 +90,20 @@ def replay(
         FailedError: If the events cannot have happened.
         UsageError: If an option makes no sense.
     """
-    lib = library_with(SIGNATURES)
+    lib = library()
     kind = ALLOCATORS.get(allocator)
     if kind is None:
         raise UsageError(f"there is no allocator '{allocator}'", remedy=", ".join(ALLOCATORS))
-    options = ReplayOptions(sizeof(ReplayOptions))
-    check(lib.penstock_replay_defaults(byref(options)))
+    options = new("replay_options")
+    check(lib.penstock_replay_defaults(options))
     for name, value in {"allocator": kind, "capacity": capacity, **(costs or {})}.items():
         setattr(options, name, value)
-    wanted = AllocatorOptions(sizeof(AllocatorOptions), **{"grow_exactly": 1, **(packing or {})})
-    curve = (ReplayPoint * points)() if points else None
-    result = ReplayResult(sizeof(ReplayResult))
+    wanted = new("allocator_options", **{"grow_exactly": 1, **(packing or {})})
+    curve = new_array("replay_point", points)
+    result = new("replay_result")
     trace = _trace(events)
     try:
-        check(
-            lib.penstock_replay(
-                byref(trace), byref(options), byref(wanted), curve, points, byref(result)
-            )
-        )
+        check(lib.penstock_replay(trace, options, wanted, curve, points, result))
     except UsageError as error:
         if not error.what.startswith("event "):
             raise
@@ -123,11 +116,20 @@ def replay(
     return Replayed(
         figures,
         None if failed == _NONE else failed,
-        [(point.time_us, point.requested, point.reserved) for point in (curve or [])[:written]],
+        [(point.time_us, point.requested, point.reserved) for point in curve[0:written]],
     )
 
 
-def _trace(events: Events) -> TraceEvents:
-    arrays = (events.op, events.id, events.size, events.stream, events.time_us)
-    pointers = [array.ctypes.data for array in arrays]
-    return TraceEvents(sizeof(TraceEvents), len(events.op), *pointers)
+def _trace(events: Events) -> Any:
+    arrays = {
+        "op": ("uint8_t", events.op),
+        "id": ("uint32_t", events.id),
+        "bytes": ("uint64_t", events.size),
+        "stream": ("uint32_t", events.stream),
+        "time_us": ("uint64_t", events.time_us),
+    }
+    pointers = {
+        name: ffi.cast(f"const {kind}*", array.ctypes.data)
+        for name, (kind, array) in arrays.items()
+    }
+    return new("trace", count=len(events.op), **pointers)

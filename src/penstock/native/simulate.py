@@ -6,22 +6,13 @@ Invariant: the records are only read, and only during the call. Any thread.
 
 from __future__ import annotations
 
-from ctypes import byref, sizeof
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.errors import FailedError, UsageError
 
-from .library import check, library_with
-from .simulate_structs import (
-    SIGNATURES,
-    SimulateOptions,
-    SimulateResult,
-    SimulateSpan,
-    SimulateStep,
-    WorkRecord,
-)
-from .structs import as_dict
+from .api import as_dict, ffi, new, new_array
+from .library import check, library
 
 # Name -> PENSTOCK_SIMULATE_*.
 POLICIES = {"penstock": 0, "lru": 1, "fifo": 2, "belady": 3}
@@ -99,14 +90,14 @@ def simulate(
         FailedError: If the records cannot have happened.
         UsageError: If an option makes no sense.
     """
-    lib = library_with(SIGNATURES)
+    lib = library()
     kind = POLICIES.get(policy)
     if kind is None:
         raise UsageError(f"there is no policy '{policy}'", remedy=", ".join(POLICIES))
-    if recorded.records.dtype.itemsize != sizeof(WorkRecord):
+    if recorded.records.dtype.itemsize != ffi.sizeof("penstock_work_record"):
         raise UsageError(f"{recorded.name}: records of {recorded.records.dtype.itemsize} bytes")
-    options = SimulateOptions(sizeof(SimulateOptions))
-    check(lib.penstock_simulate_defaults(byref(options)))
+    options = new("simulate_options")
+    check(lib.penstock_simulate_defaults(options))
     options.policy = kind
     options.budget = budget
     options.device_bytes = recorded.device_bytes
@@ -116,19 +107,19 @@ def simulate(
     options.recorded_budget = recorded.budget_bytes
     if link_gb_per_s is not None:
         options.link_gb_per_s = link_gb_per_s
-    room = (SimulateStep * _MOST_STEPS)()
-    spans = (SimulateSpan * _MOST_SPANS)()
-    result = SimulateResult(sizeof(SimulateResult))
-    pointer = recorded.records.ctypes.data
+    room = new_array("simulate_step", _MOST_STEPS)
+    spans = new_array("simulate_span", _MOST_SPANS)
+    result = new("simulate_result")
+    records = ffi.cast("const penstock_work_record*", recorded.records.ctypes.data)
     try:
         check(
             lib.penstock_simulate(
-                pointer,
+                records,
                 len(recorded.records),
-                byref(options),
+                options,
                 *(room, _MOST_STEPS),
                 *(spans, _MOST_SPANS),
-                byref(result),
+                result,
             )
         )
     except UsageError as error:
@@ -140,7 +131,7 @@ def simulate(
     figures = as_dict(result)
     found = min(figures.pop("steps"), _MOST_STEPS)
     busy: dict[str, list[tuple[float, float]]] = {lane: [] for lane in LANES}
-    for span in spans[: min(figures.pop("spans"), _MOST_SPANS)]:
+    for span in spans[0 : min(figures.pop("spans"), _MOST_SPANS)]:
         busy[LANES[span.lane]].append((span.begin_ms, span.end_ms))
     failed, failed_bytes = figures.pop("failed_piece"), figures.pop("failed_bytes")
     return Simulated(

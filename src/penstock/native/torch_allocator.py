@@ -7,25 +7,11 @@ process, so its pointer, once seen, stays good. Any thread.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from ctypes import byref, c_uint64, c_void_p, pointer, sizeof
-from functools import lru_cache
 from typing import Any
 
-from .allocator_structs import (
-    SIGNATURES,
-    TORCH_SIGNATURES,
-    AllocatorOptions,
-    AllocatorStats,
-    ContextCallback,
-    HistoryEvent,
-    OutOfMemoryObserver,
-    PieceInfo,
-    TorchOptions,
-)
-from .library import check, library_with
-from .structs import DeviceOptions
+from .api import address, ffi, new, new_array
+from .library import check, library
 
 # Setter of torch's allocator object -> our entry point; the constructor takes the first two.
 CONSTRUCTOR = ("penstock_torch_alloc", "penstock_torch_free")
@@ -41,12 +27,6 @@ SETTERS = {
 }
 POOL_CONSTRUCTOR = ("penstock_torch_alloc_or_null", "penstock_torch_free")
 ERROR_KINDS = ("RuntimeError", "torch.OutOfMemoryError", "torch.OutOfMemoryError")
-
-
-@lru_cache(maxsize=1)
-def library() -> ctypes.CDLL:
-    """The library with these signatures too."""
-    return library_with({**SIGNATURES, **TORCH_SIGNATURES})
 
 
 # Callbacks that the library may still call are never given up: a thread may be on its way in.
@@ -76,24 +56,24 @@ def configure(
     Raises:
         UsageError: If memory has been allocated already.
     """
-    of_device = DeviceOptions(sizeof(DeviceOptions), kind=kind, **(device or {}))
-    of_allocator = AllocatorOptions(sizeof(AllocatorOptions), budget=budget, **options)
-    wanted = TorchOptions(
-        sizeof(TorchOptions), pointer(of_device), pointer(of_allocator), budget_share
+    of_device = new("device_options", kind=kind, **(device or {}))
+    of_allocator = new("allocator_options", budget=budget, **options)
+    wanted = new(
+        "torch_options", device=of_device, allocator=of_allocator, budget_share=budget_share
     )
     lib = library()
-    check(lib.penstock_torch_configure(byref(wanted)))
+    check(lib.penstock_torch_configure(wanted))
     return ERROR_KINDS[lib.penstock_torch_error_kind()]
 
 
 def entry_point(name: str) -> int:
     """The address of an exported function."""
-    return ctypes.cast(getattr(library(), name), c_void_p).value or 0
+    return address(getattr(library(), name))
 
 
 def observe_out_of_memory(observer: Callable[[int, int, int, int], None] | None) -> None:
     """Call `observer(device, bytes, device_total, device_free)` before each such error."""
-    callback = OutOfMemoryObserver(observer) if observer else OutOfMemoryObserver()
+    callback = ffi.callback("penstock_torch_observer", observer) if observer else ffi.NULL
     _kept.append(callback)
     library().penstock_torch_observe_out_of_memory(callback)
 
@@ -111,12 +91,12 @@ def record_history(capacity: int, context: Callable[[int], int] | None) -> None:
         context: Called with the kind of each event, on the thread that it happens on; what it
             returns is kept with the event.
     """
-    callback = ContextCallback()
+    callback = ffi.NULL
     if context is not None:
         wanted = context
-        callback = ContextCallback(lambda event, _: wanted(event))
+        callback = ffi.callback("penstock_context_callback", lambda event, _: wanted(event))
     _kept.append(callback)
-    check(library().penstock_torch_record_history(capacity, callback, None))
+    check(library().penstock_torch_record_history(capacity, callback, ffi.NULL))
 
 
 class TorchAllocator:
@@ -131,16 +111,16 @@ class TorchAllocator:
         self._device = device
 
     @property
-    def _handle(self) -> c_void_p | None:
-        handle = c_void_p()
-        check(self._lib.penstock_torch_allocator(self._device, byref(handle)))
-        return handle if handle.value else None
+    def _handle(self) -> Any:
+        handle = ffi.new("penstock_allocator**")
+        check(self._lib.penstock_torch_allocator(self._device, handle))
+        return handle[0] or None
 
-    def stats(self) -> AllocatorStats:
-        """Its counters; all 0 before the first allocation."""
-        stats = AllocatorStats(sizeof(AllocatorStats))
+    def stats(self) -> Any:
+        """Its counters, a penstock_allocator_stats; all 0 before the first allocation."""
+        stats = new("allocator_stats")
         if handle := self._handle:
-            check(self._lib.penstock_allocator_get_stats(handle, byref(stats)))
+            check(self._lib.penstock_allocator_get_stats(handle, stats))
         return stats
 
     def reset_peaks(self) -> None:
@@ -153,23 +133,23 @@ class TorchAllocator:
         if handle := self._handle:
             check(self._lib.penstock_allocator_reset_accumulated(handle))
 
-    def pieces(self) -> list[PieceInfo]:
-        """All its device memory, piece by piece, ordered by address."""
-        return self._listed(self._lib.penstock_allocator_pieces, PieceInfo)
+    def pieces(self) -> list[Any]:
+        """All its device memory, each a penstock_piece_info, ordered by address."""
+        return self._listed(self._lib.penstock_allocator_pieces, "piece_info")
 
-    def history(self) -> list[HistoryEvent]:
-        """The events kept, oldest first."""
-        return self._listed(self._lib.penstock_allocator_history, HistoryEvent)
+    def history(self) -> list[Any]:
+        """The events kept, each a penstock_history_event, oldest first."""
+        return self._listed(self._lib.penstock_allocator_history, "history_event")
 
-    def _listed(self, call: Any, kind: Any) -> list[Any]:
+    def _listed(self, call: Any, kind: str) -> list[Any]:
         """What a counting call has to say; it may grow between two calls."""
         handle = self._handle
         if handle is None:
             return []
-        count, capacity = c_uint64(), 0
+        count, capacity = ffi.new("uint64_t*"), 0
         while True:
-            items = (kind * capacity)()
-            check(call(handle, items, capacity, byref(count)))
-            if count.value <= capacity:
-                return list(items[: count.value])
-            capacity = count.value + count.value // 8
+            items = new_array(kind, capacity)
+            check(call(handle, items, capacity, count))
+            if count[0] <= capacity:  # an item alone does not keep its array
+                return [ffi.new(f"penstock_{kind}*", item) for item in items[0 : count[0]]]
+            capacity = count[0] + count[0] // 8

@@ -10,7 +10,7 @@ import torch
 from penstock import config
 from penstock.errors import UsageError
 from penstock.native import CUDA, EMULATED, Device
-from penstock.native.structs import DeviceOptions
+from penstock.native.api import names
 
 
 def open_device(
@@ -21,7 +21,7 @@ def open_device(
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "emulated"
     if name == "emulated":
-        known = {field for field, *_ in DeviceOptions._fields_} - {"struct_size", "kind", "ordinal"}
+        known = set(names("device_options")) - {"struct_size", "kind", "ordinal"}
         for option in emulated.keys() - known:
             raise UsageError(
                 f"the emulated GPU has no option '{option}'", remedy=", ".join(sorted(known))

@@ -312,7 +312,7 @@ class BlockStore:
         made = self._pager.create_range(size, _FLAGS[home])
         if home is Home.PAGED:
             self._ranges.append((made.address, size))
-        self._lay(blocks, load, address=made.address, host=made.host or 0)
+        self._lay(blocks, load, address=made.address, host=made.host)
         if home is Home.PAGED:
             self._pack(blocks)
         if home is Home.PINNED:

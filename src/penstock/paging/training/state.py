@@ -275,7 +275,7 @@ class StateStore:
                 wanted[at:end], sizes[at:end], strict=True
             ):
                 nbytes = shape.numel() * dtype.itemsize
-                host = bytes_at((made.host or 0) + offset, nbytes, _CPU)
+                host = bytes_at(made.host + offset, nbytes, _CPU)
                 piece = Piece(parameter, path, shape, dtype, made.address + offset, host)
                 self._pieces.setdefault(id(parameter), {})[path] = piece
                 offset += length
