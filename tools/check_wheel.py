@@ -2,9 +2,9 @@
 """Check the wheel: its tag, its content, how it was hardened, and that it works without torch.
 
 It is installed into a new environment of each Python from 3.10 on that is at hand, in which only
-cffi, click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  For
-those that are not at hand, pip must find it and its dependencies.  The sdist must hold every file
-that builds it.  Exits 1 if anything does not hold.
+click and rich are added; `penstock doctor`, `estimate` and `--help` must work there.  For those
+that are not at hand, pip must find it and its dependencies.  The sdist must hold every file that
+builds it.  Exits 1 if anything does not hold.
 
 Usage: python tools/check_wheel.py FOLDER   (the folder holds one wheel and one sdist)
 """

@@ -95,7 +95,7 @@ def by_clone(folder: str) -> float:
     run("git", "clone", "-q", ROOT, "clone", cwd=folder)
     clone = Path(folder) / "clone"
     run("make", ".venv/stamps/venv", cwd=clone)
-    extras = ("cffi", "click", "rich", "safetensors", "tokenizers", "numpy")
+    extras = ("click", "rich", "safetensors", "tokenizers", "numpy")
     pip(clone / ".venv/bin/python", folder, "install", "-q", *extras)
     began = time.monotonic()
     run("make", "run", "DEVICE=emulated", cwd=clone)

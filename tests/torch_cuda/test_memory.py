@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import random
 import threading
 
 import torch
 
-from penstock.native import api
 from penstock.native.library import library
 
 MIB = 1 << 20
@@ -148,9 +148,8 @@ def test_what_several_streams_freed_goes_back_as_well():
 
 def base_of(inside):
     """Where the block around an address begins, and its bytes."""
-    size = api.ffi.new("size_t*")
-    found = library().penstock_torch_base_alloc(api.ffi.cast("void*", inside), size)
-    return api.address(found), size[0]
+    size = ctypes.c_size_t()
+    return library().penstock_torch_base_alloc(inside, size), size.value
 
 
 def test_raw_memory_and_its_base():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libpenstock.so by cffi: devices, pagers and managed memory as Python objects.
+"""libpenstock.so by ctypes: devices, pagers and managed memory as Python objects.
 
 Invariant: every failing call becomes one PenstockError with the library's own line; a closed
-object refuses further use. cffi drops the interpreter lock during a call, and the library locks
+object refuses further use. ctypes drops the interpreter lock during a call, and the library locks
 for itself, so objects may be used from any thread.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .budget import Budget, Shares, watch_segments
 from .device import CUDA, EMULATED, Device
-from .library import check, library_path, version
+from .library import check, library, library_path
 from .managed import EVICTION, ManagedSet
 from .pager import ON_HOST, PINNED, SAFETY, Pager, Range
 
@@ -28,7 +28,7 @@ __all__ = [
     "Range",
     "Shares",
     "check",
+    "library",
     "library_path",
-    "version",
     "watch_segments",
 ]

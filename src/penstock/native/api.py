@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C interface as its headers declare it, by cffi: nothing of it is written down twice."""
+"""The C interface for ctypes, read from its headers: no struct or signature is written down twice.
+
+The headers keep to a part of C that a few patterns read: structs without a name, enums, functions
+and types of callbacks; no macro but PENSTOCK_API.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
-
-from cffi import FFI
 
 from penstock.errors import EnvironmentProblem
 
@@ -18,12 +21,33 @@ FOLDERS = (
     Path(__file__).parents[1] / "include",
     Path(__file__).parents[3] / "native/api/include/penstock",
 )
-_CPLUSPLUS = re.compile(r"^#ifdef __cplusplus\n.*?^#endif$", re.DOTALL | re.MULTILINE)
-_DIRECTIVE = re.compile(r"^#.*$", re.MULTILINE)
+_LEFT_OUT = re.compile(
+    r"/\*.*?\*/|^#ifdef __cplusplus\n.*?^#endif|^#.*?$", re.DOTALL | re.MULTILINE
+)
+_STRUCT = re.compile(r"typedef struct \{(.*?)\} penstock_(\w+);", re.DOTALL)
+_CALLBACK = re.compile(r"typedef ([\w ]+?\**) ?\(\*(\w+)\)\((.*?)\);", re.DOTALL)
+_FUNCTION = re.compile(r"PENSTOCK_API ([\w ]+?\**) ?\b(penstock_\w+)\((.*?)\);", re.DOTALL)
+_OPAQUE = re.compile(r"^(?:typedef )?struct (\w+)(?: \w+)?;", re.MULTILINE)
+_TYPE_AND_NAME = re.compile(r"(?:const |struct )*(\w+)\s*(\**)\s*(.*)", re.DOTALL)
+
+_SCALARS: dict[str, Any] = {
+    "penstock_status": ctypes.c_int32,
+    "char": ctypes.c_char,
+    "double": ctypes.c_double,
+    "int": ctypes.c_int,
+    "size_t": ctypes.c_size_t,
+    **{
+        f"{sign}int{bits}_t": getattr(ctypes, f"c_{sign}int{bits}")
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+Signature = tuple[Any, list[Any]]  # result, arguments
 
 
-def declarations() -> str:
-    """What the headers declare, as a C compiler has it behind its preprocessor.
+def header_text() -> str:
+    """What the headers declare, without comments and directives.
 
     Raises:
         EnvironmentProblem: If they are not there.
@@ -36,39 +60,89 @@ def declarations() -> str:
             f"the native library's headers are not in {FOLDERS[0]}",
             remedy="reinstall penstock (pip install --force-reinstall penstock)",
         ) from error
-    return _DIRECTIVE.sub("", _CPLUSPLUS.sub("", text)).replace("PENSTOCK_API ", "")
+    return _LEFT_OUT.sub("", text)
 
 
-ffi = FFI()
-ffi.cdef(declarations())
+class Interface:
+    """What the headers declare.
+
+    Attributes:
+        structs: The ctypes type of each struct, by its name without "penstock_".
+        callbacks: That of each function that the library calls, by its whole name.
+        functions: The signature of each function, by its whole name.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.structs: dict[str, type[ctypes.Structure]] = {}
+        self.callbacks: dict[str, Any] = {}
+        self._addressed: dict[str, Any] = dict.fromkeys(("void", *_OPAQUE.findall(text)))
+        for body, name in _STRUCT.findall(text):
+            kind = type(name, (ctypes.Structure,), {"_fields_": list(self._fields(body))})
+            self.structs[name] = kind
+        for result, name, arguments in _CALLBACK.findall(text):
+            self.callbacks[name] = ctypes.CFUNCTYPE(*self._signature(result, arguments))
+        self.functions: dict[str, Signature] = {}
+        for result, name, arguments in _FUNCTION.findall(text):
+            kind, *others = self._signature(result, arguments)
+            self.functions[name] = kind, others
+
+    def _fields(self, body: str) -> Iterable[tuple[str, Any]]:
+        for declaration in filter(None, map(str.strip, body.split(";"))):
+            kind, stars, listed = self._parts(declaration)
+            for field in listed.split(","):
+                name, _, count = field.strip().partition("[")
+                base = self._type(kind, stars)
+                yield name, base * int(count.rstrip("]")) if count else base
+
+    def _signature(self, result: str, arguments: str) -> list[Any]:
+        kinds = [result] if arguments.strip() == "void" else [result, *arguments.split(",")]
+        return [self._type(*self._parts(kind.strip())[:2]) for kind in kinds]
+
+    @staticmethod
+    def _parts(declaration: str) -> tuple[str, str, str]:
+        found = _TYPE_AND_NAME.fullmatch(declaration)
+        assert found is not None, declaration
+        return found[1], found[2], found[3]
+
+    def _type(self, name: str, stars: str) -> Any:
+        """Handles, and what else Python does not look into, are addresses."""
+        if (name, stars) == ("char", "*"):
+            return ctypes.c_char_p
+        known = {**_SCALARS, **self.callbacks, **self._addressed}
+        kind = self.structs[name.removeprefix("penstock_")] if name not in known else known[name]
+        if len(stars) == 2 or (stars and kind is None):
+            return ctypes.POINTER(ctypes.c_void_p) if len(stars) == 2 else ctypes.c_void_p
+        return ctypes.POINTER(kind) if stars else kind
+
+
+INTERFACE = Interface(header_text())
 
 
 def new(name: str, **fields: Any) -> Any:
     """A struct penstock_<name>, its size set where it carries one, zero but for these fields."""
-    if names(name)[0] == "struct_size":
-        fields["struct_size"] = ffi.sizeof(f"penstock_{name}")
-    return ffi.new(f"penstock_{name}*", fields)
-
-
-def new_array(name: str, items: Sequence[Any] | int) -> Any:
-    """An array of penstock_<name>: of these dicts or tuples of fields, or of so many zeros."""
-    return ffi.new(f"penstock_{name}[]", items)
+    made = INTERFACE.structs[name](**fields)
+    if hasattr(made, "struct_size"):
+        made.struct_size = ctypes.sizeof(made)
+    return made
 
 
 def names(name: str) -> list[str]:
     """The fields of a struct penstock_<name>."""
-    return [field for field, _ in ffi.typeof(f"penstock_{name}").fields]
+    return [field[0] for field in INTERFACE.structs[name]._fields_]
 
 
-def as_dict(struct: Any) -> dict[str, Any]:
+def as_dict(struct: ctypes.Structure) -> dict[str, Any]:
     """The fields of a struct that mean something to a caller."""
-    kind = ffi.typeof(struct)
-    fields = (kind.item if kind.kind == "pointer" else kind).fields
     return {
-        name: getattr(struct, name) for name, _ in fields if name not in ("struct_size", "reserved")
+        name: getattr(struct, name)
+        for name, *_ in struct._fields_
+        if name not in ("struct_size", "reserved")
     }
 
 
-def address(pointer: Any) -> int:
-    """Where a pointer points; 0 for NULL."""
-    return int(ffi.cast("uintptr_t", pointer))
+def new_array(name: str, items: Sequence[tuple[Any, ...]] | int) -> Any:
+    """An array of penstock_<name>: of these fields, or of so many that are zero."""
+    kind = INTERFACE.structs[name]
+    if isinstance(items, int):
+        return (kind * items)()
+    return (kind * len(items))(*[kind(*fields) for fields in items])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .api import ffi, new
+from .api import INTERFACE, new
 from .handle import Handle
 from .library import check, library
 from .pager import Pager
@@ -82,7 +82,7 @@ class Budget(Handle):
         Raises:
             OutOfMemory: If that is not enough.
         """
-        keep = ffi.NULL if but is None else but.handle
+        keep = None if but is None else but.handle
         check(self._lib.penstock_budget_make_room(self.handle, size, keep))
 
     def shares(self) -> Shares:
@@ -100,7 +100,7 @@ class Budget(Handle):
 
     def leave_torch(self, device: int) -> None:
         """It counts here no more."""
-        check(self._lib.penstock_torch_count_in(device, ffi.NULL))
+        check(self._lib.penstock_torch_count_in(device, None))
 
     def new_peak(self) -> None:
         """Have others_peak told from now on."""
@@ -108,5 +108,5 @@ class Budget(Handle):
 
     def set_reclaim(self, reclaim: Callable[[], None]) -> None:
         """Have this called where a use finds no room, with no lock of the library's held."""
-        self._reclaim = ffi.callback("void(void*)", lambda _: reclaim())
-        check(self._lib.penstock_budget_set_reclaim(self.handle, self._reclaim, ffi.NULL))
+        self._reclaim = INTERFACE.callbacks["penstock_reclaim"](lambda _: reclaim())
+        check(self._lib.penstock_budget_set_reclaim(self.handle, self._reclaim, None))

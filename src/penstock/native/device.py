@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from ctypes import c_double, c_uint64
 from typing import Any
 
-from .api import as_dict, ffi, new
+from .api import as_dict, new
 from .handle import Handle
-from .library import check, text_of
+from .library import check
 
 CUDA, EMULATED = 0, 1
 
@@ -37,16 +38,16 @@ class Device(Handle):
         info = new("device_info")
         check(self._lib.penstock_get_info(self.handle, info))
         result = as_dict(info)
-        result["name"] = text_of(info.name)
+        result["name"] = info.name.decode(errors="replace")
         for name in ("virtual_memory", "host_chunks", "managed", "concurrent_managed", "emulated"):
             result[name] = bool(result[name])
         return result
 
     def memory(self) -> tuple[int, int]:
         """Free and total device memory, in bytes, as the driver tells it."""
-        free, total = ffi.new("uint64_t*"), ffi.new("uint64_t*")
+        free, total = c_uint64(), c_uint64()
         check(self._lib.penstock_memory(self.handle, free, total))
-        return free[0], total[0]
+        return free.value, total.value
 
     def live(self) -> dict[str, int]:
         """How many driver objects are alive: ranges, chunks, mappings, streams, ..."""
@@ -60,6 +61,6 @@ class Device(Handle):
 
     def measure_link(self, size: int = 256 << 20, repeats: int = 3) -> tuple[float, float]:
         """Page-locked copy speed in and out, decimal GB/s, best of `repeats` copies of `size`."""
-        speeds = ffi.new("double[2]")
-        check(self._lib.penstock_measure_link(self.handle, size, repeats, speeds, speeds + 1))
-        return speeds[0], speeds[1]
+        speeds = c_double(), c_double()
+        check(self._lib.penstock_measure_link(self.handle, size, repeats, *speeds))
+        return speeds[0].value, speeds[1].value

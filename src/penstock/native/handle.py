@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import c_void_p
 from typing import Any, ClassVar, TypeVar
 
 from penstock.errors import UsageError
 
-from .api import as_dict, ffi, new
+from .api import as_dict, new
 from .library import check, library
 
 _HandleT = TypeVar("_HandleT", bound="Handle")
@@ -23,19 +24,19 @@ class Handle:
 
     def __init__(self) -> None:
         self._lib = library()
-        self._handle: Any = None
+        self._handle: c_void_p | None = None
 
     def _open(self, call: Callable[..., int], *arguments: Any) -> None:
-        made = ffi.new(ffi.typeof(call).args[-1])
-        check(call(*arguments, made))
-        self._handle = made[0]
+        handle = c_void_p()
+        check(call(*arguments, handle))
+        self._handle = handle
 
     def _function(self, name: str) -> Callable[..., Any]:
         function: Callable[..., Any] = getattr(self._lib, f"{self._prefix}_{name}")
         return function
 
     @property
-    def handle(self) -> Any:
+    def handle(self) -> c_void_p:
         """The library's pointer; refuses after close()."""
         if self._handle is None:
             raise UsageError(self._gone)

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from penstock.errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
 
-from .api import ffi
+from .api import INTERFACE
 
 _DEVICE_MEMORY = 2
 _ERRORS: dict[int, type[PenstockError]] = {
@@ -29,36 +29,30 @@ def library_path() -> Path:
 
 
 @lru_cache(maxsize=1)
-def library() -> Any:
-    """The loaded library: the functions of its headers by their names.
+def library() -> ctypes.CDLL:
+    """The loaded library, with the signatures of its headers.
 
     Raises:
         EnvironmentProblem: If it is not there or cannot be loaded.
     """
     try:
-        return ffi.dlopen(str(library_path()))
+        lib = ctypes.CDLL(str(library_path()))
     except OSError as error:
         raise EnvironmentProblem(
             f"the native library does not load: {error}",
             remedy="reinstall penstock (pip install --force-reinstall penstock)",
         ) from error
-
-
-def version() -> str:
-    """The library's."""
-    return text_of(library().penstock_version())
-
-
-def text_of(characters: Any) -> str:
-    """A C string."""
-    return bytes(ffi.string(characters)).decode(errors="replace")
+    for name, (result, arguments) in INTERFACE.functions.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    return lib
 
 
 def check(status: int) -> None:
     """Raise what a penstock_status stands for; 0 is silent."""
     if status == 0:
         return
-    text = text_of(library().penstock_last_error())
+    text = library().penstock_last_error().decode(errors="replace")
     # Device memory that a budget keeps back; without the word it is the device that has no more.
     remedy = "a larger gpu_memory" if status == _DEVICE_MEMORY and "budget" in text else None
     raise _ERRORS.get(status, FailedError)(text, remedy=remedy)

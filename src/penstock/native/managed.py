@@ -66,7 +66,7 @@ class ManagedSet(Paging):
             allow_oversubscription=allow_oversubscription,
             profile_every=profile_every,
         )
-        array = new_array("managed_group", [{"bytes": n, "flags": flags} for n, flags in groups])
+        array = new_array("managed_group", [(n, 0, flags) for n, flags in groups])
         create = self._lib.penstock_managed_create
         self._open(create, device.handle, options, array, len(groups))
         self.addresses = [int(group.address) for group in array]

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_int32, c_uint64, c_void_p
 from dataclasses import dataclass
 
-from .api import address as address_of
-from .api import ffi, new, new_array
+from .api import new, new_array
 from .device import Device
 from .handle import Paging
 from .library import check
@@ -80,14 +80,14 @@ class Pager(Paging):
         """
         made = new("range")
         check(self._lib.penstock_range_create(self.handle, size, flags, made))
-        return Range(made.address, address_of(made.host))
+        return Range(made.address, made.host or 0)
 
     def define_use(self, pieces: Sequence[tuple[int, int, bool]]) -> int:
         """Declare a use of (address, bytes, written) pieces; returns its number."""
         array = new_array("piece", [(a, n, int(w), 0) for a, n, w in pieces])
-        use = ffi.new("int32_t*")
+        use = c_int32()
         check(self._lib.penstock_use_define(self.handle, array, len(pieces), use))
-        return int(use[0])
+        return use.value
 
     def begin(self, use: int, stream: int = 0) -> None:
         """The use begins: its pages are resident for what `stream` is given from here on."""
@@ -126,23 +126,23 @@ class Pager(Paging):
         Args:
             blocks: All of the range, in order: (address, bytes, whether it may be encoded).
         """
-        wanted = [{"address": a, "bytes": n, "encode": int(e)} for a, n, e in blocks]
-        array = new_array("packing", wanted)
+        array = new_array("packing", [(a, n, int(e)) for a, n, e in blocks])
         check(self._lib.penstock_pack(self.handle, array, len(blocks)))
-        return [address_of(block.host) or None for block in array]
+        return [block.host for block in array]
 
     def read(self, address: int, size: int, to: int) -> None:
         """Copy a block of a packed range, as the host has it, to memory at `to`."""
-        check(self._lib.penstock_read(self.handle, address, size, ffi.cast("void*", to)))
+        check(self._lib.penstock_read(self.handle, address, size, to))
 
     def verify(self) -> int:
         """Check all that is encoded, on the host and on the device; bytes of it."""
-        nbytes = ffi.new("uint64_t*")
+        nbytes = c_uint64()
         check(self._lib.penstock_verify(self.handle, nbytes))
-        return int(nbytes[0])
+        return nbytes.value
 
     def unpack(self, address: int, size: int) -> int:
         """Let a block of a packed range lie on the host as it is; where."""
-        host = ffi.new("void**")
+        host = c_void_p()
         check(self._lib.penstock_unpack(self.handle, address, size, host))
-        return address_of(host[0])
+        assert host.value is not None
+        return host.value

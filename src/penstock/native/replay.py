@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from penstock.errors import FailedError, UsageError
 
-from .api import as_dict, ffi, new, new_array
+from .api import INTERFACE, as_dict, new, new_array
 from .library import check, library
 
 # Name -> PENSTOCK_REPLAY_*.
@@ -116,20 +116,18 @@ def replay(
     return Replayed(
         figures,
         None if failed == _NONE else failed,
-        [(point.time_us, point.requested, point.reserved) for point in curve[0:written]],
+        [(point.time_us, point.requested, point.reserved) for point in curve[:written]],
     )
 
 
 def _trace(events: Events) -> Any:
+    kinds = {name: kind for name, kind, *_ in INTERFACE.structs["trace"]._fields_}
     arrays = {
-        "op": ("uint8_t", events.op),
-        "id": ("uint32_t", events.id),
-        "bytes": ("uint64_t", events.size),
-        "stream": ("uint32_t", events.stream),
-        "time_us": ("uint64_t", events.time_us),
+        "op": events.op,
+        "id": events.id,
+        "bytes": events.size,
+        "stream": events.stream,
+        "time_us": events.time_us,
     }
-    pointers = {
-        name: ffi.cast(f"const {kind}*", array.ctypes.data)
-        for name, (kind, array) in arrays.items()
-    }
+    pointers = {name: array.ctypes.data_as(kinds[name]) for name, array in arrays.items()}
     return new("trace", count=len(events.op), **pointers)

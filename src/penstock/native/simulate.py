@@ -6,12 +6,13 @@ Invariant: the records are only read, and only during the call. Any thread.
 
 from __future__ import annotations
 
+from ctypes import POINTER, sizeof
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.errors import FailedError, UsageError
 
-from .api import as_dict, ffi, new, new_array
+from .api import INTERFACE, as_dict, new, new_array
 from .library import check, library
 
 # Name -> PENSTOCK_SIMULATE_*.
@@ -94,7 +95,8 @@ def simulate(
     kind = POLICIES.get(policy)
     if kind is None:
         raise UsageError(f"there is no policy '{policy}'", remedy=", ".join(POLICIES))
-    if recorded.records.dtype.itemsize != ffi.sizeof("penstock_work_record"):
+    record = INTERFACE.structs["work_record"]
+    if recorded.records.dtype.itemsize != sizeof(record):
         raise UsageError(f"{recorded.name}: records of {recorded.records.dtype.itemsize} bytes")
     options = new("simulate_options")
     check(lib.penstock_simulate_defaults(options))
@@ -110,7 +112,7 @@ def simulate(
     room = new_array("simulate_step", _MOST_STEPS)
     spans = new_array("simulate_span", _MOST_SPANS)
     result = new("simulate_result")
-    records = ffi.cast("const penstock_work_record*", recorded.records.ctypes.data)
+    records = recorded.records.ctypes.data_as(POINTER(record))
     try:
         check(
             lib.penstock_simulate(
@@ -131,7 +133,7 @@ def simulate(
     figures = as_dict(result)
     found = min(figures.pop("steps"), _MOST_STEPS)
     busy: dict[str, list[tuple[float, float]]] = {lane: [] for lane in LANES}
-    for span in spans[0 : min(figures.pop("spans"), _MOST_SPANS)]:
+    for span in spans[: min(figures.pop("spans"), _MOST_SPANS)]:
         busy[LANES[span.lane]].append((span.begin_ms, span.end_ms))
     failed, failed_bytes = figures.pop("failed_piece"), figures.pop("failed_bytes")
     return Simulated(

@@ -8,9 +8,10 @@ process, so its pointer, once seen, stays good. Any thread.
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import c_uint64, c_void_p, cast, pointer
 from typing import Any
 
-from .api import address, ffi, new, new_array
+from .api import INTERFACE, new, new_array
 from .library import check, library
 
 # Setter of torch's allocator object -> our entry point; the constructor takes the first two.
@@ -59,7 +60,10 @@ def configure(
     of_device = new("device_options", kind=kind, **(device or {}))
     of_allocator = new("allocator_options", budget=budget, **options)
     wanted = new(
-        "torch_options", device=of_device, allocator=of_allocator, budget_share=budget_share
+        "torch_options",
+        device=pointer(of_device),
+        allocator=pointer(of_allocator),
+        budget_share=budget_share,
     )
     lib = library()
     check(lib.penstock_torch_configure(wanted))
@@ -68,12 +72,13 @@ def configure(
 
 def entry_point(name: str) -> int:
     """The address of an exported function."""
-    return address(getattr(library(), name))
+    return cast(getattr(library(), name), c_void_p).value or 0
 
 
 def observe_out_of_memory(observer: Callable[[int, int, int, int], None] | None) -> None:
     """Call `observer(device, bytes, device_total, device_free)` before each such error."""
-    callback = ffi.callback("penstock_torch_observer", observer) if observer else ffi.NULL
+    kind = INTERFACE.callbacks["penstock_torch_observer"]
+    callback = kind(observer) if observer else kind()
     _kept.append(callback)
     library().penstock_torch_observe_out_of_memory(callback)
 
@@ -91,12 +96,13 @@ def record_history(capacity: int, context: Callable[[int], int] | None) -> None:
         context: Called with the kind of each event, on the thread that it happens on; what it
             returns is kept with the event.
     """
-    callback = ffi.NULL
+    kind = INTERFACE.callbacks["penstock_context_callback"]
+    callback = kind()
     if context is not None:
         wanted = context
-        callback = ffi.callback("penstock_context_callback", lambda event, _: wanted(event))
+        callback = kind(lambda event, _: wanted(event))
     _kept.append(callback)
-    check(library().penstock_torch_record_history(capacity, callback, ffi.NULL))
+    check(library().penstock_torch_record_history(capacity, callback, None))
 
 
 class TorchAllocator:
@@ -111,10 +117,10 @@ class TorchAllocator:
         self._device = device
 
     @property
-    def _handle(self) -> Any:
-        handle = ffi.new("penstock_allocator**")
+    def _handle(self) -> c_void_p | None:
+        handle = c_void_p()
         check(self._lib.penstock_torch_allocator(self._device, handle))
-        return handle[0] or None
+        return handle if handle.value else None
 
     def stats(self) -> Any:
         """Its counters, a penstock_allocator_stats; all 0 before the first allocation."""
@@ -146,10 +152,10 @@ class TorchAllocator:
         handle = self._handle
         if handle is None:
             return []
-        count, capacity = ffi.new("uint64_t*"), 0
+        count, capacity = c_uint64(), 0
         while True:
             items = new_array(kind, capacity)
             check(call(handle, items, capacity, count))
-            if count[0] <= capacity:  # an item alone does not keep its array
-                return [ffi.new(f"penstock_{kind}*", item) for item in items[0 : count[0]]]
-            capacity = count[0] + count[0] // 8
+            if count.value <= capacity:
+                return list(items[: count.value])
+            capacity = count.value + count.value // 8

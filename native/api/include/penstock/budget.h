@@ -48,8 +48,9 @@ PENSTOCK_API penstock_status penstock_budget_new_peak(penstock_budget* budget);
 
 /* Called, with no lock held, when a use finds no room, and after it memory that `user` caches for
  * later counts no more.  NULL ends it. */
+typedef void (*penstock_reclaim)(void* user);
 PENSTOCK_API penstock_status penstock_budget_set_reclaim(penstock_budget* budget,
-                                                         void (*reclaim)(void* user), void* user);
+                                                         penstock_reclaim reclaim, void* user);
 
 /* What torch's allocator holds on a device counts there from here on; NULL: nowhere.  That is
  * Penstock's allocator, and of PyTorch's own the expandable segments made since

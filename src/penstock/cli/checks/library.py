@@ -27,7 +27,7 @@ def library() -> Check:
     try:
         from penstock import native
 
-        version = native.version()
+        version = native.library().penstock_version().decode()
     except PenstockError as error:
         return Check("library", "fail", error.what, why, error.remedy or REINSTALL)
     except (AttributeError, ValueError) as error:
