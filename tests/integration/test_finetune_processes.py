@@ -53,7 +53,7 @@ def test_killed_in_the_middle_a_rerun_goes_on(capsys, tmp_path):
     assert resumed["loss"] == whole["loss"]
 
 
-@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("stage", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_deepspeed_gives_the_losses_of_one_process_alone(capsys, stage):
     # Gradients whose norm is far above 1: nothing may scale them down.
     work = ["finetune", *TINY, "--dtype", "float32", "--batch", "2", "--steps", "6"]
@@ -62,6 +62,7 @@ def test_deepspeed_gives_the_losses_of_one_process_alone(capsys, stage):
     assert zero["loss"] == pytest.approx(plain["loss"], rel=2e-6)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_losses_of_one_and_go_on_from_a_checkpoint(capsys, tmp_path):
     work = [*TINY, "--dtype", "float32", "--allocator", "native", "--strategy", "R"]
     # GPT-2 has dropout, which every process would draw for itself: without it two halves of a
@@ -85,9 +86,15 @@ def test_two_processes_give_the_losses_of_one_and_go_on_from_a_checkpoint(capsys
     assert resumed["peak_requested_bytes"] < 0.75 * alone["peak_requested_bytes"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "verb", [["finetune", "--gpus", "2"], ["compare", "--allocators", "native", "finetune"]]
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["finetune", "--gpus", "2"],
+        pytest.param(["compare", "--allocators", "native", "finetune"], marks=pytest.mark.slow),
+    ],
 )
 def test_processes_end_with_the_one_that_started_them(verb, number, tmp_path):
     work = [*TINY, "--batch", "2", "--steps", "4000", "--save-every", "1", "--checkpoint", "here"]
@@ -127,6 +134,7 @@ def processes_in(folder):
     return found
 
 
+@pytest.mark.slow
 def test_a_comparison_is_a_table_json_and_a_page(capsys, tmp_path):
     work = ["finetune", *TINY, "--batch", "4", "--steps", "3", "--memory", "resident"]
     files = ["--report", "a.html", "--json", "a.json"]

@@ -152,6 +152,7 @@ def test_recomputation_and_adapters_need_less(capsys):
     assert peaks["LR"] < 0.8 * peaks["N"]
 
 
+@pytest.mark.slow
 def test_allocators_reserve_differently_for_the_same_work(capsys):
     work = [*TINY[:-4], *("--batch", "16", "--seq-len", "128", "--steps", "2", "--strategy", "R")]
     work += ["--lengths", "varied", "--allocator"]
@@ -176,6 +177,7 @@ def tuned(tmp_path, *more):
     return [*model, "--batch", "4", "--data", "text.txt", *more]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_learns_a_text_and_an_evaluation_sees_it(capsys, tmp_path):
     (tmp_path / "held.jsonl").write_text(json.dumps({"body": TEXT[:400]}) + "\n")
     work = tuned(tmp_path, "--eval-every", "4", "--eval-data", "text.txt", "--lr", "1e-3")
@@ -330,6 +332,7 @@ def test_a_batch_is_tried_from_where_a_run_begins(capsys):
     assert "does not fit" in refused(capsys, 4, *larger)
 
 
+@pytest.mark.slow
 def test_where_a_run_does_not_take_what_was_found_a_smaller_one_is_looked_for(capsys, monkeypatch):
     monkeypatch.setattr(Engine, "begin_anew", Engine.recover)
     result = finetune_json(capsys, *LATE_STATE, "--find-batch")

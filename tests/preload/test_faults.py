@@ -30,6 +30,7 @@ def test_each_call_and_each_allocation_fails(stack, scenario):
         tell_faults("the proxy, in C", what, int(count))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", sorted({*SCENARIOS} - {"threads"}))
 def test_each_call_fails_under_sanitizers(stacks, scenario):
     assert COUNTS.fullmatch(check(run(stacks("asan"), scenario)))

@@ -38,11 +38,13 @@ def test_a_scenario(stack, way, scenario):
     assert "well" in check(stack.run(program, way, scenario))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [*SCENARIOS, "early-fork"])
 def test_a_scenario_under_sanitizers(stacks, scenario):
     check(stacks("asan").run("program", "v2", scenario))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["threads", "graphs"])
 def test_a_scenario_under_the_thread_sanitizer(stacks, scenario):
     check(stacks("tsan").run("program", "v2", scenario))
@@ -57,6 +59,7 @@ def test_every_row_of_the_table_is_hit_once(stack, way):
     assert int(said.split()[0]) > 150
 
 
+@pytest.mark.slow
 def test_every_row_under_sanitizers(stacks):
     check(stacks("asan").run("sweep", "v2", DOUBLE_REFUSES="1"))
 

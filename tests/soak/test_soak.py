@@ -12,6 +12,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("soak.py", "--rounds", "15"), ("kills.py", "--kills", "4")])
 def test_nothing_is_lost_or_left(words, tmp_path):
     done = subprocess.run(

@@ -204,7 +204,10 @@ def train(model, optimizer, loss_of, data, *, autocast):
     return seen
 
 
-@pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "autocast"])
+@pytest.mark.parametrize(
+    "autocast",
+    [pytest.param(False, id="fp32"), pytest.param(True, id="autocast", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_losses_gradients_and_weights(make, autocast, at_step_ends):
     if make is recurrent and autocast and not has_bf16_cells():
