@@ -31,9 +31,10 @@ class Zero(Engine):
     def _make_optimizer(self) -> torch.optim.Optimizer:
         import deepspeed
 
-        # On CPUs it would compile collectives over shared memory first, for a minute or more. Gloo
-        # has them too, and a process killed meanwhile leaves a lock that all others wait for.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        if not self.device.is_cuda:
+            # It would compile collectives over shared memory first, for a minute or more. Gloo has
+            # them too, and a process killed meanwhile leaves a lock that all others wait for.
+            deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         trained = [each for each in self.model.parameters() if each.requires_grad]
         self.forward, *_ = deepspeed.initialize(
             model=self.model, model_parameters=trained, config=config_of(self.request)
