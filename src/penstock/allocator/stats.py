@@ -11,16 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.native.api import as_dict
+from penstock.native.api import as_dict, new
 from penstock.native.torch_allocator import TorchAllocator
 
 POOLS = ("all", "small_pool", "large_pool")
-NOTHING = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
 WHOLE_STATS = ("chunks", "stitched_ranges", "stitched_range_bytes")
-COUNTS = (
-    *("retries", "out_of_memory", "stitches", "stitch_hits"),
-    *("stream_waits", "driver_calls"),
-)
+COUNTS = "retries out_of_memory stitches stitch_hits stream_waits driver_calls".split()
 # torch's name -> ours.
 NAMES = {
     "allocation": "allocations",
@@ -45,10 +41,10 @@ def as_torch(stats: Any) -> dict[str, Any]:
         name: dict(zip(POOLS, map(as_dict, getattr(stats, ours)), strict=True))
         for name, ours in NAMES.items()
     }
-    chunks = as_dict(stats.chunks)
-    told["segment"] = {"all": chunks, "small_pool": NOTHING, "large_pool": NOTHING}
-    told["oversize_allocations"] = NOTHING
-    told["oversize_segments"] = NOTHING
+    chunks, none = as_dict(stats.chunks), as_dict(new("stat"))
+    told["segment"] = {"all": chunks, "small_pool": none, "large_pool": none}
+    told["oversize_allocations"] = none
+    told["oversize_segments"] = none
     told["num_alloc_retries"] = stats.retries
     told["num_ooms"] = stats.out_of_memory
     told["num_sync_all_streams"] = 0

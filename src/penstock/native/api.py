@@ -75,12 +75,14 @@ class Interface:
     def __init__(self, text: str) -> None:
         self.structs: dict[str, type[ctypes.Structure]] = {}
         self.callbacks: dict[str, Any] = {}
-        self._addressed: dict[str, Any] = dict.fromkeys(("void", *_OPAQUE.findall(text)))
+        # By C's name; None of what only an address is known of.
+        self._known: dict[str, Any] = dict.fromkeys(("void", *_OPAQUE.findall(text))) | _SCALARS
         for body, name in _STRUCT.findall(text):
             kind = type(name, (ctypes.Structure,), {"_fields_": list(self._fields(body))})
-            self.structs[name] = kind
+            self.structs[name] = self._known[f"penstock_{name}"] = kind
         for result, name, arguments in _CALLBACK.findall(text):
-            self.callbacks[name] = ctypes.CFUNCTYPE(*self._signature(result, arguments))
+            made = ctypes.CFUNCTYPE(*self._signature(result, arguments))
+            self.callbacks[name] = self._known[name] = made
         self.functions: dict[str, Signature] = {}
         for result, name, arguments in _FUNCTION.findall(text):
             kind, *others = self._signature(result, arguments)
@@ -108,10 +110,11 @@ class Interface:
         """Handles, and what else Python does not look into, are addresses."""
         if (name, stars) == ("char", "*"):
             return ctypes.c_char_p
-        known = {**_SCALARS, **self.callbacks, **self._addressed}
-        kind = self.structs[name.removeprefix("penstock_")] if name not in known else known[name]
-        if len(stars) == 2 or (stars and kind is None):
-            return ctypes.POINTER(ctypes.c_void_p) if len(stars) == 2 else ctypes.c_void_p
+        if stars == "**":
+            return ctypes.POINTER(ctypes.c_void_p)
+        kind = self._known[name]
+        if stars and kind is None:
+            return ctypes.c_void_p
         return ctypes.POINTER(kind) if stars else kind
 
 
