@@ -30,7 +30,7 @@ from measure import MemoryWatch, driver_used, release, spread, time_steps
 
 from penstock.fusion import VARIANTS, Decoder, auto, parse
 from penstock.fusion.chain import chain_like, random_chain, step_of
-from penstock.fusion.modules import parts_for
+from penstock.fusion.parts import parts_for
 from penstock.models.configs import GPTConfig
 from penstock.models.gpt import GPT, KVCache, PlainParts, build_on_meta
 from penstock.models.weights import synthetic_loader

@@ -31,7 +31,7 @@ from torch import Tensor
 from penstock import attach_training
 from penstock.errors import OutOfMemory
 from penstock.fusion import parse
-from penstock.fusion.modules import parts_for
+from penstock.fusion.parts import parts_for
 from penstock.models.configs import GPTConfig
 from penstock.models.gpt import build_on_meta
 from penstock.models.weights import synthetic_loader

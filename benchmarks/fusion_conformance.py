@@ -41,7 +41,7 @@ from penstock.fusion import (
     product,
 )
 from penstock.fusion import dropout_layernorm as rows
-from penstock.fusion.modules import parts_for
+from penstock.fusion.parts import parts_for
 from penstock.fusion.philox import keep
 from penstock.models.configs import get_config
 from penstock.models.gpt import GPT

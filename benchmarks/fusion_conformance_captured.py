@@ -12,7 +12,7 @@ from penstock.fusion import VARIANTS
 from penstock.fusion import dropout_layernorm as rows
 from penstock.fusion.captured import Captured, record
 from penstock.fusion.decode import Decoder
-from penstock.fusion.modules import parts_for
+from penstock.fusion.parts import parts_for
 from penstock.models.configs import get_config
 from penstock.models.gpt import GPT, KVCache
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from penstock import attach, attach_training
 from penstock.fusion import VARIANTS
-from penstock.fusion.modules import parts_for
+from penstock.fusion.parts import parts_for
 from penstock.models.configs import get_config
 from penstock.models.gpt import GPT, build_on_meta
 from penstock.models.weights import synthetic_loader

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from penstock.fusion import parse
 from penstock.fusion.chain import share_parameters
-from penstock.fusion.modules import parts_for
+from penstock.fusion.parts import parts_for
 from penstock.models.configs import GPTConfig, get_config
 from penstock.models.gpt import GPT
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from penstock.fusion import VARIANTS, patch  # noqa: E402
-from penstock.fusion.modules import parts_for  # noqa: E402
+from penstock.fusion.parts import parts_for  # noqa: E402
 from penstock.models.configs import get_config  # noqa: E402
 from penstock.models.gpt import GPT  # noqa: E402
 

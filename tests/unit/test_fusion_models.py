@@ -10,7 +10,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
 from penstock.fusion import VARIANTS, FusedParts, Fusion, auto, parse
-from penstock.fusion.modules import Pending, parts_for
+from penstock.fusion.modules import Pending
+from penstock.fusion.parts import parts_for
 from penstock.models.configs import get_config
 from penstock.models.gpt import GPT, build_on_meta
 from penstock.paging import attach

@@ -17,7 +17,7 @@ from training_tower import GRANULE, page  # noqa: E402
 from penstock import attach, attach_training  # noqa: E402
 from penstock.errors import UsageError  # noqa: E402
 from penstock.fusion import VARIANTS, patch  # noqa: E402
-from penstock.fusion.modules import parts_for  # noqa: E402
+from penstock.fusion.parts import parts_for  # noqa: E402
 from penstock.models.configs import get_config  # noqa: E402
 from penstock.models.gpt import build_on_meta  # noqa: E402
 from penstock.models.weights import synthetic_loader  # noqa: E402

@@ -67,6 +67,15 @@ def test_importing_imports_neither_torch_nor_triton(module):
     assert done.stdout == "[]\n", done.stderr
 
 
+def test_a_run_without_variants_imports_no_compiler():
+    code = (
+        "import sys\nimport torch\nbefore = {*sys.modules}\nimport penstock.runner.session\n"
+        "print(sorted({'torch._dynamo', 'torch._inductor', 'triton'} & ({*sys.modules} - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_functions_work_where_triton_is_not_installed():
     code = (
         "import sys; sys.modules['triton'] = None\nimport torch\nfrom penstock import fusion\n"

@@ -22,7 +22,7 @@ from . import tuning
 from .captured import record
 from .chain import Chain, chain_like, layers_that_fit, random_chain, step_of, timed
 from .contest import Outcome, Sample, decide, sets_of
-from .modules import parts_for
+from .parts import parts_for
 from .variants import BASELINE, VARIANTS, Fusion, parse
 
 log = logging.getLogger("penstock.fusion")

@@ -288,9 +288,3 @@ class FusedParts:
     def norm(self, config: GPTConfig) -> nn.Module:
         """A `StreamNorm`."""
         return StreamNorm(config.d_model, eps=config.norm_eps)
-
-
-def parts_for(fusion: Fusion | str) -> FusedParts | None:
-    """Parts for variants; None, which stands for torch's own layers, for the baseline."""
-    fusion = parse(fusion) if isinstance(fusion, str) else fusion
-    return FusedParts(fusion) if fusion.variants else None

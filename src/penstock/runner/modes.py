@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from penstock.errors import OutOfMemory
-from penstock.fusion.modules import parts_for
+from penstock.fusion.parts import parts_for
 from penstock.fusion.variants import Fusion
 from penstock.host import check_host_memory, memory_sizes
 from penstock.models.weights import Loader, load_model

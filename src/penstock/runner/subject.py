@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.fusion.modules import parts_for
+from penstock.fusion.parts import parts_for
 from penstock.fusion.variants import Fusion
 from penstock.models.checkpoint import open_checkpoint, shipped_checkpoint
 from penstock.models.configs import GPTConfig, get_config
