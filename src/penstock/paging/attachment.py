@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from penstock.bound import must_cross
 from penstock.errors import OutOfMemory, UsageError
@@ -34,6 +33,7 @@ from .compiled import keep_out, refuse_capture, refuse_trace
 from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding
+from .leaves import tree_leaves
 from .manager import kind_of, manager_of
 from .share import SETTLING, Share
 from .stats import BaseStats, explain

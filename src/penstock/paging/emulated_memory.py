@@ -18,12 +18,12 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from penstock.errors import OutOfMemory
 from penstock.native import Budget
 from penstock.units import format_bytes
 
+from .leaves import tree_leaves
 from .modes import PassMode
 from .watch import has_storage
 
@@ -162,7 +162,7 @@ def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
     for leaf in (values,) if isinstance(values, torch.Tensor) else tree_leaves(values):
         if isinstance(leaf, torch.UntypedStorage):
             yield leaf
-        elif isinstance(leaf, torch.Tensor) and has_storage(leaf) and leaf.device.type == "cpu":
+        elif isinstance(leaf, torch.Tensor) and has_storage(leaf) and leaf.is_cpu:
             yield leaf.untyped_storage()
 
 

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from penstock.errors import OutOfMemory, UsageError
 from penstock.native import Pager
@@ -34,6 +33,7 @@ from .contracts import Passes
 from .forwards import Forwards
 from .gather import Gathers
 from .joint import Joints, joints
+from .leaves import tree_leaves
 from .looks import only_looks, only_saves
 from .modes import leave_over, on_top_is_the_programs
 from .on_host import OnHost

@@ -14,22 +14,23 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from .blocks import Block
+from .leaves import tree_leaves
 from .modes import PassMode
 from .wrappers import plain_parts
 
+_PLAIN = torch.Tensor.__torch_dispatch__
 WATCHED = 2  # passes of a kind: what the first one keeps, such as views, the second one uses
 
 
 def has_storage(tensor: torch.Tensor) -> bool:
     """Whether the tensor has a storage of its own, in memory."""
     return (
-        tensor.device.type != "meta"
+        not tensor.is_meta
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
         and not tensor._is_zerotensor()  # what is known to be zero lies nowhere
-        and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        and type(tensor).__torch_dispatch__ is _PLAIN
         and tensor.layout is torch.strided
     )
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from penstock.errors import OutOfMemory, UsageError
 from penstock.host import check_host_memory, memory_sizes
@@ -30,6 +29,7 @@ from ..attach import Attachment, chunk_size_for, typical_block
 from ..attached import refuse_attached
 from ..blocks import Block, Home
 from ..device import settle
+from ..leaves import tree_leaves
 from ..store import BlockStore, Loader
 from .activations import AUTO, Activations, check_choice
 from .gradients import HeldGradients

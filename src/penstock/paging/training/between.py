@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from torch.utils._pytree import tree_leaves
 
 from ..blocks import Block
+from ..leaves import tree_leaves
 from ..modes import leave_over, on_top_is_the_programs
 from ..watch import block_of
 from .kept import each

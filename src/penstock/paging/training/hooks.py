@@ -25,12 +25,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
-from torch.utils._pytree import tree_leaves
 
 from penstock.native import Pager
 
 from ..blocks import Block, Home
 from ..compiled import refuse_trace
+from ..leaves import tree_leaves
 from ..modes import leave_over
 from ..watch import AccessWatch
 from .between import Between

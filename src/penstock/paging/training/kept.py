@@ -13,9 +13,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from penstock.errors import UsageError
+
+from ..leaves import tree_leaves
 
 _zero = torch.ops.aten.zero_.default
 _add = torch.ops.aten.add_.Tensor
