@@ -26,6 +26,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCKED ?= --constraint tools/locked.txt
 # Tools that came with the environment (cmake, ninja) come before the machine's.
 export PATH := $(abspath $(BIN)):$(PATH)
+# Without what it has compiled before, each process takes seconds longer to import torch.
+unexport PYTHONDONTWRITEBYTECODE
 
 NATIVE := $(shell find native -type f) CMakeLists.txt CMakePresets.json
 PACKAGE := $(shell find src -type f ! -path '*/__pycache__/*') pyproject.toml README.md
