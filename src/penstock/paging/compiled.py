@@ -44,14 +44,15 @@ def refuse_trace() -> None:
     """A pass begins.
 
     Raises:
-        UsageError: If its operators would be recorded into a graph, as torch.export does.
+        UsageError: If its operators would be recorded into a graph, as torch.export and
+            torch.jit.trace do.
     """
     proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    if proxies is not None and proxies.get_proxy_mode() is not None:
+    if torch.jit.is_tracing() or (proxies and proxies.get_proxy_mode() is not None):
         raise UsageError(
             "a pass of an attached model cannot be recorded into a graph of operators: it would "
             "read weights that have left the device",
-            remedy="torch.export or make_fx() before attach(), or after detach()",
+            remedy="torch.export, torch.jit.trace or make_fx() before attach(), or after detach()",
         )
 
 

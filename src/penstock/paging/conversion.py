@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses to move or cast an attached model: half(), to(), share_memory() and their like.
+"""Refuses to move, cast or script an attached model: half(), to(), share_memory() and their like.
 
 They all go through ``nn.Module._apply``, which gives each tensor other data without a word to
 anybody. Those that change nothing, such as ``model.to("cuda")`` of a model that is there, are let
-through.
+through. ``torch.jit.script`` asks for ``__prepare_scriptable__`` first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -19,11 +19,11 @@ from penstock.errors import UsageError
 
 from .blocks import Block, Slot
 
-_NAME = "_apply"
+_MOVES, _SCRIPTS = "_apply", "__prepare_scriptable__"
 
 
 class ConversionGuard:
-    """Stands before `_apply` of every module of one attached model.
+    """Stands before what would move, cast or script a module of one attached model.
 
     Args:
         modules: The modules.
@@ -36,12 +36,14 @@ class ConversionGuard:
         self._modules = modules
         self._slots = slots
         for module in modules:
-            module.__dict__[_NAME] = partial(self._apply, module)
+            module.__dict__[_MOVES] = partial(self._apply, module)
+            module.__dict__[_SCRIPTS] = _refuse_script
 
     def remove(self) -> None:
         """The modules can be converted again."""
         for module in self._modules:
-            module.__dict__.pop(_NAME, None)
+            for name in (_MOVES, _SCRIPTS):
+                module.__dict__.pop(name, None)
 
     def _apply(
         self, module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
@@ -54,6 +56,13 @@ class ConversionGuard:
             if part not in self._modules:  # the user has added it
                 part._apply(fn, recurse=False)
         return module
+
+
+def _refuse_script() -> NoReturn:
+    raise UsageError(
+        "an attached model cannot be scripted: what brings its weights in is Python",
+        remedy="torch.jit.script() before attach(), or after detach()",
+    )
 
 
 def _check(slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -28,6 +28,7 @@ from penstock.units import KIB, format_bytes, parse_size
 from ..attach import Attachment, chunk_size_for, typical_block
 from ..attached import refuse_attached
 from ..blocks import Block, Home
+from ..compiled import refuse_trace
 from ..device import settle
 from ..leaves import tree_leaves
 from ..store import BlockStore, Loader
@@ -289,15 +290,12 @@ class TrainingAttachment(Attachment):
 
     def _follow_parameters(self) -> None:
         """A hook on each parameter that is updated and has none."""
+        whole = self._stepper.gradient_is_whole
         for unit in self._units:
             for parameter in unit.parameters:
                 if id(parameter) not in self._followed and parameter.requires_grad:
                     self._followed.add(id(parameter))
-                    self._handles.append(
-                        parameter.register_post_accumulate_grad_hook(
-                            self._stepper.gradient_is_whole
-                        )
-                    )
+                    self._handles.append(parameter.register_post_accumulate_grad_hook(whole))
 
     def _look_for_changes(self) -> None:
         """What the user has unfrozen, frozen or given to the optimizer since."""
@@ -306,7 +304,7 @@ class TrainingAttachment(Attachment):
             if here is None or here is not slot.tensor or here.data_ptr() != address:
                 raise UsageError(
                     f"{slot.name} was replaced, moved or converted after attach_training()",
-                    remedy="detach(), change the model, attach_training() again",
+                    remedy="detach() before functional_call() and changes; attach_training() again",
                 )
         trained = self._update.trained()
         if trained == self._trained:
@@ -356,6 +354,7 @@ class TrainingAttachment(Attachment):
     def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if in_backward():
             return  # the root itself is being recomputed
+        refuse_trace()
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._size("", tensors)
         self._look_for_changes()

@@ -29,7 +29,6 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from penstock.native import Pager
 
 from ..blocks import Block, Home
-from ..compiled import refuse_trace
 from ..leaves import tree_leaves
 from ..modes import leave_over
 from ..watch import AccessWatch
@@ -308,7 +307,6 @@ class TrainingUses:
 
     def pass_begins(self) -> None:
         """The root's forward starts, outside backward."""
-        refuse_trace()
         self.between.stop()
         self._end_uses()
         self._in_forward = True
