@@ -48,7 +48,8 @@ def refuse_trace() -> None:
             torch.jit.trace do.
     """
     proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    if torch.jit.is_tracing() or (proxies and proxies.get_proxy_mode() is not None):
+    traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if traced or (proxies is not None and proxies.get_proxy_mode() is not None):
         raise UsageError(
             "a pass of an attached model cannot be recorded into a graph of operators: it would "
             "read weights that have left the device",
