@@ -111,6 +111,15 @@ class KeptGradient(torch.Tensor):
         self.plain, self.known_norm, self.zeroed = None, None, True
         return self
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        """An ordinary tensor, as nobody would bring a copy's content in."""
+        made = memo[id(self)] = self.clone()
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As an ordinary tensor, for pickle and torch.save()."""
+        return self.clone().__reduce_ex__(protocol)
+
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
