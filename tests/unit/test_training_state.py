@@ -164,3 +164,47 @@ def test_state_of_a_kind_that_cannot_be_moved_is_refused():
         pytest.raises(UsageError, match=r"state 'odd' of .*weight cannot be paged: a Opaque"),
     ):
         train(model, optimizer, batches(1))
+
+
+@pytest.mark.parametrize("steps", [3, 12])  # before and after updates go with backward
+def test_state_is_read_and_changed_between_steps(steps):
+    def look(model, optimizer):
+        states = [optimizer.state[p] for p in model.parameters()]
+        found = [state["exp_avg_sq"].sum().item() for state in states]
+        norms = torch._foreach_norm([state["exp_avg"] for state in states])
+        torch._foreach_mul_([state["exp_avg"] for state in states], 0.5)
+        torch._foreach_lerp_(
+            [p.detach() for p in model.parameters()], [*model.parameters()][:], 0.5
+        )
+        torch._foreach_maximum_(
+            *([state[key] for state in states] for key in ("exp_avg_sq", "exp_avg"))
+        )
+        states[2]["exp_avg_sq"][0].clamp_(min=1e-3)
+        return found, [norm.item() for norm in norms]
+
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    with page(paged, second, chunks=40) as attached:
+        for _ in range(2):
+            assert train(paged, second, batches(steps)) == train(plain, first, batches(steps))
+            assert look(paged, second) == look(plain, first)
+        assert attached.stats().bytes_in > 0
+        assert train(paged, second, batches(2)) == train(plain, first, batches(2))
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
+
+
+def test_state_made_of_several_tensors_is_read_between_steps():
+    def look(model, optimizer):
+        values = [optimizer.state[p]["momentum"] for p in model.parameters()]
+        sums = [(value + value).a.sum().item() for value in values]
+        values[0].mul_(0.5)
+        return sums, [value.b.norm().item() for value in values]
+
+    plain, paged = pair()
+    first, second = Halved(plain.parameters()), Halved(paged.parameters())
+    with page(paged, second, chunks=22):
+        assert train(paged, second, batches(3)) == train(plain, first, batches(3))
+        assert look(paged, second) == look(plain, first)
+        assert train(paged, second, batches(3)) == train(plain, first, batches(3))
+    assert same_weights(plain, paged)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that code outside the model touches: moving averages, logs, checks, changes by hand.
+"""Weights and state that code outside the model touches: averages, logs, checks, changes by hand.
 
-Between steps blocks lie wherever the plan has left them. While this mode is on, each operator that
-touches a block has it brought in, as written, and gone again after it. It is off while the model
+Between steps they lie wherever the plan has left them. While this mode is on, each operator that
+touches one has it brought in, as written, and gone again after it. It is off while the model
 runs: there modules' hooks do that, at no cost for each operator.
 """
 
@@ -10,34 +10,49 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from ..blocks import Block
 from ..leaves import tree_leaves
 from ..modes import leave_over, on_top_is_the_programs
-from ..watch import block_of
-from .kept import each
+from ..watch import has_storage
+from ..wrappers import plain_parts
+from .kept import each, length
+
+
+class Part(Protocol):
+    """A block, or a piece of the optimizer's state."""
+
+    address: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+
+    @property
+    def name(self) -> str:
+        """For reports."""
 
 
 class Between(TorchDispatchMode):
     """The mode; on and off as often as wanted.
 
     Args:
-        blocks: Paged blocks by the address of their device bytes.
-        covered: Whether a running use covers the block.
-        touching: For blocks: around work that reads and writes them.
+        parts: Those that page, by the address of their device bytes; more may come.
+        covered: Whether a running use covers it.
+        touching: Around work that reads and writes such.
     """
 
     def __init__(
         self,
-        blocks: dict[int, Block],
-        covered: Callable[[Block], bool],
-        touching: Callable[[list[Block]], AbstractContextManager[None]],
+        parts: dict[int, Part],
+        covered: Callable[[Part], bool],
+        touching: Callable[[list[Part]], AbstractContextManager[None]],
     ) -> None:
         super().__init__()
-        self._blocks = blocks
+        self.parts = parts
         self._covered = covered
         self._touching = touching
         self._on = False
@@ -59,21 +74,22 @@ class Between(TorchDispatchMode):
     def end(self) -> None:
         """Off for good."""
         self.stop()
-        self._blocks = {}
+        self.parts = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        found: dict[int, Block] = {}
+        found: dict[int, Part] = {}
         if not func.is_view:
             for leaf in tree_leaves((args, kwargs)):
-                block = block_of(leaf, self._blocks)
-                if block is not None and not self._covered(block):
-                    found[block.address] = block
+                for x in plain_parts(leaf) if isinstance(leaf, torch.Tensor) else ():
+                    if has_storage(x) and (at := x.untyped_storage().data_ptr()) in self.parts:
+                        found[at] = self.parts[at]
+        found = {at: part for at, part in found.items() if not self._covered(part)}
         if not found:
             return func(*args, **kwargs)
-        if len(found) > 1 and func._schema.name.startswith("aten::_foreach_"):
+        if length(args) > 1 and func._schema.name.startswith("aten::_foreach_"):
             with self:  # one by one: together they might not fit
                 return each(func, args, kwargs)
         with self._touching(list(found.values())):

@@ -18,7 +18,7 @@ outside the modules was seen to touch uncovered stays from the beginning of forw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,7 +32,7 @@ from ..blocks import Block, Home
 from ..leaves import tree_leaves
 from ..modes import leave_over
 from ..watch import AccessWatch
-from .between import Between
+from .between import Between, Part
 from .units import NO_USE, Unit
 
 _graph_task: Callable[[], int] = torch._C._current_graph_task_id
@@ -119,7 +119,7 @@ class TrainingUses:
         self._updating: list[int] = []
         self._updates: dict[tuple[int, ...], int] = {}  # of units together, by their own
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
-        self.between = Between(self._by_pointer, self._covers, self.touching)
+        self.between = Between({**self._by_pointer}, self._covers, self.touching)
         self._open: list[Unit] = []  # units whose backward is under way
         # Modules whose forward runs, innermost last, with the nodes that made their input.
         self._stack: list[tuple[nn.Module, list[Any]]] = []
@@ -152,9 +152,9 @@ class TrainingUses:
         return use
 
     def define(self, name: str, pieces: list[tuple[int, int, bool]]) -> int:
-        """A use of (address, bytes, written) pieces that are no blocks of the model."""
+        """A use of (address, bytes, written) pieces."""
         use = self._define_use(pieces)
-        self._covered[use] = frozenset()
+        self._covered[use] = frozenset(address for address, _, _ in pieces)
         self._names[use] = name
         return use
 
@@ -162,13 +162,14 @@ class TrainingUses:
         """The unit's update touches its parameters' blocks and these (address, bytes) pieces."""
         own = [(block.address, block.nbytes) for block in unit.own]
         unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in own + pieces])
-        self._covered[unit.update] = frozenset(block.address for block in unit.own)
 
-    def define_part(self, unit: Unit, first: int, last: int, pieces: list[tuple[int, int]]) -> int:
-        """The update of rows of the unit's only parameter touches these (address, bytes) pieces."""
+    def define_part(self, unit: Unit, first: int, last: int, rows: list[tuple[int, int]]) -> int:
+        """The update of rows of the unit's only parameter touches these of (address, row bytes)."""
         name = f"{unit.name} (update of rows {first} to {last})"
-        use = self.define(name, [(*piece, True) for piece in pieces])
-        self._covered[use] = frozenset(block.address for block in unit.own)
+        use = self.define(
+            name, [(at + first * row, (last - first) * row, True) for at, row in rows]
+        )
+        self._covered[use] = frozenset([*(at for at, _ in rows), *(x.address for x in unit.own)])
         return use
 
     def begin(self, use: int) -> None:
@@ -203,12 +204,12 @@ class TrainingUses:
             self.end(unit.backward)
 
     @contextmanager
-    def touching(self, blocks: list[Block]) -> Iterator[None]:
+    def touching(self, parts: Sequence[Part]) -> Iterator[None]:
         """Around work outside the modules that reads and writes these."""
-        key = tuple(block.address for block in blocks)
+        key = tuple(part.address for part in parts)
         if key not in self._touching:
-            self._touching[key] = self._define_blocks(blocks)
-            self._names[self._touching[key]] = f"{blocks[0].name} (outside the model)"
+            pieces = [(part.address, part.nbytes, True) for part in parts]
+            self._touching[key] = self.define(f"{parts[0].name} (outside the model)", pieces)
         with self.during(self._touching[key]):
             yield
 
@@ -241,9 +242,7 @@ class TrainingUses:
     def _joined(self, uses: tuple[int, ...]) -> int:
         """A use of all that these updates touch."""
         name = f"{self._names[uses[0]]}, and {len(uses) - 1} more"
-        use = self.define(name, [(*piece, True) for one in uses for piece in self._pieces[one]])
-        self._covered[use] = frozenset().union(*(self._covered[one] for one in uses))
-        return use
+        return self.define(name, [(*piece, True) for one in uses for piece in self._pieces[one]])
 
     def name_of(self, use: int) -> str:
         """The module path behind a use number, for reports."""
@@ -456,7 +455,7 @@ class TrainingUses:
         if self._stack:
             self._stack.pop()
 
-    def _covers(self, block: Block) -> bool:
+    def _covers(self, block: Part) -> bool:
         uses = [entry[1] for entry in self._running] + [unit.backward for unit in self._open]
         uses += self._throughout_runs + self._updating
         return any(block.address in self._covered[use] for use in uses)

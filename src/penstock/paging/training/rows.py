@@ -108,6 +108,5 @@ class RowUpdates:
             where += [(piece.address, piece.nbytes // rows) for piece in pieces]
             for first in range(0, rows, each):
                 last = min(rows, first + each)
-                touched = [(at + first * row, (last - first) * row) for at, row in where]
-                cut.parts.append((first, last, self._uses.define_part(unit, first, last, touched)))
+                cut.parts.append((first, last, self._uses.define_part(unit, first, last, where)))
         return cut.parts

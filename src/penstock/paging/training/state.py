@@ -54,6 +54,11 @@ class Piece:
         """Bytes."""
         return self.shape.numel() * self.dtype.itemsize
 
+    @property
+    def name(self) -> str:
+        """For reports."""
+        return f"optimizer state {'.'.join(self.path)}"
+
     def on(self, device: torch.device) -> torch.Tensor:
         """A new tensor of its shape over its device addresses."""
         return _view(bytes_at(self.address, self.nbytes, device), self.dtype, self.shape)
@@ -167,8 +172,7 @@ class StateStore:
         moves = list(zip(self._place(found), (value for _, _, value in found), strict=True))
         pieces = [(piece.address, piece.nbytes, True) for piece, _ in moves]
         use = self._uses.define(f"{unit.name} (new state)", pieces)
-        self._uses.begin(use)
-        try:
+        with self._uses.during(use):
             inside: dict[int, dict[Path, torch.Tensor]] = {}
             for piece, value in moves:
                 made = inside.setdefault(id(piece.parameter), {})[piece.path] = piece.on(
@@ -179,8 +183,6 @@ class StateStore:
             for parameter, (key, *_), _ in found:
                 state = self._optimizer.state[parameter]
                 state[key] = _with_leaves(key, state[key], inside[id(parameter)])
-        finally:
-            self._uses.end(use)
         return True
 
     def _check(self, unit: Unit, found: list[tuple[nn.Parameter, Path, torch.Tensor]]) -> None:
@@ -278,6 +280,7 @@ class StateStore:
                 host = bytes_at(made.host + offset, nbytes, _CPU)
                 piece = Piece(parameter, path, shape, dtype, made.address + offset, host)
                 self._pieces.setdefault(id(parameter), {})[path] = piece
+                self._uses.between.parts[piece.address] = piece
                 offset += length
             at = end
 
