@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import io
-import pickle
 
 import pytest
 
@@ -167,30 +165,6 @@ def test_gradients_read_before_and_after_the_step():
         return loss, norms, again
 
     same(loop)
-
-
-def pickled(gradient):
-    return pickle.loads(pickle.dumps(gradient))
-
-
-def saved(gradient):
-    file = io.BytesIO()
-    torch.save({"gradient": gradient, "again": gradient}, file)
-    file.seek(0)
-    return torch.load(file)["again"]
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, pickled, saved])
-def test_a_copy_of_a_gradient_is_an_ordinary_tensor(copied):
-    def loop(model, optimizer, n):
-        loss = backward(model, n)
-        made = [copied(p.grad) for p in model.parameters()]
-        optimizer.step()
-        optimizer.zero_grad()
-        assert {type(x) for x in made} == {torch.Tensor}
-        return loss, [x.tolist() for x in made]
-
-    same(loop, steps=3)
 
 
 def test_a_gradient_that_outlives_zero_grad():

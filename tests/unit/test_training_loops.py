@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import io
+import pickle
 
 import pytest
 
@@ -242,6 +244,30 @@ def test_an_error_leaves_the_next_step_whole(where):
         second.zero_grad()
         # Nothing had been updated when it failed: the first node of backward was the one.
         assert got + train(paged, second, data[2:]) == want
+
+
+def pickled(gradient):
+    return pickle.loads(pickle.dumps(gradient))
+
+
+def saved(gradient):
+    file = io.BytesIO()
+    torch.save({"gradient": gradient, "again": gradient}, file)
+    file.seek(0)
+    return torch.load(file)["again"]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled, saved])
+def test_a_copy_of_a_gradient_is_an_ordinary_tensor(copied):
+    plain, paged = pair()
+    optimizer = adamw(paged)
+    loss_of(plain, batches(1)[0]).backward()
+    with page(paged, optimizer, chunks=40):
+        loss_of(paged, batches(1)[0]).backward()
+        for want, parameter in zip(plain.parameters(), paged.parameters(), strict=True):
+            made = copied(parameter.grad)
+            assert type(made) is torch.Tensor
+            assert torch.equal(made, want.grad)
 
 
 def test_what_cannot_be_is_refused():
