@@ -11,7 +11,7 @@ safety is "strict".
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +20,7 @@ from .leaves import tree_leaves
 from .modes import PassMode
 from .wrappers import plain_parts
 
+Part = TypeVar("Part")
 _PLAIN = torch.Tensor.__torch_dispatch__
 WATCHED = 2  # passes of a kind: what the first one keeps, such as views, the second one uses
 
@@ -35,12 +36,12 @@ def has_storage(tensor: torch.Tensor) -> bool:
     )
 
 
-def block_of(value: Any, blocks: dict[int, Block]) -> Block | None:
+def block_of(value: Any, blocks: dict[int, Part]) -> Part | None:
     """The block that a tensor lies in; None of anything else.
 
     Args:
         value: Anything.
-        blocks: By the address of their device bytes.
+        blocks: Blocks, or what is like them, by the address of their device bytes.
     """
     if not isinstance(value, torch.Tensor) or not has_storage(value):
         return None

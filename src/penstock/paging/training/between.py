@@ -12,12 +12,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from ..leaves import tree_leaves
 from ..modes import leave_over, on_top_is_the_programs
-from ..watch import has_storage
+from ..watch import block_of
 from ..wrappers import plain_parts
 from .kept import each, length
 
@@ -83,13 +82,13 @@ class Between(TorchDispatchMode):
         found: dict[int, Part] = {}
         if not func.is_view:
             for leaf in tree_leaves((args, kwargs)):
-                for x in plain_parts(leaf) if isinstance(leaf, torch.Tensor) else ():
-                    if has_storage(x) and (at := x.untyped_storage().data_ptr()) in self.parts:
-                        found[at] = self.parts[at]
-        found = {at: part for at, part in found.items() if not self._covered(part)}
+                for tensor in plain_parts(leaf):
+                    part = block_of(tensor, self.parts)
+                    if part is not None and not self._covered(part):
+                        found[part.address] = part
         if not found:
             return func(*args, **kwargs)
-        if length(args) > 1 and func._schema.name.startswith("aten::_foreach_"):
+        if min(len(found), length(args)) > 1 and func._schema.name.startswith("aten::_foreach_"):
             with self:  # one by one: together they might not fit
                 return each(func, args, kwargs)
         with self._touching(list(found.values())):

@@ -208,8 +208,8 @@ class TrainingUses:
         """Around work outside the modules that reads and writes these."""
         key = tuple(part.address for part in parts)
         if key not in self._touching:
-            pieces = [(part.address, part.nbytes, True) for part in parts]
-            self._touching[key] = self.define(f"{parts[0].name} (outside the model)", pieces)
+            name = f"{parts[0].name} (outside the model)"
+            self._touching[key] = self._define_parts(parts, name)
         with self.during(self._touching[key]):
             yield
 
@@ -315,7 +315,7 @@ class TrainingUses:
             self._watching_now = True
         if self._throughout and not self._throughout_runs:
             if self._throughout_use == NO_USE:
-                self._throughout_use = self._define_blocks(self._throughout)
+                self._throughout_use = self._define_parts(self._throughout)
             self._stay(self._throughout_use)
 
     def pass_ends(self) -> None:
@@ -460,10 +460,8 @@ class TrainingUses:
         uses += self._throughout_runs + self._updating
         return any(block.address in self._covered[use] for use in uses)
 
-    def _define_blocks(self, blocks: list[Block]) -> int:
-        use = self._define_use([(block.address, block.nbytes, True) for block in blocks])
-        self._covered[use] = frozenset(block.address for block in blocks)
-        return use
+    def _define_parts(self, parts: Sequence[Part], name: str = "") -> int:
+        return self.define(name, [(part.address, part.nbytes, True) for part in parts])
 
     def _stay(self, use: int) -> None:
         self.begin(use)
@@ -473,7 +471,7 @@ class TrainingUses:
         if not self._in_forward or in_backward():
             self._throughout.append(block)
             self._throughout_use = NO_USE
-            self._stay(self._define_blocks([block]))
+            self._stay(self._define_parts([block]))
             return
         # The module reads it: it belongs to its uses, from this forward on.
         module, nodes = self._stack[-1] if self._stack else (self._model, [])
@@ -487,7 +485,7 @@ class TrainingUses:
         self._reads_vary |= not type(module).__module__.startswith("torch.nn.")
         fresh = not unit.blocks
         unit.blocks.append(block)
-        use = self._define_blocks([block])
+        use = self._define_parts([block])
         self.begin(use)
         self._running.append((unit, use, False))
         self._define(unit)
