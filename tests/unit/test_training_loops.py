@@ -327,10 +327,8 @@ def test_a_failing_driver_call_is_clean(monkeypatch):
             try:
                 attached.detach()
             except PenstockError:  # the failing call was one of its own
-                if fail_at_call > 0:  # once: nothing is lost, and the next detach() has it
-                    attached.detach()
-                else:  # for good: then without the content
-                    attached.detach(keep=False)
+                # Once: nothing is lost, and the next detach() has it. For good: without the content.
+                attached.detach(keep=fail_at_call >= 0)
         return calls, losses, model
 
     calls, want, trained = run(0)

@@ -173,9 +173,8 @@ def test_state_is_read_and_changed_between_steps(steps):
         found = [state["exp_avg_sq"].sum().item() for state in states]
         norms = torch._foreach_norm([state["exp_avg"] for state in states])
         torch._foreach_mul_([state["exp_avg"] for state in states], 0.5)
-        torch._foreach_lerp_(
-            [p.detach() for p in model.parameters()], [*model.parameters()][:], 0.5
-        )
+        weights = [p.detach() for p in model.parameters()]
+        torch._foreach_lerp_(weights, [state["exp_avg"] for state in states], 0.01)
         torch._foreach_maximum_(
             *([state[key] for state in states] for key in ("exp_avg_sq", "exp_avg"))
         )
