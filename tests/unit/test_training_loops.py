@@ -327,7 +327,7 @@ def test_a_failing_driver_call_is_clean(monkeypatch):
             try:
                 attached.detach()
             except PenstockError:  # the failing call was one of its own
-                # Once: nothing is lost, and the next detach() has it. For good: without the content.
+                # Once: nothing is lost, the next detach() has it. For good: without the content.
                 attached.detach(keep=fail_at_call >= 0)
         return calls, losses, model
 

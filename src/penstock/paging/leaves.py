@@ -15,7 +15,7 @@ _LEAVES = frozenset((*_NUMBERS, *_OF_TORCH, torch.memory_format))
 
 
 def tree_leaves(tree: Any) -> list[Any]:
-    """PyTorch's, five times as fast for tensors and numbers in tuples, lists and dicts.
+    """PyTorch's, faster for tensors and numbers in tuples, lists and dicts.
 
     Args:
         tree: Of anything that is registered with it.

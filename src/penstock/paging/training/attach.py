@@ -304,7 +304,7 @@ class TrainingAttachment(Attachment):
             if here is None or here is not slot.tensor or here.data_ptr() != address:
                 raise UsageError(
                     f"{slot.name} was replaced, moved or converted after attach_training()",
-                    remedy="detach() before functional_call() and changes; attach_training() again",
+                    remedy="detach(), change it or call functional_call(), attach_training() again",
                 )
         trained = self._update.trained()
         if trained == self._trained:
