@@ -268,6 +268,7 @@ def test_a_copy_of_a_gradient_is_an_ordinary_tensor(copied):
             made = copied(parameter.grad)
             assert type(made) is torch.Tensor
             assert torch.equal(made, want.grad)
+        optimizer.zero_grad()
 
 
 def test_what_cannot_be_is_refused():
