@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from pathlib import Path
@@ -12,6 +13,16 @@ import pytest
 from penstock.units import KIB
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _no_attachment_is_left():
+    """After each test no tensor keeps the memory of an attachment that was released."""
+    yield
+    holding = sys.modules.get("penstock.paging.holding")
+    if holding and holding.RETIRED:
+        gc.collect()
+        assert holding.RETIRED == []
 
 
 @pytest.fixture

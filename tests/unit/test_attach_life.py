@@ -16,7 +16,7 @@ from attach_models import WIDTH, page, rows, same_passes, stack, with_reference 
 from torch import nn  # noqa: E402
 
 from penstock.errors import UsageError  # noqa: E402
-from penstock.paging import attachments, holding  # noqa: E402
+from penstock.paging import attachments  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,6 @@ def _inference(no_grad):
     yield
     gc.collect()
     assert attachments() == []
-    assert holding.RETIRED == []
 
 
 def threads():
