@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sizes of the models of held_out_models.py: a benchmark's on a GPU, and a test's.
 
-The large ones are published: Llama-3-8B, Qwen2-1.5B, Gemma-2B, Phi-2, OPT-1.3B, BLOOM-1b7,
+The large ones are published: Llama-3-8B and 70B, Qwen2-1.5B, Gemma-2B, Phi-2, OPT-1.3B, BLOOM-1b7,
 Mamba-1.4B, T5 v1.1 XL and BERT-large; "llama-medium" is nobody's.
 """
 
@@ -25,6 +25,23 @@ SHAPES: dict[str, Shape] = {
             rope_theta=500000.0,
         ),
         LITTLE_GROUPED,
+        text,
+        True,
+    ),
+    "llama-70b": Shape(
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        decoder(
+            8192,
+            80,
+            64,
+            28672,
+            128256,
+            num_key_value_heads=8,
+            max_position_embeddings=8192,
+            rope_theta=500000.0,
+        ),
+        {**LITTLE_GROUPED, "hidden_size": 256, "intermediate_size": 512},
         text,
         True,
     ),

@@ -9,9 +9,9 @@ from fault_tally import each_call, tell_calls
 from torch import nn
 from torch.nn import functional as F
 
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import OutOfMemory, PenstockError, UsageError
 from penstock.native import Device
-from penstock.paging import attach
+from penstock.paging import attach, blocks
 from penstock.units import KIB, MIB
 
 PAGE = 4 * KIB
@@ -274,6 +274,28 @@ def test_a_budget_that_changes():
         for kib in (80, 400, 72):
             attached.resize(kib * KIB)
             assert same(model, reference)
+
+
+def test_the_host_need_not_hold_the_weights_as_they_are(monkeypatch):
+    """Fewer page-locked bytes than the weights have are enough where they gain; where they do not,
+    the model is as it was."""
+    monkeypatch.setattr(blocks, "ARENA_BYTES", 40 * KIB)  # two layers
+    model = stack(16)
+    reference = copy.deepcopy(model)
+    total = sum(parameter.nbytes for parameter in model.parameters())
+    with pytest.raises(OutOfMemory, match="page-locked host memory are needed"):
+        page(model, compress="off", host_memory=total - KIB)
+    with page(model, host_memory=total - KIB) as attached:
+        assert attached.stats().host_bytes < total - KIB
+        assert same(model, reference)
+    for parameter in reference.parameters():
+        bits = torch.randint(-(2**15), 2**15, parameter.shape, dtype=torch.int16)
+        parameter.copy_(bits.view(torch.bfloat16))
+    model = copy.deepcopy(reference)
+    with pytest.raises(OutOfMemory, match="page-locked host memory are needed"):
+        page(model, host_memory=total - KIB)
+    for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16))
 
 
 def detach_somehow(attached):

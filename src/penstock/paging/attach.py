@@ -15,11 +15,13 @@ Thread rule: passes of several threads take turns (turns.py).
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from penstock.host import check_host_memory
 from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
@@ -44,6 +46,7 @@ CHEAP_CHUNK, PAGES_AT_LEAST = 16 * MIB, 128
 # So large may modules be that are one use (results/one_budget/h200-joint.txt).
 LOOK_AHEAD_CHUNKS, LOOK_AHEAD, LOOK_AHEAD_SHARE = 4, 64 * MIB, 1 / 32
 SMALLEST_SHARE = 8  # of a page: what is smaller is not encoded
+CODE_SHARE = 0.75  # of a block, that its code takes at the least
 COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
 
@@ -173,13 +176,32 @@ class Attachment(BaseAttachment[Pager]):
             safety=self._safety,
             link_gb_per_s=self.manager.link(self.device)[0] if measure else 0,
         )
-        return pager, BlockStore(blocks, pager, self.torch_device, encode=self._may_encode)
+        store = BlockStore(
+            blocks,
+            pager,
+            self.torch_device,
+            encode=self._may_encode,
+            check_host=partial(self._check_more_on_host, pager),
+        )
+        return pager, store
+
+    def _encodes(self) -> bool:
+        return self._compress == "bf16" or (self._compress is None and not self._fits())
 
     def _may_encode(self, block: Block) -> bool:
-        if self._compress == "off" or (self._compress is None and self._fits()):
-            return False
         # Of many small blocks in a page each would take a kernel.
-        return block.nbytes >= self._grain // SMALLEST_SHARE and may_encode(block)
+        small = block.nbytes < self._grain // SMALLEST_SHARE
+        return self._encodes() and not small and may_encode(block)
+
+    def _least_on_host(self, blocks: list[Block]) -> int:
+        encoded = sum(b.nbytes for b in blocks if may_encode(b)) if self._encodes() else 0
+        return super()._least_on_host(blocks) - int(encoded * (1 - CODE_SHARE))
+
+    def _check_more_on_host(self, pager: Pager, nbytes: int) -> None:
+        """What encoding gains is known only when it is done."""
+        held = pager.stats()["host_bytes"]
+        limit = None if self._host_limit is None else max(0, self._host_limit - held)
+        check_host_memory(nbytes, limit=limit)
 
     def _default_look_ahead(self) -> int:
         ahead = min(LOOK_AHEAD, int(self.budget * LOOK_AHEAD_SHARE))

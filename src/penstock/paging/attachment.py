@@ -91,6 +91,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._passing: tuple[tuple[Hashable, ...], int] | None = None  # what sets the pass apart
         self._kinds: dict[Hashable, int] = {}
         self._kind = 0
+        self._host_limit: int | None = None  # the user's word on page-locked bytes
         self._few = 0  # elements of inputs, up to which passes have read few rows of experts
         self._pager: MemoryT | None = None
         self._tables: dict[nn.Module, list[Table]] = {}
@@ -188,7 +189,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         on_host = sum(b.nbytes for b in blocks if b.slots[0].tensor.device.type == "cpu")
         sizes = memory_sizes()
         limit = None if host is None else parse_size(host, total=sizes[0] if sizes else None)
-        check_host_memory(self.weight_bytes, movable=on_host, limit=limit)
+        self._host_limit = limit
+        check_host_memory(self._least_on_host(blocks), movable=on_host, limit=limit)
+
+    def _least_on_host(self, blocks: list[Block]) -> int:
+        """Bytes of page-locked memory that the blocks take at the least."""
+        return sum(block.nbytes for block in blocks)
 
     def _enter_budget(self) -> None:
         """From here on the blocks share the device with everything else."""

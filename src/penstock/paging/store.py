@@ -71,6 +71,8 @@ class BlockStore:
         pager: The pager.
         device: Where their tensors will be.
         encode: Whether a block may lie encoded on the host, where that gains.
+        check_host: Raises OutOfMemory where the host has no more page-locked bytes than so many;
+            asked where blocks are encoded.
     """
 
     def __init__(
@@ -80,12 +82,14 @@ class BlockStore:
         device: torch.device,
         *,
         encode: Callable[[Block], bool] | None = None,
+        check_host: Callable[[int], None] | None = None,
     ) -> None:
         self.blocks = blocks
         self.device = device
         self.storages: list[StorageWeakRef] = []
         self._pager = pager
         self._encode = encode
+        self._check_host = check_host
         self._ranges: list[tuple[int, int]] = []
         self._moved: dict[Block, list[_Moved]] = {}
 
@@ -309,6 +313,8 @@ class BlockStore:
     def _place(self, blocks: list[Block], load: Loader | None, home: Home) -> None:
         assert self._pager is not None
         size = sum(align(block.nbytes) for block in blocks)
+        if self._check_host and self._encode and any(map(self._encode, blocks)):
+            self._check_host(2 * size)  # as they are, and their codes beside them
         made = self._pager.create_range(size, _FLAGS[home])
         if home is Home.PAGED:
             self._ranges.append((made.address, size))

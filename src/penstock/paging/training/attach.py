@@ -21,9 +21,9 @@ import torch
 from torch import nn
 
 from penstock.errors import OutOfMemory, UsageError
-from penstock.host import check_host_memory, memory_sizes
+from penstock.host import check_host_memory
 from penstock.native import Device, Pager
-from penstock.units import KIB, format_bytes, parse_size
+from penstock.units import KIB, format_bytes
 
 from ..attach import Attachment, chunk_size_for, typical_block
 from ..attached import refuse_attached
@@ -166,7 +166,6 @@ class TrainingAttachment(Attachment):
         self._clip_norm = clip_norm
         self._choice = activations
         self._loop = Loop(False if clip_norm is not None else step_in_backward)
-        self._host_limit: int | None = None
         self._followed: set[int] = set()
         self._running = False  # a forward
         self._units: list[Unit] = []
@@ -260,10 +259,8 @@ class TrainingAttachment(Attachment):
 
     def _check_host(self, blocks: list[Block], host: int | str | None) -> None:
         super()._check_host(blocks, host)
-        if host is not None:
-            sizes = memory_sizes()
-            limit = parse_size(host, total=sizes[0] if sizes else None)
-            self._host_limit = max(0, limit - self.weight_bytes)
+        if self._host_limit is not None:
+            self._host_limit = max(0, self._host_limit - self.weight_bytes)
 
     def _hook(self) -> None:
         self.activations = Activations(
