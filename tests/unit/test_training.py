@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from own_thread import in_a_thread  # noqa: E402
 from torch import nn  # noqa: E402
 from training_tower import (  # noqa: E402
     GRANULE,
@@ -59,6 +60,7 @@ def test_curve_weights_and_state_are_those_of_plain_training(optimizer):
     assert train(plain, first, batches(2)) == train(paged, second, batches(2))
 
 
+@in_a_thread
 def test_a_budget_that_cannot_hold_an_update_has_a_remedy():
     model = Tower()
     optimizer = adamw(model)

@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from own_thread import in_a_thread  # noqa: E402
 from torch import nn  # noqa: E402
 from training_tower import (  # noqa: E402
     GRANULE,
@@ -142,6 +143,7 @@ def test_grad_scaler(fused):
     same(loop, functools.partial(adamw, fused=fused))
 
 
+@in_a_thread
 def test_grad_scaler_is_refused_before_an_update_where_gradients_are_not_kept():
     model = make()
     before = copy.deepcopy(model)
@@ -245,6 +247,7 @@ def test_hooks_of_parameters():
     same(plain_step, optimizer, in_backward=True)
 
 
+@in_a_thread
 def test_what_is_no_longer_there_is_refused():
     def late(do):
         model = make()

@@ -6,13 +6,13 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from fault_tally import each_call, tell_calls  # noqa: E402
+from own_thread import in_a_thread  # noqa: E402
 from torch import nn  # noqa: E402
 from training_tower import (  # noqa: E402
     GRANULE,
@@ -288,18 +288,16 @@ def test_what_cannot_be_is_refused():
         page(model, optimizer)
 
 
+@in_a_thread
 def test_host_memory_for_the_state_is_checked():
     model, _ = pair()
     weights = sum(parameter.nbytes for parameter in model.parameters())
     optimizer = adamw(model)
-    # After an error in a hook of a parameter, PyTorch's queue of a CPU thread keeps the graph until
-    # the thread ends.
     with (
         page(model, optimizer, host_memory=int(1.5 * weights), chunks=40),
-        ThreadPoolExecutor(1) as thread,
         pytest.raises(OutOfMemory, match="page-locked"),
     ):
-        thread.submit(train, model, optimizer, batches(1)).result()
+        train(model, optimizer, batches(1))
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from deep_layers import (  # noqa: E402
     sgd,
     top_hooks,
 )
+from own_thread import in_a_thread  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils import checkpoint as torchs  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -223,6 +224,7 @@ def test_what_a_region_changes_in_place_after_it_was_saved_is_no_error_as_in_tor
     both(False, run=run)
 
 
+@in_a_thread
 def test_a_reentrant_region_that_changes_what_it_has_saved_is_pytorchs_error():
     def run(layers, x):
         return layers(x) + x.sigmoid().add_(1)
