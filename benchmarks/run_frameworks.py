@@ -50,7 +50,7 @@ SAFETY = {"unseen": "strict"}
 # What needs two GPUs; left out unless it is named. fsdp_train.py runs under torchrun.
 SEVERAL: dict[str, tuple[str, list[str], int]] = {
     "two gpus": ("two_gpus.py", [], 256 * MIB),
-    "fsdp": ("fsdp_train.py", ["--steps", "16"], 512 * MIB),
+    "fsdp": ("fsdp_train.py", ["--steps", "24"], 512 * MIB),
 }
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29577"]
 # XLA and Inductor pick among their kernels by timing them, which two runs need not do alike; what

@@ -24,6 +24,7 @@ def main() -> None:
     rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl")
+    torch.use_deterministic_algorithms(True, warn_only=True)
     torch.manual_seed(0)
     model = trained_gpt2(args.model)
     for block in model.transformer.h:
