@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--seq-len", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=12)
     args = parser.parse_args()
+    torch.use_deterministic_algorithms(True, warn_only=True)
     torch.manual_seed(0)
     model = trained_gpt2(args.model)
     model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     args = parser.parse_args()
     job = JOBS[args.job]
+    torch.use_deterministic_algorithms(True, warn_only=True)
     torch.manual_seed(0)
     with torch.device("cuda"):
         model = job.make(False).train()
