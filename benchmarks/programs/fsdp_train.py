@@ -12,7 +12,7 @@ import os
 
 import torch
 import torch.distributed as dist
-from steps import SHAPES, timed, trained_gpt2
+from steps import SHAPES, repeat_bit_for_bit, timed, trained_gpt2
 from torch.distributed.fsdp import fully_shard
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl")
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    repeat_bit_for_bit()
     torch.manual_seed(0)
     model = trained_gpt2(args.model)
     for block in model.transformer.h:

@@ -30,6 +30,20 @@ def timed(times: list[float], wait: Callable[[], Any] = lambda: None) -> Iterato
     times.append(round((time.perf_counter() - begin) * 1e3, 3))
 
 
+def repeat_bit_for_bit() -> None:
+    """Only kernels that add up in one order, whatever else the device is doing.
+
+    The backward of fused attention is none: alone on a device it repeats itself as a rule, and
+    beside another kernel it does not.
+    """
+    import torch
+
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def digest(tensor: Any) -> str:
     """Of a tensor's bits."""
     import torch
