@@ -47,12 +47,18 @@ HELD_OUT: dict[str, tuple[str, list[str], int]] = {
 }
 # What needs more than the safety that is asked for.
 SAFETY = {"unseen": "strict"}
-# What needs two GPUs; left out unless it is named. fsdp_train.py runs under torchrun.
+SHORT = ["--model", "short", "--seq-len", "512"]
+# Left out unless they are named: what needs two GPUs, and training that can be compared bit by bit.
+# fsdp_train.py runs under torchrun.
 SEVERAL: dict[str, tuple[str, list[str], int]] = {
     "two gpus": ("two_gpus.py", [], 256 * MIB),
     "fsdp": ("fsdp_train.py", ["--steps", "24"], 512 * MIB),
+    "fsdp, one process": ("fsdp_train.py", ["--steps", "12"], 512 * MIB),
+    "training, repeatable": ("hf_train.py", [*SHORT, "--repeatable"], 512 * MIB),
+    "training, fused attention": ("hf_train.py", SHORT, 512 * MIB),
 }
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29577"]
+PROCESSES = {"fsdp": 2, "fsdp, one process": 1}
+TORCHRUN = ["-m", "torch.distributed.run", "--master-port", "29577", "--nproc-per-node"]
 # XLA and Inductor pick among their kernels by timing them, which two runs need not do alike; what
 # Inductor keeps on disk would make the second plain run the first one's, and not the paged one,
 # since it is kept by the size of the device's memory too.
@@ -82,7 +88,7 @@ def apart(one: list[Any], other: list[Any]) -> float | None:
 def case(name: str, safety: str, speed: float) -> dict[str, Any]:
     """One program, plain and at half of its need; `speed` of the link in GB/s."""
     file, options, beside = (CASES | SEVERAL | HELD_OUT)[name]
-    launcher = TORCHRUN if name == "fsdp" else []
+    launcher = [*TORCHRUN, str(PROCESSES[name])] if name in PROCESSES else []
     program = [sys.executable, *launcher, str(PROGRAMS / file), *options]
     more = ENVIRONMENT.get(name)
     plain, again = run(program, 120, more), run(program, 120, more)

@@ -54,7 +54,7 @@ FRAMEWORKS = (
     ("GPT-2 XL, AdamW step, autocast, recomputation", "held-out-h100-3", "training"),
     ("kernels that follow a table built on the device, `strict`", "unseen", "unseen"),
     ("one process, two GPUs", "two-gpus", "two gpus"),
-    ("GPT-2 of 1B, FSDP2 on two GPUs, torchrun", "fsdp-2", "fsdp"),
+    ("GPT-2 of 1B, FSDP2 on two GPUs, torchrun", "fsdp-4", "fsdp"),
 )
 # Of docs/attach.md: files of results/safety, what tells a budget, and what ran.
 SAFETY = (
@@ -324,6 +324,18 @@ def compressed() -> str:
     return lines(head, found)
 
 
+def update_place() -> str:
+    """An update on the host, and what it would spare the link."""
+    found = []
+    for row in result("update_place")["rows"]:
+        beside = row["beside_copies"]
+        each = (row["host"], row["host_again"], row["link"], beside["host"], beside["link"])
+        ns = (f"{times['median_ms'] * 1e6 / row['parameters']:.3f}" for times in each)
+        found.append([row["dtype"], str(row["cores"]), *ns])
+    head = "weights and state | cores | host | host again | link | host, beside the link's copies"
+    return lines(f"{head} | link, beside the host's update", found)
+
+
 def safety() -> str:
     """Normal between two runs of fast, by attach() and under penstock run."""
     found = []
@@ -358,7 +370,7 @@ def frameworks() -> str:
             crossing = row["budget_bytes"] * row.get("plain", {}).get("passes", 1)
             least = min(row["ideal_ms"], crossing / document["link_gb_per_s"] / 1e6)
             ideal = f"{row['run_ms'] / max(min(times), least):.1f}"
-        same = {True: "bit for bit", None: ""}[row.get("same")]
+        same = {True: "bit for bit", False: "differ", None: ""}[row.get("same")]
         if row.get("repeats_itself") is False:
             same = "plain runs differ"
         if row.get("run_loss_differs_by") is not None:
@@ -375,7 +387,7 @@ TABLES = {
     for each in (
         *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
         *(budgets, strategies, shapes, llama, two, fits, safety, trained, full_finetunes),
-        compressed,
+        *(compressed, update_place),
         *reliability_table.TABLES,
         *models_tables.TABLES,
     )

@@ -104,6 +104,7 @@ def row(dtype: torch.dtype) -> dict[str, Any]:
         "dtype": str(dtype).removeprefix("torch."),
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
+        "parameters": PARAMETERS,
         "state_bytes": 2 * size,
         "host": each(time_of(host)),
         "link": each(time_of(link), scale),
