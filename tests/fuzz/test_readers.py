@@ -13,6 +13,7 @@ import pytest
 PROGRAM = Path(__file__).with_name("readers.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kinds", ["npz,pickle,snapshot", "work", "result,json", "options,checkpoint"]
 )

@@ -32,6 +32,7 @@ def refused(capsys, code, *arguments):
     return err[err.index("error: ") :]
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_a_rerun_goes_on(capsys, tmp_path):
     work = ["finetune", *TINY, "--batch", "2", "--steps", "400", "--checkpoint", "here"]
     work += ["--save-every", "2", "--resume"]

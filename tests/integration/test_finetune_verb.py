@@ -142,6 +142,7 @@ def test_beyond_the_budget_the_loss_curve_is_the_same_bit_for_bit(strategy, caps
     assert min(paged["bytes_out"]) > 0
 
 
+@pytest.mark.slow
 def test_recomputation_and_adapters_need_less(capsys):
     work = [*TINY[:-4], "--batch", "8", "--seq-len", "128", "--steps", "2"]
     peaks = {
@@ -212,6 +213,7 @@ def test_an_evaluation_is_the_mean_over_tokens(capsys, tmp_path):
     assert result["evaluations"][0]["loss"] == pytest.approx(float(total) / count, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_evaluating_changes_nothing_of_the_training(capsys):
     with_it = finetune_json(capsys, *TINY, *LEARN, "--eval-every", "1")
     assert with_it["loss"] == finetune_json(capsys, *TINY, *LEARN)["loss"]
@@ -258,6 +260,7 @@ def test_a_checkpoint_without_its_tokenizer(capsys, tmp_path):
 # ---- Memory -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_fit_is_told_the_largest_that_does(capsys):
     work = [*TINY[:-4], "--seq-len", "128", "--memory", "resident", "--gpu-memory", "16MiB"]
     error = refused(capsys, 4, *work, "--batch", "16")
@@ -270,6 +273,7 @@ def test_a_batch_that_cannot_fit_is_told_the_largest_that_does(capsys):
     assert "does not fit" in refused(capsys, 4, *work, "--batch", largest + 1)
 
 
+@pytest.mark.slow
 def test_activations_that_cannot_fit_beside_the_pager(capsys):
     """What the steps that failed had made is let go of: it counts beside what is tried next."""
     work = [*TINY[:-4], "--seq-len", "64", "--strategy", "RO", "--gpu-memory", "4MiB"]
@@ -301,6 +305,7 @@ def test_where_nothing_fits_the_message_says_so(capsys):
     assert "--strategy with R" in error
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_found_and_trained_with(capsys):
     work = [*TINY[:-4], "--seq-len", "128", "--gpu-memory", "12MiB", "--steps", "2"]
     result = finetune_json(capsys, *work, "--find-batch", "--strategy", "R")
@@ -351,6 +356,7 @@ def test_a_search_on_a_device_without_end_is_refused(capsys):
 # ---- Checkpoints ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [["N"], ["LR"], ["RO", "--gpu-memory", "1MiB", "--batch", "1", "--seq-len", "8"]]
 )

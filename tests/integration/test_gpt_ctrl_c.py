@@ -13,6 +13,7 @@ import pytest
 SMALL = ["--device", "emulated", "--model", "tiny", "--seq-len", "8", "--gpu-memory", "400KiB"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_running_process_without_a_trace(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_EMULATED_GRANULARITY", "16KiB")
     arguments = [*SMALL, "--steps", "1000000", "-v", "--json", "out.json"]

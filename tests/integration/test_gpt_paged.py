@@ -85,6 +85,7 @@ def test_tiny_in_every_dtype_and_budget(dtype, share, tiny_smallest):
         assert result["bytes_in"] == [0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "budget"), [("float32", "156MiB"), ("float16", "180MiB"), ("bfloat16", "1GiB")]
 )

@@ -64,6 +64,7 @@ def test_every_row_under_sanitizers(stacks):
     check(stacks("asan").run("sweep", "v2", DOUBLE_REFUSES="1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_driver_that_calls_itself_by_name(stacks, scenario):
     """Its own calls, and what its resolver hands out, are the program's first choice: the proxy."""

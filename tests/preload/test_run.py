@@ -269,6 +269,7 @@ def test_without_the_proxy_nothing_is_changed(tmp_path):
     assert "allocator" not in done.stdout
 
 
+@pytest.mark.slow
 def test_torch_without_cuda_is_left_alone(run):
     torch = pytest.importorskip("torch")
     if torch.version.cuda is not None:

@@ -307,6 +307,7 @@ def detach_somehow(attached):
             assert keep
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("safety", ["normal", "fast"])
 def test_no_failure_of_the_driver_leaves_anything_behind(monkeypatch, safety):
     left = []

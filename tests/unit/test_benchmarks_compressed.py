@@ -24,6 +24,7 @@ def test_encoded_pages_give_the_same_bits_and_less_crosses_the_link(script, tmp_
     assert plain == again
 
 
+@pytest.mark.slow
 def test_more_than_the_host_may_hold_is_the_same_within_two_budgets(script, tmp_path):
     output = tmp_path / "rows.json"
     assert (

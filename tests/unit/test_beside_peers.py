@@ -50,6 +50,7 @@ def check(status, rows, names):
     assert status == 0
 
 
+@pytest.mark.slow
 def test_a_held_out_model(run):
     check(*run("--only", "llama"), ["llama forward", "llama generate 32"])
 
@@ -66,6 +67,7 @@ def test_a_pipeline(run):
     assert len(rows[0]["touched_bytes"]) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_a_file_of_ones_own(run, tmp_path, device):
     path = tmp_path / f"own_{device}.py"
@@ -73,6 +75,7 @@ def test_a_file_of_ones_own(run, tmp_path, device):
     check(*run("--model", str(path)), [f"own_{device}"])
 
 
+@pytest.mark.slow
 def test_what_fails_is_told_and_the_rest_runs(run, tmp_path):
     path = tmp_path / "wrong.py"
     path.write_text("def build():\n    raise ValueError('no weights here')\n")

@@ -76,6 +76,7 @@ def test_a_working_folder_that_was_removed(tmp_path):
         failed(done, 1, "working folder")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x" * 300, "y" * 300 + ".json"])
 @pytest.mark.parametrize(
     "command",

@@ -51,6 +51,7 @@ def test_a_shape_has_the_parameters_it_is_known_by(name, billions, layers):
     assert plan.positions == shapes.SHAPES[name].positions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SMALL)
 def test_every_architecture_learns_beyond_its_budget_as_within(kind, monkeypatch, capsys):
     shape = shapes.Shape("small", kind, SMALL[kind], 64)

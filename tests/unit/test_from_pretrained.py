@@ -117,6 +117,7 @@ PEAK = """
 """
 
 
+@pytest.mark.slow
 def test_host_memory_holds_the_weights_once(tmp_path):
     torch.manual_seed(0)
     config = transformers.LlamaConfig(**{**SHAPE, "hidden_size": 768, "intermediate_size": 3072})

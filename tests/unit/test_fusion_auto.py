@@ -185,6 +185,7 @@ def test_the_choice_is_measured_once(monkeypatch):
     assert [entry["training"] for entry in asked] == [False, True]
 
 
+@pytest.mark.slow
 def test_measuring_takes_what_memory_there_is(monkeypatch):
     cuda = auto.torch.cuda
     monkeypatch.setattr(cuda, "device", contextlib.nullcontext)

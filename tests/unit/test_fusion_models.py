@@ -134,6 +134,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(name):
         assert torch.equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", [*VARIANTS, ",".join(VARIANTS)])
 def test_a_compiler_takes_a_block_whole(name, training):

@@ -339,6 +339,7 @@ def test_frozen_weights_get_no_gradient():
 # ---- Operators ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [0.0, 0.3])
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("x", [True, False])

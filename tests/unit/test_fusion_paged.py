@@ -76,6 +76,7 @@ def losses(model, optimizer, autocast):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("name", [*VARIANTS, ALL])
 def test_a_patched_model_is_trained(name, autocast):
@@ -102,6 +103,7 @@ def trained(model, optimizer, tokens):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["baseline", *VARIANTS, ALL])
 def test_a_gpt_of_variants_is_trained(name):
     """Made on "meta" and filled in place, with dropout: bit for bit what it is without a budget.

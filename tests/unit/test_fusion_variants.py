@@ -67,6 +67,7 @@ def test_importing_imports_neither_torch_nor_triton(module):
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_without_variants_imports_no_compiler():
     code = (
         "import sys\nimport torch\nbefore = {*sys.modules}\nimport penstock.runner.session\n"

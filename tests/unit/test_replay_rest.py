@@ -74,6 +74,7 @@ def looped(trace, begin, length, times, late):
 STEP = {"begin": 132_231, "length": 16_299}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [60, 6_000])
 def test_a_loop_whose_small_stream_is_never_the_same_comes_to_rest(late):
     (trace,) = read_traces(DATA / "traces" / "zero3_opt1.3b_lora_ckpt_bs160.npz")
@@ -85,6 +86,7 @@ def test_a_loop_whose_small_stream_is_never_the_same_comes_to_rest(late):
     assert figures["peak_requested_bytes"] > 0.985 * figures["peak_reserved_bytes"]
 
 
+@pytest.mark.slow
 def test_memory_kept_for_a_small_stream_does_not_grow_from_step_to_step():
     (trace,) = read_traces(DATA / "traces" / "zero3_opt1.3b_lora_ckpt_bs160.npz")
     loop = looped(trace, **STEP, times=16, late=10_000)

@@ -96,6 +96,7 @@ def test_uses_are_complete_without_the_watch(monkeypatch):
         assert not attached.hooks.watching
 
 
+@pytest.mark.slow
 def test_random_delays_change_nothing():
     plain, _ = pair(recompute="not reentrant")
     want = train(copy.deepcopy(plain), adamw(plain), batches(1))

@@ -208,6 +208,7 @@ def run(model, optimizer, losses):
     return got
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_steps_are_those_with_room(name, optimizer):
@@ -232,6 +233,7 @@ def test_steps_are_those_with_room(name, optimizer):
     assert all(torch.equal(a, b) for a, b in zip(plain.buffers(), paged.buffers(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_copy_is_waited_for(name, late):
     make, budget = MODELS[name]
@@ -286,6 +288,7 @@ def test_tensors_from_before_the_attachment_take_none_of_its_room():
     assert found == [(got, False), (got, True)]
 
 
+@pytest.mark.slow
 def test_what_leaves_and_what_is_on_the_host_settles():
     torch.manual_seed(0)
     model, losses = vit()

@@ -90,6 +90,7 @@ def test_weights_inputs_and_small_tensors_are_no_blocks():
     assert saved_bytes(lambda y: y + 0 * x.mul(x), x.requires_grad_()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64])
 def test_views_of_other_types_and_strides(dtype):
     def between(x):
@@ -136,6 +137,7 @@ def test_dropout_and_indices():
     same(loop, between=between)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_programs_at_random(seed):
     """Operators in any order, on what any of the last ones gave, some of it kept for later."""

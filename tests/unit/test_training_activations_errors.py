@@ -118,6 +118,7 @@ def test_an_error_that_the_program_is_handling_is_not_forwards(monkeypatch):
     assert failed == []  # no more leaves for it
 
 
+@pytest.mark.slow
 def test_passes_that_no_backward_follows_leave_nothing():
     model, _ = pair()
     with attach(model, sgd(model)):

@@ -86,6 +86,7 @@ def test_gradients_taken_within_forward():
     same(between=forces)
 
 
+@pytest.mark.slow
 def test_several_forwards_before_one_backward():
     def loop(model, optimizer, x):
         losses = [model(part).square().mean() for part in (x, 2 * x, 3 * x)]
@@ -108,6 +109,7 @@ class Both(nn.Module):
         return getattr(self, part)(x)
 
 
+@pytest.mark.slow
 def test_two_networks_that_take_turns_like_a_gan():
     torch.manual_seed(0)
     plain = Both()
@@ -241,6 +243,7 @@ def test_outputs_changed_in_place():
 # ---- Hooks and checkpoints ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints(reentrant):
     def around(layer, x):
@@ -358,6 +361,7 @@ def test_backward_in_another_thread():
     same(loop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_pass_without_gradients_between_forward_and_backward(mode):
     def loop(model, optimizer, x):
@@ -372,6 +376,7 @@ def test_a_pass_without_gradients_between_forward_and_backward(mode):
     same(loop, budget=2 * MIB)
 
 
+@pytest.mark.slow
 def test_anomaly_detection():
     def loop(model, optimizer, x):
         with torch.autograd.detect_anomaly(check_nan=True):

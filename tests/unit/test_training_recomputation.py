@@ -107,11 +107,13 @@ def test_a_region_that_does_not_fit_is_out_of_memory_if_it_stays(reentrant):
         plain_loop(model, sgd(model), inputs()[0])
 
 
+@pytest.mark.slow
 @WAYS
 def test_a_region_that_does_not_fit(reentrant, both):
     both(reentrant)
 
 
+@pytest.mark.slow
 @WAYS
 def test_a_region_that_fits_once_logits_have_gone_stays(reentrant, at_step_ends):
     left = at_step_ends(lambda saving: saving.left_again)
@@ -126,6 +128,7 @@ def test_a_region_that_fits_once_logits_have_gone_stays(reentrant, at_step_ends)
     assert left[-4:] == [0] * 4
 
 
+@pytest.mark.slow
 @WAYS
 def test_random_numbers_are_those_of_forward(reentrant, both):
     def loop(model, optimizer, x):
@@ -135,6 +138,7 @@ def test_random_numbers_are_those_of_forward(reentrant, both):
     both(reentrant, loop, run=lambda layers, x: nn.functional.dropout(layers(x), 0.2).sin())
 
 
+@pytest.mark.slow
 @WAYS
 def test_autocast(reentrant, both):
     def loop(model, optimizer, x):
@@ -148,6 +152,7 @@ def test_autocast(reentrant, both):
     both(reentrant, loop)
 
 
+@pytest.mark.slow
 @WAYS
 def test_regions_within_regions(reentrant, both):
     def run(layers, x):
@@ -163,6 +168,7 @@ def test_regions_of_both_kinds(both):
     both(False, run=lambda layers, x: checkpoint(layers, x.sin(), use_reentrant=True))
 
 
+@pytest.mark.slow
 @WAYS
 def test_several_forwards_before_one_backward(reentrant, both):
     def loop(model, optimizer, x):
@@ -309,6 +315,7 @@ def test_a_region_that_differs_when_computed_again_is_torchs_error():
         model(inputs()[0]).sum().backward()
 
 
+@pytest.mark.slow
 @WAYS
 def test_what_regions_are_given_comes_back_once_and_last_first(reentrant, monkeypatch):
     """Once it is known what a recomputation needs."""

@@ -106,6 +106,7 @@ def parts(state_dict):
     return [half for value in values for half in (value.a, value.b)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 2], ids=["made while attached", "there before"])
 def test_state_made_of_several_tensors(steps):
     plain, paged = pair()
@@ -166,6 +167,7 @@ def test_state_of_a_kind_that_cannot_be_moved_is_refused():
         train(model, optimizer, batches(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [3, 12])  # before and after updates go with backward
 def test_state_is_read_and_changed_between_steps(steps):
     def look(model, optimizer):

@@ -46,6 +46,7 @@ def rows(count=16):
     return [{"input_ids": each, "labels": each} for each in ids]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_the_trainer_clips_and_reports_the_true_norm(tmp_path, accumulation):
     pytest.importorskip("accelerate")
@@ -108,6 +109,7 @@ def test_lora_by_peft():
     assert all(torch.equal(value, merged[key]) for key, value in plain.state_dict().items())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
 def test_the_trainer_with_peft_and_recomputation_is_one_line_more(tmp_path, reentrant):
