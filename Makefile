@@ -35,7 +35,7 @@ C_SOURCES := 'native/*.[ch]pp' 'native/*.[ch]' 'tests/native/*.[ch]pp' 'tests/pr
 # ThreadSanitizer's fixed shadow ranges collide with the layouts that some kernels draw at random.
 FIXED_LAYOUT := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 
-.PHONY: help run test test-python test-slow test-all test-native test-asan test-tsan test-torch-cuda coverage mutation-test lint format docs site wheel newcomer clean
+.PHONY: help run test build-native test-python test-slow test-all test-native test-asan test-tsan test-torch-cuda coverage mutation-test lint format docs site wheel newcomer clean
 .DEFAULT_GOAL := help
 
 help:
@@ -102,13 +102,16 @@ test-all: test test-slow test-asan test-tsan
 test-python: $(STAMPS)/package $(STAMPS)/test
 	$(BIN)/$(PYTEST) -m 'not slow' $(PYTEST_FLAGS)
 
-test-slow: $(STAMPS)/package $(STAMPS)/test
+test-slow: build-native $(STAMPS)/package $(STAMPS)/test
+	ctest --preset dev --parallel $(shell nproc) --label-regex sweep
 	$(BIN)/$(PYTEST) -m slow --dist load $(PYTEST_FLAGS)
 
-test-native: $(STAMPS)/venv
+build-native: $(STAMPS)/venv
 	cmake --preset dev
 	MAKEFLAGS= cmake --build --preset dev
-	ctest --preset dev --parallel $(shell nproc)
+
+test-native: build-native
+	ctest --preset dev --parallel $(shell nproc) --label-exclude sweep
 
 test-asan: $(STAMPS)/venv
 	cmake --preset asan

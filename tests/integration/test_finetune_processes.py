@@ -54,7 +54,8 @@ def test_killed_in_the_middle_a_rerun_goes_on(capsys, tmp_path):
     assert resumed["loss"] == whole["loss"]
 
 
-@pytest.mark.parametrize("stage", [pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [2, 3])
 def test_deepspeed_gives_the_losses_of_one_process_alone(capsys, stage):
     # Gradients whose norm is far above 1: nothing may scale them down.
     work = ["finetune", *TINY, "--dtype", "float32", "--batch", "2", "--steps", "6"]
@@ -87,15 +88,10 @@ def test_two_processes_give_the_losses_of_one_and_go_on_from_a_checkpoint(capsys
     assert resumed["peak_requested_bytes"] < 0.75 * alone["peak_requested_bytes"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize(
-    "verb",
-    [
-        ["finetune", "--gpus", "2"],
-        pytest.param(["compare", "--allocators", "native", "finetune"], marks=pytest.mark.slow),
-    ],
+    "verb", [["finetune", "--gpus", "2"], ["compare", "--allocators", "native", "finetune"]]
 )
 def test_processes_end_with_the_one_that_started_them(verb, number, tmp_path):
     work = [*TINY, "--batch", "2", "--steps", "4000", "--save-every", "1", "--checkpoint", "here"]

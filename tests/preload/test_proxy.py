@@ -71,6 +71,7 @@ def test_a_driver_that_calls_itself_by_name(stacks, scenario):
     check(stacks("unbound").run("program", "v2", scenario))
 
 
+@pytest.mark.slow
 def test_every_row_over_such_a_driver(stacks):
     check(stacks("unbound").run("sweep", "v2", DOUBLE_REFUSES="1"))
 

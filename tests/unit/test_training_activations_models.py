@@ -175,7 +175,12 @@ def diffusion():
     return Diffusion(), loss, batches((6, 3, 32, 32), (6, 3, 32, 32), (6, 1, 1))
 
 
-MODELS = [llama_with_lora, mixture_of_experts, segmentation, recurrent, diffusion]
+MODELS = [
+    llama_with_lora,
+    mixture_of_experts,
+    recurrent,
+    *(pytest.param(make, marks=pytest.mark.slow) for make in (segmentation, diffusion)),
+]
 
 
 def make_optimizer(model):
