@@ -104,7 +104,7 @@ test-python: $(STAMPS)/package $(STAMPS)/test
 
 test-slow: build-native $(STAMPS)/package $(STAMPS)/test
 	ctest --preset dev --parallel $(shell nproc) --label-regex sweep
-	$(BIN)/$(PYTEST) -m slow --dist load $(PYTEST_FLAGS)
+	$(BIN)/$(PYTEST) -m slow --dist load --maxschedchunk 1 $(PYTEST_FLAGS)
 
 build-native: $(STAMPS)/venv
 	cmake --preset dev

@@ -87,6 +87,13 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is given the most time comes first, so that no process is left alone with it."""
+    items.sort(
+        key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0)
+    )
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what is marked `gpu` where there is none."""
     if item.get_closest_marker("gpu"):
