@@ -53,7 +53,7 @@ SHORT = ["--model", "short", "--seq-len", "512"]
 SEVERAL: dict[str, tuple[str, list[str], int]] = {
     "two gpus": ("two_gpus.py", [], 256 * MIB),
     "fsdp": ("fsdp_train.py", ["--steps", "24"], 512 * MIB),
-    "fsdp, one process": ("fsdp_train.py", ["--steps", "12"], 512 * MIB),
+    "fsdp, one process": ("fsdp_train.py", ["--steps", "12", "--repeatable"], 512 * MIB),
     "training, repeatable": ("hf_train.py", [*SHORT, "--repeatable"], 512 * MIB),
     "training, fused attention": ("hf_train.py", SHORT, 512 * MIB),
 }

@@ -31,16 +31,16 @@ PLACES = ("host", "link", "host_again")
 
 
 class HostUpdate:
-    """AdamW on the host, of so many parameters of one dtype."""
+    """AdamW on the host, of parameters of one dtype."""
 
-    def __init__(self, dtype: torch.dtype, count: int) -> None:
-        def full(_: int) -> torch.Tensor:
+    def __init__(self, dtype: torch.dtype) -> None:
+        def drawn() -> torch.Tensor:
             return torch.randn(PIECE, dtype=torch.float32).to(dtype).pin_memory()
 
-        self.weights = [full(i).requires_grad_() for i in range(count // PIECE)]
-        for weight in self.weights:
-            weight.grad = full(0)
-        self._optimizer = torch.optim.AdamW(self.weights, lr=1e-4, fused=True)
+        weights = [drawn().requires_grad_() for _ in range(PARAMETERS // PIECE)]
+        for weight in weights:
+            weight.grad = drawn()
+        self._optimizer = torch.optim.AdamW(weights, lr=1e-4, fused=True)
 
     def __call__(self) -> None:
         self._optimizer.step()
@@ -94,7 +94,7 @@ def time_of(work: Callable[[], None], beside: Callable[[], None] | None = None) 
 def row(dtype: torch.dtype) -> dict[str, Any]:
     """Both ways for parameters of one dtype, whose state has it too."""
     size = torch.finfo(dtype).bits // 8
-    host, link = HostUpdate(dtype, PARAMETERS), StateCopies(2 * size * PARAMETERS)
+    host, link = HostUpdate(dtype), StateCopies(2 * size * PARAMETERS)
     scale = 2 * size * PARAMETERS / link.copied
 
     def each(samples: list[float], factor: float = 1.0) -> dict[str, Any]:

@@ -10,13 +10,14 @@ import pytest
 pytest.importorskip("torch")
 
 
+def rows_of(script, output, part):
+    main = script("compressed_pages").main
+    assert main(["--small", "--parts", part, "--output", str(output)]) == 0
+    return json.loads(output.read_text())["rows"]
+
+
 def test_encoded_pages_give_the_same_bits_and_less_crosses_the_link(script, tmp_path):
-    output = tmp_path / "rows.json"
-    assert (
-        script("compressed_pages").main(["--small", "--parts", "stream", "--output", str(output)])
-        == 0
-    )
-    rows = json.loads(output.read_text())["rows"]
+    rows = rows_of(script, tmp_path / "rows.json", "stream")
     assert [row["compress"] for row in rows] == ["off", "bf16", "off"]
     assert all(row["exact"] and row["within_budget"] for row in rows)
     plain, encoded, again = (row["page_locked_bytes"] for row in rows)
@@ -26,12 +27,7 @@ def test_encoded_pages_give_the_same_bits_and_less_crosses_the_link(script, tmp_
 
 @pytest.mark.slow
 def test_more_than_the_host_may_hold_is_the_same_within_two_budgets(script, tmp_path):
-    output = tmp_path / "rows.json"
-    assert (
-        script("compressed_pages").main(["--small", "--parts", "seventy", "--output", str(output)])
-        == 0
-    )
-    rows = json.loads(output.read_text())["rows"]
+    rows = rows_of(script, tmp_path / "rows.json", "seventy")
     assert len(rows) == 4
     assert all(row["exact"] for row in rows)
     assert all(row["page_locked_bytes"] < row["host_memory_bytes"] // 3 for row in rows)
