@@ -194,7 +194,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def _least_on_host(self, blocks: list[Block]) -> int:
         """Bytes of page-locked memory that the blocks take at the least."""
-        return sum(block.nbytes for block in blocks)
+        return self.weight_bytes
 
     def _enter_budget(self) -> None:
         """From here on the blocks share the device with everything else."""
