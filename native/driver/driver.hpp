@@ -90,11 +90,12 @@ struct LiveCounts {
 // What a piece of memory was when it last left.  In page-locked host memory, all zero at first;
 // with `valid` at zero, as if it never had.
 struct Fingerprint {
-  std::uint64_t place = 0;   // the driver's own: where it keeps the digest, while it lives
-  std::uint32_t valid = 0;   // there was a copy
-  std::uint32_t copies = 0;  // how often it had changed; the device counts
-  std::uint32_t still = 0;   // the caller's: it is likely to be the same, so comparing comes first
+  std::uint64_t place = 0;    // the driver's own: where it keeps the digest, while it lives
+  std::uint32_t valid = 0;    // there was a copy
+  std::uint32_t changes = 0;  // how often it was another one than before; the device counts
+  std::uint32_t late = 0;     // how often it was copied though `still`; the device counts
 };
+static_assert(offsetof(Fingerprint, late) == offsetof(Fingerprint, changes) + 4);  // two counts
 
 class Driver {
  public:
@@ -154,11 +155,11 @@ class Driver {
 
   virtual Status copy_in(Addr to, const void* from, Bytes size, Stream stream) = 0;
   virtual Status copy_out(void* to, Addr from, Bytes size, Stream stream) = 0;
-  // copy_out(), unless the memory is what it was at the last copy with this fingerprint to this
-  // place, as far as a digest of 128 bits tells.  `size` is a multiple of 16, `to` page-locked;
-  // such copies go by one stream.
+  // copy_out(), and a comparison with what the memory was at the last copy with this fingerprint to
+  // this place, as far as a digest of 128 bits tells; where it is `still`, no copy of what has not
+  // changed.  `size` is a multiple of 16, `to` page-locked; such copies go by one stream.
   virtual Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
-                                  Stream stream) = 0;
+                                  bool still, Stream stream) = 0;
   virtual Status copy_within(Addr to, Addr from, Bytes size, Stream stream) = 0;
   virtual Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) = 0;
 

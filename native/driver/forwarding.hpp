@@ -57,9 +57,9 @@ class ForwardingDriver : public Driver {
   Status copy_out(void* to, Addr from, Bytes size, Stream stream) override {
     return device_.copy_out(to, from, size, stream);
   }
-  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint, bool still,
                           Stream stream) override {
-    return device_.copy_out_changed(to, from, size, fingerprint, stream);
+    return device_.copy_out_changed(to, from, size, fingerprint, still, stream);
   }
   Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override {
     return device_.copy_within(to, from, size, stream);

@@ -8,15 +8,16 @@
 #include <atomic>
 #include <cstring>
 #include <iterator>
+#include <span>
 #include <string_view>
 
+#include "codec/digest.hpp"
 #include "driver/cuda/abi.hpp"
 #include "driver/emulated/driver.hpp"
 
 namespace penstock::driver::cuda {
 
-inline constexpr std::array<std::string_view, 3> kKernels{
-    "penstock_compare", "penstock_copy_if_changed", "penstock_decode"};
+inline constexpr std::array<std::string_view, 2> kKernels{"penstock_compare", "penstock_decode"};
 inline int kernel_places[kKernels.size()];
 
 // Null where there is none of that name.
@@ -38,27 +39,25 @@ inline Status launch_decode(HostDriver& gpu, Stream stream, void** parameters) {
   return gpu.decode(parameter(0), code, shape, stream);
 }
 
-// With both of copy_out_changed() launched the second does the work.
+// Compares by a digest of its own, kept where the kernel keeps its.
 inline Status launch_kernel(HostDriver& gpu, FunctionPtr function, Stream stream,
                             void** parameters) {
-  const auto which = reinterpret_cast<int*>(function) - kernel_places;
-  if (which == 2) return launch_decode(gpu, stream, parameters);
+  if (function == find_kernel("penstock_decode")) return launch_decode(gpu, stream, parameters);
   const auto from = *static_cast<DevicePtr*>(parameters[0]);
   const auto size = 16 * *static_cast<std::uint64_t*>(parameters[1]);
-  const auto* page = reinterpret_cast<const void*>(from);
-  static thread_local bool known = false;
-  static thread_local std::uint32_t* copies = nullptr;
-  const bool first = which == 0;
-  if (first) {
-    known = *static_cast<std::uint32_t*>(parameters[3]) != 0;
-    copies = *static_cast<std::uint32_t**>(parameters[4]);
-  }
-  void* const host = *static_cast<void**>(parameters[first ? 5 : 2]);
-  if (host == nullptr) return {};
-  return gpu.launch(stream, [=, was = known, count = copies] {
-    if (was && std::memcmp(host, page, size) == 0) return;
-    std::memcpy(host, page, size);
-    ++std::atomic_ref(*count);
+  auto* const digest = *static_cast<std::uint64_t**>(parameters[2]);
+  const bool known = *static_cast<std::uint32_t*>(parameters[3]) != 0;
+  auto* const counts = *static_cast<std::uint32_t**>(parameters[4]);
+  void* const host = *static_cast<void**>(parameters[5]);
+  return gpu.launch(stream, [=] {
+    const std::span page(reinterpret_cast<const std::byte*>(from), size);
+    const std::uint64_t found = codec::digest(page);
+    if (known && *digest == found) return;
+    *digest = found;
+    if (known) ++std::atomic_ref(counts[0]);
+    if (host == nullptr) return;
+    std::memcpy(host, page.data(), size);
+    ++std::atomic_ref(counts[1]);
   });
 }
 

@@ -195,9 +195,9 @@ class HeldBack final : public driver::Driver {
   Status copy_in(Addr to, const void* from, Bytes n, Stream s) override {
     return host_.copy_in(to, from, n, s);
   }
-  Status copy_out_changed(void* to, Addr from, Bytes n, driver::Fingerprint* print,
+  Status copy_out_changed(void* to, Addr from, Bytes n, driver::Fingerprint* print, bool still,
                           Stream s) override {
-    return host_.copy_out_changed(to, from, n, print, s);
+    return host_.copy_out_changed(to, from, n, print, still, s);
   }
   Status copy_out(void* to, Addr from, Bytes n, Stream s) override {
     return host_.copy_out(to, from, n, s);

@@ -93,9 +93,9 @@ class WatchedDriver : public driver::ForwardingDriver {
                    (void* to, Addr from, Bytes size, driver::Stream stream),
                    (to, from, size, stream))
   PENSTOCK_WATCHED(Status, copy_out_changed, kOther,
-                   (void* to, Addr from, Bytes size, driver::Fingerprint* fingerprint,
+                   (void* to, Addr from, Bytes size, driver::Fingerprint* fingerprint, bool still,
                     driver::Stream stream),
-                   (to, from, size, fingerprint, stream))
+                   (to, from, size, fingerprint, still, stream))
   PENSTOCK_WATCHED(Status, copy_within, kOther,
                    (Addr to, Addr from, Bytes size, driver::Stream stream),
                    (to, from, size, stream))

@@ -183,11 +183,11 @@ class CudaDriver final : public CudaMemory {
     return call(symbols_.cuMemcpyDtoHAsync, {size}, to, from, size, native(stream));
   }
 
-  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint, bool still,
                           Stream stream) override {
     PENSTOCK_TRY(check_fingerprint(to, size, fingerprint));
     if (size == 0) return {};
-    return kernels_.copy_if_changed(to, from, size, fingerprint, native(stream));
+    return kernels_.copy_out_changed(to, from, size, fingerprint, still, native(stream));
   }
 
   Status decode(Addr to, Addr from, const codec::Shape& shape, Stream stream) override {

@@ -23,26 +23,24 @@ class CudaKernels {
   CudaKernels(const CudaKernels&) = delete;
   CudaKernels& operator=(const CudaKernels&) = delete;
 
-  Status copy_if_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
-                         StreamPtr stream) {
+  // By the copy engine, and compared behind it; or, where it is likely to be the same, compared and
+  // copied by one launch if it is not.
+  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint, bool still,
+                          StreamPtr stream) {
     PENSTOCK_TRY(load());
     if (fingerprint->place == 0) PENSTOCK_TRY(give_place(*fingerprint));
     std::uint64_t words = size / kWord;
     const auto blocks =
         static_cast<unsigned>(std::clamp<std::uint64_t>(words / kThreads, 1, kCompareBlocks));
     std::uint32_t known = std::exchange(fingerprint->valid, 0);
-    std::uint32_t* copies = &fingerprint->copies;
-    const bool changes = fingerprint->still == 0;
-    void* at_once = changes ? nullptr : to;
-    void* compared[] = {&from, &words, &fingerprint->place, &known, &copies, &at_once, &work_};
-    const auto& launch = symbols_.cuLaunchKernel;
-    PENSTOCK_TRY(device_.call(launch, {}, compare_, blocks, 1, 1, kThreads, 1, 1, 0, stream,
-                              compared, nullptr));
-    if (changes) {
-      void* copied[] = {&from, &words, &to, &work_};
-      PENSTOCK_TRY(device_.call(launch, {}, copy_, kCopyBlocks, 1, 1, kThreads, 1, 1, 0, stream,
-                                copied, nullptr));
+    std::uint32_t* counts = &fingerprint->changes;
+    void* host = still ? to : nullptr;
+    if (host == nullptr) {
+      PENSTOCK_TRY(device_.call(symbols_.cuMemcpyDtoHAsync, {size}, to, from, size, stream));
     }
+    void* parameters[] = {&from, &words, &fingerprint->place, &known, &counts, &host, &work_};
+    PENSTOCK_TRY(device_.call(symbols_.cuLaunchKernel, {}, compare_, blocks, 1, 1, kThreads, 1, 1,
+                              0, stream, parameters, nullptr));
     fingerprint->valid = 1;  // for what follows in the stream
     return {};
   }
@@ -72,8 +70,6 @@ class CudaKernels {
   static constexpr unsigned kThreads = 512;
   // Two a multiprocessor of an H200.
   static constexpr unsigned kCompareBlocks = 264;
-  // Enough to fill the link; more would only take room from the program's kernels.
-  static constexpr unsigned kCopyBlocks = 16;
   // One a multiprocessor of an H200: they keep up with the link many times over.
   static constexpr unsigned kDecodeBlocks = 132;
   static constexpr unsigned kDecodeThreads = 256;
@@ -91,7 +87,6 @@ class CudaKernels {
     PENSTOCK_TRY(device_.check(symbols_.cuModuleLoadData(&decoder_, kDecodePtx), what));
     const auto& find = symbols_.cuModuleGetFunction;
     PENSTOCK_TRY(device_.call(find, {}, &compare_, module_, "penstock_compare"));
-    PENSTOCK_TRY(device_.call(find, {}, &copy_, module_, "penstock_copy_if_changed"));
     PENSTOCK_TRY(device_.call(find, {}, &decode_, decoder_, "penstock_decode"));
     PENSTOCK_TRY(device_.call(symbols_.cuMemAlloc, {kWorkBytes}, &work_, kWorkBytes));
     PENSTOCK_TRY(device_.call(symbols_.cuMemsetD8Async, {}, work_, 0, kWorkBytes, nullptr));
@@ -118,7 +113,6 @@ class CudaKernels {
   ModulePtr decoder_ = nullptr;
   FunctionPtr decode_ = nullptr;
   FunctionPtr compare_ = nullptr;
-  FunctionPtr copy_ = nullptr;
   DevicePtr work_ = 0;
   std::vector<DevicePtr> digests_;  // kDigests each; given back with everything
   std::size_t digests_taken_ = 0;

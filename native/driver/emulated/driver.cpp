@@ -14,6 +14,7 @@
 #include <span>
 #include <utility>
 
+#include "codec/digest.hpp"
 #include "driver/emulated/event.hpp"
 #include "driver/emulated/managed.hpp"
 #include "driver/emulated/memory.hpp"
@@ -173,15 +174,19 @@ class EmulatedGpu final : public HostDriver {
     return launch(stream, [=] { copy(to, pointer(from), size); });
   }
 
-  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint, bool still,
                           Stream stream) override {
     PENSTOCK_TRY(check_fingerprint(to, size, fingerprint));
     return launch(stream, [=] {
-      if (fingerprint->valid != 0 && std::memcmp(to, pointer(from), size) == 0) return;
-      copy(to, pointer(from), size);
+      const bool known = fingerprint->valid != 0;
+      const auto* const page = static_cast<const std::byte*>(pointer(from));
+      const std::uint64_t was = std::exchange(fingerprint->place, codec::digest({page, size}));
+      const bool same = known && was == fingerprint->place;
+      if (!same || !still) copy(to, pointer(from), size);
       // Read at any time, as the host reads what a device writes.
       std::atomic_ref(fingerprint->valid).store(1);
-      ++std::atomic_ref(fingerprint->copies);
+      if (!same && known) ++std::atomic_ref(fingerprint->changes);
+      if (!same && still) ++std::atomic_ref(fingerprint->late);
     });
   }
 

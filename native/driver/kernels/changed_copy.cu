@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copy a page to the host if it is not what the host has.  Nobody tells whether a kernel wrote to
-// the memory that it was given, so every page that leaves is compared by a digest of 128 bits with
-// what it was when it last left: to read 16 MiB at 4 TB/s takes 4 us, to copy it at 55 GB/s 305.
+// Whether a page is what it was when it last left.  Nobody tells whether a kernel wrote to the
+// memory that it was given, so every page that leaves is compared by a digest of 128 bits: to read
+// 16 MiB at 4 TB/s takes 4 us, to copy it at 55 GB/s 305.
 // Digests are kept in device memory, since a read over a link that is full of copies waits for
 // them: with that, and sums added by all threads, a comparison of 4 MiB took 6 us on an H200, not
 // 40.  Sums that meet in atomics, as they do now, have not been measured.
@@ -10,9 +10,8 @@
 // stream, one after another, since they share `work`.
 typedef unsigned long long u64;
 
-struct Work {  // in device memory; sums and ticket are 0 between launches
-  unsigned ticket;
-  unsigned changed;
+struct Work {  // in device memory; 0 between launches
+  u64 ticket;
   u64 sums[2];
 };
 
@@ -49,11 +48,12 @@ __device__ __forceinline__ void copy(uint4* to, const uint4* from, u64 words, u6
   for (; i < words; i += stride) to[i] = from[i];
 }
 
-// `digest`, in device memory, becomes the page's; *copies, in page-locked host memory, counts how
-// often it was another one, or none was `known`.  Then the page is copied here, unless `host` is
-// null, by the block that ends last: slower, for pages that are not expected to have changed.
+// `digest`, in device memory, becomes the page's; where one was `known`, and is another,
+// counts[0], in page-locked host memory, counts it.  Such a page, or one of which none was known,
+// is copied here, unless `host` is null, by the block that ends last, which counts[1] counts:
+// slower than the copy engine, for pages that are not expected to have changed.
 extern "C" __global__ void penstock_compare(const uint4* page, u64 words, u64* digest,
-                                            unsigned known, volatile unsigned* copies, uint4* host,
+                                            unsigned known, volatile unsigned* counts, uint4* host,
                                             Work* work) {
   __shared__ u64 of_block[2];
   __shared__ bool last;
@@ -79,7 +79,7 @@ extern "C" __global__ void penstock_compare(const uint4* page, u64 words, u64* d
     atomicAdd(&work->sums[0], of_block[0]);
     atomicAdd(&work->sums[1], of_block[1]);
     __threadfence();
-    last = atomicAdd(&work->ticket, 1) == gridDim.x - 1;
+    last = atomicAdd(&work->ticket, 1ull) == gridDim.x - 1;
   }
   __syncthreads();
   if (!last) return;
@@ -89,19 +89,13 @@ extern "C" __global__ void penstock_compare(const uint4* page, u64 words, u64* d
     const u64 second = atomicExch(&work->sums[1], 0);
     changed = !known || digest[0] != first || digest[1] != second;
     work->ticket = 0;
-    work->changed = changed;
     if (changed) {
       digest[0] = first;
       digest[1] = second;
-      *copies = *copies + 1;
+      if (known) counts[0] = counts[0] + 1;
+      if (host) counts[1] = counts[1] + 1;
     }
   }
   __syncthreads();
   if (changed && host) copy(host, page, words, threadIdx.x, blockDim.x);
-}
-
-extern "C" __global__ void penstock_copy_if_changed(const uint4* page, u64 words, uint4* host,
-                                                    const Work* work) {
-  if (!work->changed) return;
-  copy(host, page, words, (u64)blockIdx.x * blockDim.x + threadIdx.x, (u64)gridDim.x * blockDim.x);
 }

@@ -220,8 +220,8 @@ Status Mapper::copy_out(Move& move) {
     if (out.copy == Move::Copy::kPlain) {
       PENSTOCK_TRY(copies_.out(out.host, out.own, out.bytes, out.parts, out_.stream()));
     } else {
-      PENSTOCK_TRY(
-          driver_.copy_out_changed(out.host, out.own, out.bytes, out.fingerprint, out_.stream()));
+      PENSTOCK_TRY(driver_.copy_out_changed(out.host, out.own, out.bytes, out.fingerprint,
+                                            out.copy == Move::Copy::kIfChanged, out_.stream()));
     }
   }
   if (!copied) return {};

@@ -30,7 +30,7 @@
 namespace penstock::engine {
 
 struct Move {
-  enum class Copy { kNone, kPlain, kChanged };
+  enum class Copy { kNone, kPlain, kCompared, kIfChanged };
   struct Out {
     PageId page = kNoPage;
     SlotId slot = kNoSlot;

@@ -60,8 +60,9 @@ Status PageTable::give_fingerprint(Page& page) {
   }
   page.fingerprint = spare_fingerprints_.back();
   spare_fingerprints_.pop_back();
+  page.has_left = false;
   page.fingerprint->valid = 0;
-  page.fingerprint->copies = 0;
+  page.fingerprint->changes = page.fingerprint->late = 0;
   return {};
 }
 
@@ -98,12 +99,12 @@ Status PageTable::give_host(Page& page) {
   return status;
 }
 
-void PageTable::expect(Page& page) {
-  driver::Fingerprint& print = *page.fingerprint;
+bool PageTable::likely_still(Page& page) {
   // The device may still be at the copy before this one.
-  const std::uint32_t copies = std::atomic_ref(print.copies).load();
-  const bool valid = std::atomic_ref(print.valid).load() != 0;
-  print.still = page.stillness.likely(copies, valid) ? 1 : 0;
+  const std::uint32_t changes = std::atomic_ref(page.fingerprint->changes).load();
+  const bool still = page.stillness.likely(changes, std::exchange(page.has_left, true));
+  if (!still) sent_bytes_ += page.bytes;
+  return still;
 }
 
 void PageTable::take_host(Page& page) {
@@ -118,15 +119,15 @@ void PageTable::take_host(Page& page) {
     slabs_.take(std::exchange(page.host_slab, kNoPage));
   }
   page.host = nullptr;
-  changed_before_ += page.fingerprint->copies * page.bytes;
+  sent_bytes_ += page.fingerprint->late * page.bytes;
   spare_fingerprints_.push_back(std::exchange(page.fingerprint, nullptr));
 }
 
-Bytes PageTable::changed_bytes() const {
-  Bytes bytes = changed_before_;
+Bytes PageTable::sent_bytes() const {
+  Bytes bytes = sent_bytes_;
   for (const Page& page : pages_) {
     if (page.fingerprint == nullptr) continue;
-    bytes += std::atomic_ref(page.fingerprint->copies).load() * page.bytes;  // the device counts
+    bytes += std::atomic_ref(page.fingerprint->late).load() * page.bytes;  // the device counts
   }
   return bytes;
 }

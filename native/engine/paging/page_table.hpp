@@ -56,8 +56,9 @@ struct Page {
   std::int32_t group = -1;                     // the group of work that touches it now
   std::uint64_t seen = 0;                      // the piece of work that was last found to touch it
   policy::residency::Stillness stillness;
-  Mark ready;    // its data has arrived
-  Mark written;  // the host copy is whole
+  bool has_left = false;  // with this fingerprint
+  Mark ready;             // its data has arrived
+  Mark written;           // the host copy is whole
   std::vector<Mark> last_use;
 
   // What a copy of it moves.
@@ -120,8 +121,8 @@ class PageTable {
   // Device memory that is no page's.
   void hold(Bytes bytes) { pinned_bytes_ += bytes; }
 
-  // Of a page with a fingerprint that is about to leave: what is expected of the comparison.
-  static void expect(Page& page);
+  // Whether a page with a fingerprint that is about to leave need only be copied if it has changed.
+  bool likely_still(Page& page);
   // Host memory for a page of a heap that has none yet.
   Status give_host(Page& page);
   void take_host(Page& page);
@@ -131,8 +132,8 @@ class PageTable {
     if (next.range != page(id).range || next.host_slab != page(id).host_slab) return false;
     return page(id).fingerprint == nullptr || page(id).host_slab != kNoPage;
   }
-  // Of heaps: what was found changed when it left, and so was copied.
-  [[nodiscard]] Bytes changed_bytes() const;
+  // Of heaps: what was copied when it left, changed or expected to be.
+  [[nodiscard]] Bytes sent_bytes() const;
 
   [[nodiscard]] Page& page(PageId id) { return pages_[nth(id)]; }
   [[nodiscard]] const Page& page(PageId id) const { return pages_[nth(id)]; }
@@ -175,7 +176,7 @@ class PageTable {
   std::vector<void*> unpacked_;      // page-locked
   std::vector<void*> fingerprints_;  // page-locked, kFingerprints each
   std::vector<driver::Fingerprint*> spare_fingerprints_;
-  Bytes changed_before_ = 0;  // of pages that have lost their host memory since
+  Bytes sent_bytes_ = 0;  // less what fingerprints count
 };
 
 }  // namespace penstock::engine

@@ -434,7 +434,7 @@ PagerStats Pager::stats() {
   const std::lock_guard lock(mutex_);
   PagerStats stats;
   stats.counters = counters_;
-  stats.counters.bytes_out += table_.changed_bytes();
+  stats.counters.bytes_out += table_.sent_bytes();
   stats.stalls = stalls_.summary();
   stats.budget = pool_.budget();
   stats.device_bytes = pool_.held();

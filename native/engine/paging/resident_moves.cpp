@@ -26,8 +26,7 @@ Status ResidentSet::leaves(SlotId id, Move& move) {
   } else if (page.backed) {  // work that was not seen to may have written it
     PENSTOCK_TRY(table_.give_host(page));
     page.blank = false;
-    PageTable::expect(page);
-    out.copy = Move::Copy::kChanged;
+    out.copy = table_.likely_still(page) ? Move::Copy::kIfChanged : Move::Copy::kCompared;
   } else if (page.dirty) {
     out.copy = Move::Copy::kPlain;
   }

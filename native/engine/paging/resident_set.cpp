@@ -135,9 +135,9 @@ Status ResidentSet::write_back(PageId id) {
   if (page.last_use.empty()) PENSTOCK_TRY(page.ready.make_wait(out_->stream()));
   for (const Mark& mark : page.last_use) PENSTOCK_TRY(mark.make_wait(out_->stream()));
   if (page.fingerprint != nullptr) {  // that work may have written it does not mean that it did
-    PageTable::expect(page);
+    const bool still = table_.likely_still(page);
     PENSTOCK_TRY(driver_.copy_out_changed(page.host, page.address, page.bytes, page.fingerprint,
-                                          out_->stream()));
+                                          still, out_->stream()));
   } else {
     PENSTOCK_TRY(copies_.out(page.host, page.address, page.bytes, page.parts, out_->stream()));
     counters_.bytes_out += bytes_out(page);

@@ -270,18 +270,18 @@ class ModelledDriver final : public Driver {
     copy(Lane::kOut, size, stream);
     return {};
   }
-  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint,
+  Status copy_out_changed(void* to, Addr from, Bytes size, Fingerprint* fingerprint, bool still,
                           Stream stream) override {
     PENSTOCK_TRY(check_fingerprint(to, size, fingerprint));
     advance(from_us(options_.digest_call_us));
-    bool different = fingerprint->valid == 0;
+    const bool known = std::exchange(fingerprint->valid, 1U) != 0;
+    bool different = !known;
     each_key(from, size,
              [&](std::uint64_t key) { different = changed_.erase(key) > 0 || different; });
     hold(stream, end_of(stream) + device_time(size));
-    if (!different) return {};
-    fingerprint->valid = 1;
-    ++fingerprint->copies;
-    copy(Lane::kOut, size, stream);
+    if (different && known) ++fingerprint->changes;
+    if (different && still) ++fingerprint->late;
+    if (different || !still) copy(Lane::kOut, size, stream);
     return {};
   }
   Status copy_within(Addr, Addr, Bytes size, Stream stream) override {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a page that leaves is likely to be what it was when it left last: then one launch that
-// compares, and copies what differs, does, where else two are quicker.  Right or not, nothing is
-// lost but time: a launch that is spared is some 10 us of the host's, but a page that did change is
-// copied by one block of threads.  So a page that was expected to be the same and was not, as a
-// weight is that leaves between its uses and after its update, has to be it for longer.  Pure.
+// Whether a page that leaves is likely to be what it was when it left last: then it is compared,
+// and copied only if it differs; else it is copied at once, by the copy engine, and compared
+// behind. Right or not, nothing is lost but time: that of a copy in vain, or of one by a block of
+// threads. What has left once is expected to be the same, as most is that programs only read.  A
+// page that was expected to be it and was not, as a weight is that leaves between its uses and
+// after its update, has to be it for longer each time.  Pure.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +18,10 @@ class Stillness {
   // It leaves once more; it was found changed so often before, as far as the device has counted,
   // and `known` if it has left before at all.
   [[nodiscard]] bool likely(std::uint32_t changes, bool known) {
-    const bool same = std::exchange(changes_, changes) == changes && known;
-    if (!same && times_ >= wanted_) wanted_ = std::min(wanted_ * kLonger, kMost);
+    const bool same = std::exchange(changes_, changes) == changes || !known;
+    if (!same && times_ >= wanted_) wanted_ = std::clamp(wanted_ * kLonger, kTimes, kMost);
     times_ = same ? times_ + 1 : 0;
-    return times_ >= wanted_;
+    return known && times_ >= wanted_;
   }
 
  private:
@@ -31,7 +32,7 @@ class Stillness {
 
   std::uint32_t changes_ = 0;
   std::uint32_t times_ = 0;
-  std::uint32_t wanted_ = kTimes;
+  std::uint32_t wanted_ = 0;
 };
 
 }  // namespace penstock::policy::residency
