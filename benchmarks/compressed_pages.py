@@ -35,6 +35,16 @@ SETTINGS = ("off", "bf16", "off")
 TOKENS = 8
 
 
+def decoding(card: Card, step: Callable[[], Any], raw_bytes: float) -> dict[str, float]:
+    """How fast the kernel alone decodes, of a step that brings in so many bytes by codes."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        step()
+        torch.cuda.synchronize(card.device)
+    kernels = [event for event in profile.events() if event.name == "penstock_decode"]
+    busy_us = sum(event.device_time for event in kernels)
+    return {"decode_us": round(busy_us, 1), "decode_gb_per_s": round(raw_bytes / busy_us / 1e3, 1)}
+
+
 def figures(
     card: Card, held: Any, step: Callable[[], Any], references: Any, steps: int
 ) -> dict[str, Any]:
@@ -65,6 +75,7 @@ class Work:
         step: Runs it on a model.
         passes: Of the whole model, in it.
         touched_bytes: Of weights, in a pass.
+        all_encoded: Whether all that comes in is, where anything is.
         others_bytes: That the resident model needs beside them.
         references: The resident model's results.
         times: Its spread.
@@ -74,6 +85,7 @@ class Work:
     step: Callable[[Any], Any]
     passes: int
     touched_bytes: int
+    all_encoded: bool = False
     others_bytes: int = 0
     steps: int = 0  # that are timed; 0: as many as the card's other works
     references: list[torch.Tensor] = field(default_factory=list)
@@ -87,6 +99,10 @@ class Work:
             row = figures(card, held, partial(self.step, held.model), self.references, self.steps)
         except (MemoryError, RuntimeError) as error:
             return {"error": str(error).splitlines()[0][:300]}
+        stats = held.stats()
+        if self.all_encoded and stats.encoded_bytes and not card.small:
+            raw_bytes = stats.iteration_bytes_in * stats.code_ratio
+            row |= decoding(card, partial(self.step, held.model), raw_bytes)
         over = max(0, self.touched_bytes - budget + self.others_bytes)
         raw_ms = over / row["link_gb_per_s"] / 1e6 if row["link_gb_per_s"] else 0.0
         row["raw_ms"] = round(self.passes * raw_ms, 1)
@@ -146,7 +162,8 @@ def stream(card: Card) -> Iterator[dict[str, Any]]:
     for name, parameter in resident.named_parameters():
         load(name, parameter.data)
     numbers = torch.randn(1, width, device=card.device, dtype=torch.bfloat16)
-    work = Work("page-ins alone", lambda model: model(numbers), 1, weight_bytes(resident))
+    weights = weight_bytes(resident)
+    work = Work("page-ins alone", lambda model: model(numbers), 1, weights, all_encoded=True)
     work.run_resident(card, resident)
     budget = MIB if card.small else GIB
     del resident

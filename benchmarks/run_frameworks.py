@@ -56,6 +56,8 @@ SEVERAL: dict[str, tuple[str, list[str], int]] = {
     "fsdp, one process": ("fsdp_train.py", ["--steps", "12", "--repeatable"], 512 * MIB),
     "training, repeatable": ("hf_train.py", [*SHORT, "--repeatable"], 512 * MIB),
     "training, fused attention": ("hf_train.py", SHORT, 512 * MIB),
+    "attention, efficient": ("attention_order.py", ["--backend", "efficient"], 512 * MIB),
+    "attention, cudnn": ("attention_order.py", ["--backend", "cudnn"], 512 * MIB),
 }
 PROCESSES = {"fsdp": 2, "fsdp, one process": 1}
 TORCHRUN = ["-m", "torch.distributed.run", "--master-port", "29577", "--nproc-per-node"]

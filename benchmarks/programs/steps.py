@@ -33,15 +33,15 @@ def timed(times: list[float], wait: Callable[[], Any] = lambda: None) -> Iterato
 def repeat_bit_for_bit() -> None:
     """Only kernels that add up in one order, whatever else the device is doing.
 
-    The backward of fused attention is none: alone on a device it repeats itself as a rule, and
-    beside another kernel it does not.
+    Fused attention's backward does not by default (attention_order.py). Call it before the device
+    is used, for cuBLAS.
     """
+    import os
+
     import torch
 
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cuda.enable_flash_sdp(False)
-    torch.backends.cuda.enable_mem_efficient_sdp(False)
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
 
 
 def digest(tensor: Any) -> str:
