@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from steps import SHAPES, timed, trained_gpt2
+from steps import SHAPES, timed, train_step, trained_gpt2
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = {
@@ -79,11 +79,7 @@ def main() -> None:
             torch.manual_seed(100 + step % 4)
             tokens = torch.randint(0, 50257, (1, 512)).cuda()
             with timed(result["step_ms"], torch.cuda.synchronize):
-                with torch.autocast("cuda", torch.bfloat16):
-                    loss = model(tokens, labels=tokens).loss
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
+                loss = train_step(model, optimizer, tokens)
             result["digests"].append(float(loss).hex())
     result["need_bytes"] = torch.cuda.max_memory_allocated()
     # Of each attention: what two repetitions made of three gradients.

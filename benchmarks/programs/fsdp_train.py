@@ -12,7 +12,7 @@ import os
 
 import torch
 import torch.distributed as dist
-from steps import SHAPES, repeat_bit_for_bit, timed, trained_gpt2
+from steps import SHAPES, repeat_bit_for_bit, timed, train_step, trained_gpt2
 from torch.distributed.fsdp import fully_shard
 
 
@@ -38,11 +38,7 @@ def main() -> None:
         torch.manual_seed(100 + 10 * (step % 4) + rank)
         tokens = torch.randint(0, 50257, (1, 512)).cuda()
         with timed(result["step_ms"], torch.cuda.synchronize):
-            with torch.autocast("cuda", torch.bfloat16):
-                loss = model(tokens, labels=tokens).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            loss = train_step(model, optimizer, tokens)
             total = loss.detach().clone()
             dist.all_reduce(total)
         result["digests"].append(float(total).hex())

@@ -10,7 +10,7 @@ import argparse
 import json
 
 import torch
-from steps import SHAPES, repeat_bit_for_bit, timed, trained_gpt2
+from steps import SHAPES, repeat_bit_for_bit, timed, train_step, trained_gpt2
 
 
 def main() -> None:
@@ -33,11 +33,7 @@ def main() -> None:
         torch.manual_seed(100 + step % 4)
         tokens = torch.randint(0, 50257, (args.batch, args.seq_len)).cuda()
         with timed(result["step_ms"], torch.cuda.synchronize):
-            with torch.autocast("cuda", torch.bfloat16):
-                loss = model(tokens, labels=tokens).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            loss = train_step(model, optimizer, tokens)
         result["digests"].append(float(loss).hex())
     result["need_bytes"] = torch.cuda.max_memory_allocated()
     result["weight_bytes"] = sum(p.numel() * p.element_size() for p in model.parameters())

@@ -7,6 +7,7 @@ Knows nothing of Penstock, and imports only what is asked for: some programs hav
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,8 +37,6 @@ def repeat_bit_for_bit() -> None:
     Fused attention's backward does not by default (attention_order.py). Call it before the device
     is used, for cuBLAS.
     """
-    import os
-
     import torch
 
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -64,3 +63,15 @@ def gpt2(shape: str, **more: Any) -> Any:
 def trained_gpt2(shape: str) -> Any:
     """One that is trained, without dropout."""
     return gpt2(shape, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train()
+
+
+def train_step(model: Any, optimizer: Any, tokens: Any) -> Any:
+    """Forward, backward and update of a language model under autocast; its loss."""
+    import torch
+
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = model(tokens, labels=tokens).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss

@@ -140,8 +140,8 @@ void changed_copies(Driver& driver) {
   CHECK(print->changes == ++changes);
   // A change is found and copied whole, and none is none, whatever was expected.
   std::uint32_t late = 0;
-  for (const bool expected_still : {true, false, true, true}) {
-    still = expected_still;
+  for (const bool likely : {true, false, true, true}) {
+    still = likely;
     for (int i = 0; i < 2; ++i) CHECK(leave());
     CHECK(print->changes == changes);
     host[5] ^= 1;  // what is still is not copied again
