@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measure import script_parser, write_result
+from measure import provenance, script_parser, write_result
 from simulate_programs import PROGRAMS, write_program
 
 from penstock.bound import shortest_ms
@@ -87,7 +87,7 @@ def main() -> None:
         for path in (*arguments.traces, *made):
             document[path.stem] = simulated(path)
     if arguments.json:
-        write_result(arguments.json, document)
+        write_result(arguments.json, {"where": provenance(card=False), "recordings": document})
 
 
 if __name__ == "__main__":

@@ -191,8 +191,8 @@ def simulated() -> str:
     """Simulations of one recording beside runs at each budget."""
     rows = []
     for name, document in results("simulate"):
-        source = f"{name}, {commit(document)}" if "where" in document else ""
-        for row in document["rows"] if source else []:
+        source = f"{name}, {commit(document)}" if "rows" in document else ""
+        for row in document.get("rows", []):
             cells = [f"{row['ratio']:g}", f"{row['measured_gib_in']:.2f}"]
             cells += [f"{row['simulated_gib_in']:.2f}", f"{row['measured_ms']:.1f}"]
             cells += [f"{row['simulated_ms']:.1f}", f"{row['ms_off_by']:+.0%}".replace("%", " %")]
@@ -213,8 +213,7 @@ def simulated_itself() -> str:
             percent(own["ms_off_by"]),
         ]
         for _, document in results("simulate")
-        if "where" in document
-        for row in document["rows"]
+        for row in document.get("rows", [])
         for own in [row.get("own", {})]
         if own
     ]
@@ -225,7 +224,7 @@ def simulated_ratios() -> str:
     """Recordings within several budgets, over the least that any policy takes."""
     document = result("simulate/ratios")
     rows = []
-    for name, found in document.items():
+    for name, found in document["recordings"].items():
         for part in sorted({row["peak_over_budget"] for row in found}):
             by = {row["policy"]: row for row in found if row["peak_over_budget"] == part}
             ours = by["penstock"]
