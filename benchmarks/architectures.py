@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every architecture of transformers, small, with random weights: the resident model's bits or not.
+"""Every architecture of a library, small, with random weights: the resident model's bits or not.
 
 python benchmarks/architectures.py forward|generate|train [--only NAME...] [--json FILE]
+python benchmarks/architectures.py forward|train --library timm [--only NAME...] [--json FILE]
 
-Nobody has chosen them: a configuration by default, with each size that it has by a name of SMALL
-made small. What cannot be made small that way, does not run by itself or does not repeat itself is
-told apart. Budgets are tried from the smallest up, on the emulated GPU; the first that is no
-OutOfMemory counts.
+Nobody has chosen them: of transformers a configuration by default, with each size that it has by a
+name of SMALL made small, and of each family of timm the first model by its name that is small. What
+cannot be made small that way, does not run by itself or does not repeat itself is told apart.
+Budgets are tried from the smallest up, on the emulated GPU; the first that is no OutOfMemory
+counts.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -53,10 +56,25 @@ SMALL = {
     **{"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "state_size": 8},
 }
 SHARES = {"forward": (0.6, 1, 2, 8), "generate": (0.7, 1, 2, 8), "train": (2.5, 5, 12, 40)}
-LARGEST = 200 * MIB
+SIDE = 128  # of a picture, where the model leaves that open
+LARGEST = 400 * MIB
 EMULATED = {"granularity": 4 * KIB}
 AT_ONCE = 8  # architectures of one process
 TIMEOUT_S = 240
+
+
+class Library(NamedTuple):
+    """Where architectures come from.
+
+    Attributes:
+        names: Of those that do a kind of work.
+        make: One of them, small; for a kind of work, by its name.
+        inputs: What its forward is given.
+    """
+
+    names: Callable[[str], list[str]]
+    make: Callable[[str, str], Any]
+    inputs: Callable[[Any], dict[str, torch.Tensor]]
 
 
 def small_config(name: str) -> Any:
@@ -69,6 +87,57 @@ def small_config(name: str) -> Any:
 
     inner = {key: getattr(default, key, None) for key in getattr(default, "sub_configs", {})}
     return cls(**sizes(default), **{key: sizes(of) for key, of in inner.items() if of is not None})
+
+
+def classes(kind: str) -> dict[str, Any]:
+    """The class, or the classes, of each architecture of transformers."""
+    if kind == "forward":
+        return dict(modeling_auto.MODEL_MAPPING_NAMES)
+    return dict(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def of_transformers(kind: str, name: str) -> Any:
+    """One of transformers."""
+    names = classes(kind)
+    cls = names[name] if isinstance(names[name], str) else names[name][0]
+    return getattr(transformers, cls)(small_config(name)).eval()
+
+
+def families(_: str) -> list[str]:
+    """Those of timm."""
+    import timm
+
+    return sorted(timm.list_modules())
+
+
+def of_timm(kind: str, family: str) -> Any:
+    """One of timm, in training where it is trained: batch norm has buffers that it writes."""
+    import timm
+
+    for name in timm.list_models(module=family):
+        with torch.device("meta"):
+            size = weight_bytes(timm.create_model(name))
+        if size <= LARGEST:
+            return timm.create_model(name).train(kind == "train")
+    raise ValueError("no model is small")
+
+
+def picture(model: Any) -> dict[str, torch.Tensor]:
+    """Two for a model of timm."""
+    cfg = model.default_cfg
+    channels, height, width = cfg["input_size"]
+    if not cfg.get("fixed_input_size"):
+        height, width = min(height, SIDE), min(width, SIDE)
+    return {
+        next(iter(inspect.signature(model.forward).parameters)): torch.randn(
+            2, channels, height, width
+        )
+    }
+
+
+def weight_bytes(model: Any) -> int:
+    """What its parameters take."""
+    return sum(p.nbytes for p in model.parameters())
 
 
 def inputs_of(model: Any) -> dict[str, torch.Tensor]:
@@ -100,21 +169,22 @@ def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     )
 
 
-def work_of(kind: str, model: Any) -> Callable[[Any], list[torch.Tensor]]:
+def work_of(kind: str, model: Any, given: dict[str, torch.Tensor]) -> Any:
     """What is done with a model, and gives tensors to compare; the same for each copy."""
-    torch.manual_seed(1)
     if kind == "forward":
-        given = inputs_of(model)
         return lambda m: [t for _ in range(3) for t in tensors(m(**given))]
     ids = torch.randint(3, 290, (2, 12))
     if kind == "generate":
         options = {"do_sample": False, "max_new_tokens": 8, "pad_token_id": 0}
         return lambda m: [m.generate(ids, **options) for _ in range(2)]
+    text = isinstance(model, transformers.PreTrainedModel)
 
     def train(m: Any) -> list[torch.Tensor]:
         losses = []
         for step in range(3):
-            loss = m(input_ids=ids + step, use_cache=False).logits.float().square().mean()
+            torch.manual_seed(step)  # dropout
+            out = [m(input_ids=ids + step, use_cache=False).logits] if text else tensors(m(**given))
+            loss = sum(one.float().square().mean() for one in out)
             loss.backward()
             m.optimizer.step()
             m.optimizer.zero_grad()
@@ -146,31 +216,29 @@ def run_within(kind: str, model: Any, budget: int, work: Any) -> tuple[Any, list
         attached.detach(keep=False)
         raise
     attached.detach()
-    return stats, [*got, *(p.detach() for p in model.parameters())]
+    return stats, [*got, *model.state_dict().values()]
 
 
-def classes(kind: str) -> dict[str, Any]:
-    """The class, or the classes, of each architecture."""
-    if kind == "forward":
-        return dict(modeling_auto.MODEL_MAPPING_NAMES)
-    return dict(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+LIBRARIES = {
+    "transformers": Library(lambda kind: sorted(classes(kind)), of_transformers, inputs_of),
+    "timm": Library(families, of_timm, picture),
+}
 
 
-def judge(kind: str, name: str) -> dict[str, Any]:
+def judge(library: Library, kind: str, name: str) -> dict[str, Any]:
     """One architecture's row."""
-    names = classes(kind)
-    cls = names[name] if isinstance(names[name], str) else names[name][0]
     try:
         torch.manual_seed(0)
-        model = getattr(transformers, cls)(small_config(name)).eval()
-        weights = sum(p.nbytes for p in model.parameters())
+        model = library.make(kind, name)
+        weights = weight_bytes(model)
         if weights > LARGEST:
             return {"name": name, "apart": f"{weights / MIB:.0f} MiB"}
-        work = work_of(kind, model)
+        torch.manual_seed(1)
+        work = work_of(kind, model, library.inputs(model) if kind != "generate" else {})
         with torch.set_grad_enabled(kind == "train"):
             first, again = prepared(kind, model), prepared(kind, model)
-            want = [*work(first), *(p.detach() for p in first.parameters())]
-            if not same(want, [*work(again), *(p.detach() for p in again.parameters())]):
+            want = [*work(first), *first.state_dict().values()]
+            if not same(want, [*work(again), *again.state_dict().values()]):
                 return {"name": name, "apart": "does not repeat itself"}
     except Exception as error:  # each fails in its own way
         return {"name": name, "apart": f"{type(error).__name__}: {error}".splitlines()[0][:120]}
@@ -191,11 +259,11 @@ def judge(kind: str, name: str) -> dict[str, Any]:
     return row
 
 
-def judge_apart(kind: str, names: list[str]) -> list[dict[str, Any]]:
+def judge_apart(library: str, kind: str, names: list[str]) -> list[dict[str, Any]]:
     """Rows of some, in a process that may end."""
     rows: list[dict[str, Any]] = []
     while left := names[len(rows) :]:
-        command = [sys.executable, __file__, kind, "--rows", "--only", *left]
+        command = [sys.executable, __file__, kind, "--library", library, "--rows", "--only", *left]
         try:
             run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
             out, how = run.stdout, f"exit {run.returncode}"
@@ -218,26 +286,29 @@ def main() -> None:
     """Judge all, or some."""
     parser = script_parser(__doc__)
     parser.add_argument("kind", choices=SHARES)
+    parser.add_argument("--library", choices=LIBRARIES, default="transformers")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    library = LIBRARIES[given.library]
     if given.rows:
         for name in given.only:
-            print(json.dumps(judge(given.kind, name)), flush=True)
+            print(json.dumps(judge(library, given.kind, name)), flush=True)
         return
-    names = given.only or sorted(classes(given.kind))
+    names = given.only or library.names(given.kind)
     rows: list[dict[str, Any]] = []
     for at in range(0, len(names), AT_ONCE):
-        rows += judge_apart(given.kind, names[at : at + AT_ONCE])
+        rows += judge_apart(given.library, given.kind, names[at : at + AT_ONCE])
         for row in rows[at:]:
             print(f"{row['name']:32} {verdict(row):14} {row.get('share', '')}", flush=True)
     counts = Counter(map(verdict, rows))
     print(", ".join(f"{count} {word}" for word, count in counts.most_common()))
     if given.json is not None:
-        about = {**provenance(), "transformers": transformers.__version__, "kind": given.kind}
-        write_result(given.json, {**about, "counts": dict(counts), "rows": rows})
+        about = {"version": version(given.library), "kind": given.kind, "counts": dict(counts)}
+        where = provenance(card=False)
+        write_result(given.json, {"where": where, "library": given.library, **about, "rows": rows})
     bad = counts["other bits"] + counts["failed"]
     if bad:
         raise SystemExit(1)
