@@ -60,7 +60,7 @@ SIDE = 128  # of a picture, where the model leaves that open
 LARGEST = 400 * MIB
 EMULATED = {"granularity": 4 * KIB}
 AT_ONCE = 8  # architectures of one process
-TIMEOUT_S = 240
+TIMEOUT_S = 900
 
 
 class Library(NamedTuple):
