@@ -113,6 +113,24 @@ TEST_CASE("where the link sets the pace it does not: that would cost bytes") {
   CHECK(last.bytes_in == wanted.bytes_in);
 }
 
+// The rest is lost to pages in flight, to copies' own time, and at the end, where the link waits
+// for room until the head has been computed.
+TEST_CASE("where the link sets the pace a pass takes little more than what has to cross") {
+  struct Case {
+    Bytes room;
+    double most;
+  };
+  for (const Case& within : {Case{260 * kPage, 1.06}, {480 * kPage, 1.06}, {736 * kPage, 1.12}}) {
+    CAPTURE(within.room / kPage);
+    Llama model(within.room);
+    Pass last;
+    for (int i = 0; i < 6; ++i) last = model.pass(within.room, 35, 1024);
+    const double ideal_ms = (model.weights() - static_cast<double>(within.room)) / (kLink * 1e6);
+    CHECK(last.ms > ideal_ms);
+    CHECK(last.ms < within.most * ideal_ms);
+  }
+}
+
 TEST_CASE("passes that need other room take turns: what the next plan keeps does not leave") {
   Llama model(kLargeRoom);
   for (int i = 0; i < 4; ++i) model.pass(kLargeRoom, 33, 1024);
