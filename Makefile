@@ -122,7 +122,8 @@ test-asan: $(STAMPS)/venv
 # Of the C++ lines by the last test-asan; of Python by pytest --cov.
 coverage: $(STAMPS)/dev
 	$(BIN)/gcovr --root . --filter native/ --exclude native/preload/ --merge-lines -j $(shell nproc) \
-	  --gcov-ignore-parse-errors=negative_hits.warn --gcov-suspicious-hits-threshold=0 --txt build/asan/lines.txt --print-summary build/asan
+	  --gcov-ignore-parse-errors=negative_hits.warn --gcov-suspicious-hits-threshold=0 \
+	  --txt build/asan/lines.txt --print-summary build/asan
 
 test-tsan: $(STAMPS)/venv
 	cmake --preset tsan

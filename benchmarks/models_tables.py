@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from figures import commit, gib, lines, results
+from figures import gib, lines, results
 
 # Errors of a peer, by what they begin with, and what has to be in them.
 ERRORS = (
@@ -152,24 +151,4 @@ def quantised() -> str:
     return lines(f"{head} | p99 | x ideal", found)
 
 
-def architectures() -> str:
-    """Small models of whole libraries on the emulated GPU."""
-    found = []
-    for _, document in results("architectures"):
-        rows, counts = document["rows"], document["counts"]
-        shares = Counter(row["share"] for row in rows if "share" in row)
-        within = ", ".join(f"{count} at {share:g}" for share, count in sorted(shares.items()))
-        others = ("other bits", "failed", "out of memory", "apart")
-        found.append(
-            [
-                *(f"{document['library']} {document['version']}", document["kind"]),
-                *(f"{counts.get('same', 0)}", within),
-                *(f"{counts.get(each, 0)}" for each in others),
-                commit(document),
-            ]
-        )
-    head = "library | work | same bits | budget / weights | other bits | failed | out of memory"
-    return lines(f"{head} | apart | commit", found)
-
-
-TABLES = (peers, experts, experts_prompts, quantised, architectures)
+TABLES = (peers, experts, experts_prompts, quantised)

@@ -113,8 +113,7 @@ TEST_CASE("where the link sets the pace it does not: that would cost bytes") {
   CHECK(last.bytes_in == wanted.bytes_in);
 }
 
-// The rest is lost to pages in flight, to copies' own time, and at the end, where the link waits
-// for room until the head has been computed.
+// The rest goes to pages in flight and to copies' own time.
 TEST_CASE("where the link sets the pace a pass takes little more than what has to cross") {
   struct Case {
     Bytes room;
