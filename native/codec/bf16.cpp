@@ -2,6 +2,7 @@
 #include "codec/bf16.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -12,12 +13,14 @@ namespace penstock::codec {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x36314650;  // "PF16"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint8_t kEscape = 0x10;  // of an exponent that has no place
-constexpr Bytes kRun = 64;              // values that are searched for escapes together
+constexpr Bytes kGroup = kRun / 4;  // values whose bits lie beside each other, four groups a run
 
 using Values = std::array<std::uint16_t, kRun>;
-using Places = std::array<std::uint8_t, 256>;
+using Run = std::array<std::uint8_t, kRun>;
+using Places = Run;
+using Table = std::array<std::uint8_t, 256>;
 
 constexpr std::uint8_t exponent_of(std::uint16_t value) {
   return static_cast<std::uint8_t>(value >> 7);
@@ -36,9 +39,9 @@ void store(std::byte* to, const T& value) {
 }
 
 // Four counts, so that equal neighbours do not wait for each other's.
-std::array<std::uint64_t, 256> histogram(std::span<const std::byte> raw) {
+Counts histogram(std::span<const std::byte> raw) {
   std::array<std::array<std::uint32_t, 256>, 4> counts{};
-  std::array<std::uint64_t, 256> sums{};
+  Counts sums{};
   const auto add_up = [&] {
     for (auto& some : counts) {
       for (std::size_t i = 0; i < 256; ++i) sums[i] += some[i];
@@ -71,53 +74,114 @@ void load_run(const std::byte* from, Bytes count, std::uint8_t exponent, Values&
 
 // Exponents of weights are neighbours, as a rule: then arithmetic does, which takes all of a run's
 // values at once where a table takes one after the other.
-std::optional<std::uint8_t> lowest_of_neighbours(
-    const std::array<std::uint8_t, kExponents>& exponents) {
-  for (std::size_t i = 0; i < kExponents; ++i) {
+std::optional<std::uint8_t> lowest_of_neighbours(std::span<const std::uint8_t> exponents) {
+  for (std::size_t i = 0; i < exponents.size(); ++i) {
     if (exponents[i] != exponents[0] + i) return std::nullopt;
   }
   return exponents[0];
 }
 
-// Whether one of the run is an escape.
+// Eight bytes at a time: a bit that is shifted stays in its byte.
+using Word = std::uint64_t;
+using Fours = std::array<Word, kGroup / 8>;  // bytes of four bits each
+constexpr Word in_each_byte(Word bits) { return 0x0101010101010101 * bits; }
+
+// Two in a byte.
+void halve(const Fours& fours, std::byte* to) {
+  std::array<std::uint16_t, kGroup / 2> words;
+  std::memcpy(words.data(), fours.data(), kGroup);
+  for (Bytes i = 0; i < kGroup / 2; ++i) {
+    to[i] = static_cast<std::byte>((words[i] & 0xf) | (words[i] >> 4 & 0xf0));
+  }
+}
+
+Fours doubled(const std::byte* from) {
+  std::array<std::uint16_t, kGroup / 2> words;
+  for (Bytes i = 0; i < kGroup / 2; ++i) {
+    const auto two = std::to_integer<std::uint32_t>(from[i]);
+    words[i] = static_cast<std::uint16_t>((two & 0xf) | (two & 0xf0) << 4);
+  }
+  Fours fours;
+  std::memcpy(fours.data(), words.data(), kGroup);
+  return fours;
+}
+
+// Where a run's parts lie in a code.
+struct RunParts {
+  std::byte* bytes;
+  std::byte* pairs;
+  std::array<std::byte*, 2> planes;  // the second where places have four bits
+};
+
+void store_places(const Places& places, std::uint32_t width, const RunParts& to) {
+  std::array<Fours, 4> groups;
+  std::memcpy(groups.data(), places.data(), kRun);
+  Fours fours;
+  for (Bytes half = 0; half < 2; ++half) {
+    const Fours& even = groups[2 * half];
+    const Fours& odd = groups[2 * half + 1];
+    for (Bytes i = 0; i < fours.size(); ++i) {
+      fours[i] = (even[i] & in_each_byte(3)) | (odd[i] & in_each_byte(3)) << 2;
+    }
+    halve(fours, to.pairs + half * kGroup / 2);
+  }
+  for (std::uint32_t bit = 2; bit < width; ++bit) {
+    const auto of = [&](const Fours& group, Bytes i) { return group[i] >> bit & in_each_byte(1); };
+    for (Bytes i = 0; i < fours.size(); ++i) {
+      fours[i] =
+          of(groups[0], i) | of(groups[1], i) << 1 | of(groups[2], i) << 2 | of(groups[3], i) << 3;
+    }
+    halve(fours, to.planes[bit - 2]);
+  }
+}
+
+void load_places(const RunParts& from, std::uint32_t width, Places& places) {
+  std::array<Fours, 4> groups;
+  for (Bytes half = 0; half < 2; ++half) {
+    const Fours fours = doubled(from.pairs + half * kGroup / 2);
+    for (Bytes i = 0; i < fours.size(); ++i) {
+      groups[2 * half][i] = fours[i] & in_each_byte(3);
+      groups[2 * half + 1][i] = fours[i] >> 2 & in_each_byte(3);
+    }
+  }
+  for (std::uint32_t bit = 2; bit < width; ++bit) {
+    const Fours fours = doubled(from.planes[bit - 2]);
+    for (Bytes i = 0; i < fours.size(); ++i) {
+      for (Bytes group = 0; group < 4; ++group) {
+        groups[group][i] |= (fours[i] >> group & in_each_byte(1)) << bit;
+      }
+    }
+  }
+  std::memcpy(places.data(), groups.data(), kRun);
+}
+
 template <class PlaceOf>
-bool encode_run(const Values& values, const PlaceOf& place_of, std::byte* bytes,
-                std::byte* indices) {
-  std::array<std::uint8_t, kRun> places;
+void split(const Values& values, const PlaceOf& place_of, Run& bytes, Places& places) {
   for (Bytes i = 0; i < kRun; ++i) {
-    bytes[i] = static_cast<std::byte>((values[i] >> 8 & 0x80) | (values[i] & 0x7f));
-    places[i] = place_of(exponent_of(values[i]));
+    bytes[i] = static_cast<std::uint8_t>((values[i] >> 8 & 0x80) | (values[i] & 0x7f));
   }
-  std::uint8_t seen = 0;
-  for (const std::uint8_t place : places) seen = static_cast<std::uint8_t>(seen | place);
-  std::array<std::uint16_t, kRun / 2> pairs;
-  std::memcpy(pairs.data(), places.data(), kRun);
-  for (Bytes i = 0; i < kRun / 2; ++i) {
-    indices[i] = static_cast<std::byte>((pairs[i] & 0xf) | (pairs[i] >> 4 & 0xf0));
-  }
-  return (seen & kEscape) != 0;
+  for (Bytes i = 0; i < kRun; ++i) places[i] = place_of(exponent_of(values[i]));
 }
 
 template <class ExponentOf>
-void decode_run(const std::byte* bytes, const std::byte* indices, const ExponentOf& exponent_of,
-                std::byte* to) {
-  std::array<std::uint16_t, kRun / 2> pairs;
-  for (Bytes i = 0; i < kRun / 2; ++i) {
-    const auto pair = std::to_integer<std::uint32_t>(indices[i]);
-    pairs[i] = static_cast<std::uint16_t>((pair & 0xf) | (pair & 0xf0) << 4);
-  }
-  std::array<std::uint8_t, kRun> places;
-  std::memcpy(places.data(), pairs.data(), kRun);
-  Values values;
+void join(const std::byte* bytes, const Places& places, const ExponentOf& exponent_of,
+          Values& values) {
   for (Bytes i = 0; i < kRun; ++i) {
     const auto byte = std::to_integer<std::uint16_t>(bytes[i]);
     values[i] = static_cast<std::uint16_t>((byte & 0x80) << 8 | exponent_of(places[i]) << 7 |
                                            (byte & 0x7f));
   }
-  std::memcpy(to, values.data(), sizeof(values));
 }
 
 Status wrong(const char* what) { return invalid("a compressed page is damaged: ", what); }
+
+RunParts parts(std::byte* code, const Shape& shape, Bytes first) {
+  const Bytes run = first / kRun;
+  std::byte* const plane = code + shape.planes_at() + kRun / 8 * run;
+  return {code + Shape::bytes_at() + first,
+          code + shape.pairs_at() + kRun / 4 * run,
+          {plane, plane + kRun / 8 * shape.runs()}};
+}
 
 // A code whose header has been checked.
 class Reader {
@@ -132,12 +196,13 @@ class Reader {
       return wrong("its header is not ours");
     }
     if (header.raw_bytes != raw_bytes || raw_bytes % 2 != 0) return wrong("its size is another");
-    reader.shape_ = {header.raw_bytes, header.escapes};
+    if (header.width != 3 && header.width != 4) return wrong("its places have another width");
+    reader.shape_ = {header.raw_bytes, header.escapes, header.width};
     const Shape& shape = reader.shape_;
     if (shape.escapes > shape.values()) return wrong("it has more escapes than values");
     if (code.size() < shape.size()) return wrong("it is truncated");
     reader.code_ = code.data();
-    reader.lowest_ = lowest_of_neighbours(header.exponents);
+    reader.lowest_ = lowest_of_neighbours(std::span(header.exponents).first(1U << shape.width));
     if (reader.start(0) != 0 || reader.start(shape.tiles()) != shape.escapes) {
       return wrong("not all of its escapes are used");
     }
@@ -153,18 +218,27 @@ class Reader {
   // Writes 2 * values_in(tile) bytes.
   Status decode(Bytes tile, std::byte* to) const {
     const Bytes count = values_in(tile);
-    const std::byte* const bytes = code_ + Shape::bytes_at() + tile * kTile;
-    const std::byte* const indices = code_ + shape_.indices_at() + tile * kTile / 2;
-    Bytes at = 0;
-    for (; at + kRun <= count; at += kRun) run(bytes + at, indices + at / 2, to + 2 * at);
-    if (at < count) {
-      std::array<std::byte, kRun> last{};
-      std::array<std::byte, kRun / 2> of_last{};
-      std::array<std::byte, 2 * kRun> values;
-      std::memcpy(last.data(), bytes + at, count - at);
-      std::memcpy(of_last.data(), indices + at / 2, divide_up(count - at, 2));
-      run(last.data(), of_last.data(), values.data());
-      std::memcpy(to + 2 * at, values.data(), 2 * (count - at));
+    std::array<std::byte, kRun> last{};
+    Places places;
+    Values values;
+    for (Bytes at = 0; at < count; at += kRun) {
+      const Bytes here = std::min(kRun, count - at);
+      RunParts run = parts(const_cast<std::byte*>(code_), shape_, tile * kTile + at);
+      if (here < kRun)
+        run.bytes = static_cast<std::byte*>(std::memcpy(last.data(), run.bytes, here));
+      load_places(run, shape_.width, places);
+      if (lowest_) {
+        const auto near = [base = *lowest_](std::uint8_t place) {
+          return static_cast<std::uint16_t>(base + place);
+        };
+        join(run.bytes, places, near, values);
+      } else {
+        const auto any = [&](std::uint8_t place) {
+          return std::uint16_t{header_.exponents[place]};
+        };
+        join(run.bytes, places, any, values);
+      }
+      std::memcpy(to + 2 * at, values.data(), 2 * here);
     }
     return escape(tile, count, to);
   }
@@ -173,30 +247,15 @@ class Reader {
   [[nodiscard]] std::uint64_t start(Bytes tile) const {
     return load<std::uint32_t>(code_ + shape_.starts_at() + 4 * tile);
   }
-  void run(const std::byte* bytes, const std::byte* indices, std::byte* to) const {
-    if (lowest_) {
-      decode_run(
-          bytes, indices,
-          [base = *lowest_](std::uint8_t place) {
-            return static_cast<std::uint16_t>(base + place);
-          },
-          to);
-    } else {
-      decode_run(
-          bytes, indices,
-          [&](std::uint8_t place) { return std::uint16_t{header_.exponents[place]}; }, to);
-    }
-  }
   [[nodiscard]] Status escape(Bytes tile, Bytes count, std::byte* raw) const {
     const std::uint64_t end = start(tile + 1);
     if (start(tile) > end || end > shape_.escapes) return wrong("escapes out of order");
     for (std::uint64_t i = start(tile); i < end; ++i) {
-      const auto escape = load<std::uint32_t>(code_ + shape_.escapes_at() + 4 * i);
-      const Bytes place = escape & 0xffff;
-      if (place >= count) return wrong("an escape lies outside its tile");
-      std::byte* const to = raw + 2 * place;
-      const auto value = load<std::uint16_t>(to);
-      store(to, static_cast<std::uint16_t>((value & 0x807f) | (escape >> 16 & 0xff) << 7));
+      const Bytes position = load<std::uint16_t>(code_ + shape_.positions_at() + 2 * i);
+      if (position >= count) return wrong("an escape lies outside its tile");
+      const auto other = std::to_integer<std::uint16_t>(code_[shape_.others_at() + i]);
+      std::byte* const to = raw + 2 * position;
+      store(to, static_cast<std::uint16_t>((load<std::uint16_t>(to) & 0x807f) | other << 7));
     }
     return {};
   }
@@ -207,70 +266,93 @@ class Reader {
   std::optional<std::uint8_t> lowest_;
 };
 
+Header header_of(const Survey& survey, std::uint64_t digest) {
+  Header header{kMagic,          kVersion, survey.shape.raw_bytes, digest, survey.shape.escapes,
+                survey.exponents};
+  header.width = static_cast<std::uint8_t>(survey.shape.width);
+  return header;
+}
+
 }  // namespace
 
-Survey survey(std::span<const std::byte> raw) {
-  const auto counts = histogram(raw);
+Survey survey_of(Bytes raw_bytes, const Counts& counts) {
   std::array<std::uint8_t, 256> order;
   std::iota(order.begin(), order.end(), std::uint8_t{0});
   std::partial_sort(order.begin(), order.begin() + kExponents, order.end(),
                     [&](std::uint8_t a, std::uint8_t b) {
                       return counts[a] != counts[b] ? counts[a] > counts[b] : a < b;
                     });
-  std::sort(order.begin(), order.begin() + kExponents);
-  Survey found;
-  found.shape = {raw.size(), raw.size() / 2};
-  for (std::size_t i = 0; i < kExponents; ++i) {
-    found.exponents[i] = order[i];
-    found.shape.escapes -= counts[order[i]];
+  Survey best;
+  std::uint64_t escapes = raw_bytes / 2;
+  std::size_t next = 0;
+  for (const std::uint32_t width : {3U, 4U}) {
+    while (next < std::size_t{1} << width) escapes -= counts[order[next++]];
+    const Shape shape{raw_bytes, escapes, width};
+    if (width != 3 && shape.size() >= best.shape.size()) break;
+    best.shape = shape;
+    best.exponents.fill(0);
+    std::copy_n(order.begin(), next, best.exponents.begin());
+    std::sort(best.exponents.begin(), best.exponents.begin() + static_cast<std::ptrdiff_t>(next));
   }
-  return found;
+  return best;
 }
+
+Survey survey(std::span<const std::byte> raw) { return survey_of(raw.size(), histogram(raw)); }
 
 void encode(const Survey& survey, std::span<const std::byte> raw, std::span<std::byte> code) {
   const Shape& shape = survey.shape;
   std::memset(code.data(), 0, sizeof(Header));
-  const Header header{kMagic,        kVersion,         raw.size(), digest(raw),
-                      shape.escapes, survey.exponents, {}};
+  const Header header = header_of(survey, digest(raw));
   store(code.data(), header);
-  Places places;
-  places.fill(kEscape);
-  for (std::size_t i = 0; i < kExponents; ++i) {
-    places[survey.exponents[i]] = static_cast<std::uint8_t>(i);
+  const std::span<const std::uint8_t> exponents(survey.exponents.data(), 1U << shape.width);
+  Table table;
+  table.fill(kEscape);
+  for (std::size_t i = 0; i < exponents.size(); ++i) {
+    table[exponents[i]] = static_cast<std::uint8_t>(i);
   }
+  const auto lowest = lowest_of_neighbours(exponents);
   std::byte* const bytes_at = code.data() + Shape::bytes_at();
-  std::byte* const indices_at = code.data() + shape.indices_at();
   std::byte* const starts_at = code.data() + shape.starts_at();
-  std::byte* const escapes_at = code.data() + shape.escapes_at();
+  std::byte* const positions_at = code.data() + shape.positions_at();
+  std::byte* const others_at = code.data() + shape.others_at();
   // The ends of parts that are not full.
-  std::memset(bytes_at + shape.values(), 0,
-              shape.indices_at() - Shape::bytes_at() - shape.values());
-  std::memset(starts_at - 16, 0, shape.values() == 0 ? 0 : 16);
-  std::memset(escapes_at - 16, 0, 16);
-  std::memset(escapes_at + 4 * shape.escapes, 0,
-              shape.size() - shape.escapes_at() - 4 * shape.escapes);
-  const auto lowest = lowest_of_neighbours(survey.exponents);
+  const auto clear = [&](std::byte* from, Bytes end) {
+    std::memset(from, 0, static_cast<Bytes>(code.data() + end - from));
+  };
+  clear(bytes_at + shape.values(), shape.pairs_at());
+  clear(starts_at + 4 * (shape.tiles() + 1), shape.positions_at());
+  clear(positions_at + 2 * shape.escapes, shape.others_at());
+  clear(others_at + shape.escapes, shape.size());
   std::uint32_t escapes = 0;
   Values values;
-  std::array<std::byte, kRun> bytes;
-  std::array<std::byte, kRun / 2> indices;
+  Places places;
+  Run bytes;
   for (Bytes first = 0; first < shape.values(); first += kRun) {
     if (first % kTile == 0) store(starts_at + 4 * (first / kTile), escapes);
     const Bytes count = std::min(kRun, shape.values() - first);
-    load_run(raw.data() + 2 * first, count, survey.exponents[0], values);
-    const auto near = [base = lowest.value_or(0)](std::uint8_t exponent) {
-      return std::min(static_cast<std::uint8_t>(exponent - base), kEscape);
-    };
-    const auto any = [&](std::uint8_t exponent) { return places[exponent]; };
-    const bool found = lowest ? encode_run(values, near, bytes.data(), indices.data())
-                              : encode_run(values, any, bytes.data(), indices.data());
-    std::memcpy(bytes_at + first, bytes.data(), count);
-    std::memcpy(indices_at + first / 2, indices.data(), divide_up(count, 2));
-    for (Bytes i = 0; found && i < count; ++i) {
-      const std::uint8_t exponent = exponent_of(values[i]);
-      if (places[exponent] != kEscape) continue;
-      const auto place = static_cast<std::uint32_t>(first % kTile + i);
-      store(escapes_at + 4 * std::uint64_t{escapes++}, place | std::uint32_t{exponent} << 16);
+    load_run(raw.data() + 2 * first, count, exponents[0], values);
+    if (lowest) {
+      const auto last = static_cast<std::uint8_t>(exponents.size() - 1);
+      const auto near = [base = *lowest, last](std::uint8_t exponent) {
+        const auto place = static_cast<std::uint8_t>(exponent - base);
+        return place <= last ? place : kEscape;
+      };
+      split(values, near, bytes, places);
+    } else {
+      split(
+          values, [&](std::uint8_t exponent) { return table[exponent]; }, bytes, places);
+    }
+    const RunParts run = parts(code.data(), shape, first);
+    std::memcpy(run.bytes, bytes.data(), count);
+    store_places(places, shape.width, run);
+    for (Bytes i = 0; i < kRun; i += 8) {
+      auto found = load<std::uint64_t>(reinterpret_cast<const std::byte*>(&places[i])) &
+                   in_each_byte(kEscape);
+      for (; found != 0; found &= found - 1, ++escapes) {
+        const Bytes at = i + static_cast<Bytes>(std::countr_zero(found)) / 8;
+        store(positions_at + 2 * Bytes{escapes}, static_cast<std::uint16_t>(first % kTile + at));
+        store(others_at + escapes, exponent_of(values[at]));
+      }
     }
   }
   store(starts_at + 4 * shape.tiles(), escapes);

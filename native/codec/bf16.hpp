@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lossless code of 12 bits for bf16 values.  Weights use few of the 256 exponents: a value is its
-// sign and mantissa, 8 bits, and the place of its exponent among the 16 commonest of the piece, 4
-// bits.  Values with another exponent are escapes, listed with their exponents and applied behind
-// the others.  Every piece of memory is coded by itself, so pieces decode in any order.
+// A lossless code of 11 or 12 bits for bf16 values.  Weights use few of the 256 exponents: a value
+// is its sign and mantissa, 8 bits, and the place of its exponent among the 8 or 16 commonest of
+// the piece, 3 or 4 bits, whichever makes the smaller code.  Values with another exponent are
+// escapes, listed with their exponents and applied behind the others.  Every piece of memory is
+// coded by itself, so pieces decode in any order.
 //
 // The code, all of it little-endian, each part beginning at a multiple of 16:
 //   Header
-//   bytes    of n: sign (bit 7) and mantissa
-//   indices  of n, two a byte, the even one in the low half
-//   starts   of tiles + 1, 32 bits: where the escapes of each tile of 8,192 values begin
-//   escapes  32 bits: the place in the tile (bits 0 to 15), the exponent (16 to 23)
-// native/driver/kernels/decode.cu reads the same.
+//   bytes      of n: sign (bit 7) and mantissa
+//   pairs      bits 0 and 1 of places, 256 bytes for each run of 1,024 values
+//   planes     bit 2 of places, 128 bytes for each run; behind those of all runs bit 3, if there is
+//   starts     of tiles + 1, 32 bits: where the escapes of each tile of 8,192 values begin
+//   positions  of escapes in their tile, 16 bits
+//   others     the escapes' exponents, 8 bits
+// A run is 32 lanes of a warp, of which lane t has the values 256 g + 8 t + k (g < 4, k < 8).  Its
+// bits lie in 32-bit words, 4 for each k: bit 4 k + g of word t of a plane, and bits 4 k + 2 (g %
+// 2) and the next of word 32 (g / 2) + t of the pairs.  So a mask leaves eight places, one in each
+// four bits, and a lane's values are neighbours in memory. native/driver/kernels/decode.cu reads
+// the same.
 //
 // Pure: data in, data out.  encode() trusts its Survey; what comes back may be anybody's, and
 // decode() reads and writes within its two spans whatever it holds.
@@ -26,8 +33,9 @@
 
 namespace penstock::codec {
 
-inline constexpr std::size_t kExponents = 16;
-inline constexpr Bytes kTile = 8192;      // values; a place in one fits into 16 bits
+inline constexpr std::size_t kExponents = 16;  // at the most
+inline constexpr Bytes kTile = 8192;           // values; a position in one fits into 16 bits
+inline constexpr Bytes kRun = 1024;            // values
 inline constexpr Bytes kAlignment = 128;  // of a code's size, so that codes can follow each other
 
 struct Header {
@@ -37,7 +45,8 @@ struct Header {
   std::uint64_t digest = 0;  // of the raw bytes
   std::uint64_t escapes = 0;
   std::array<std::uint8_t, kExponents> exponents{};
-  std::array<std::uint8_t, 16> reserved{};
+  std::uint8_t width = 0;  // of a place, in bits
+  std::array<std::uint8_t, 15> reserved{};
 };
 static_assert(sizeof(Header) == 64 && offsetof(Header, exponents) == 32);
 
@@ -45,16 +54,18 @@ static_assert(sizeof(Header) == 64 && offsetof(Header, exponents) == 32);
 struct Shape {
   Bytes raw_bytes = 0;
   std::uint64_t escapes = 0;
+  std::uint32_t width = 4;  // of a place: 3 or 4 bits
 
   [[nodiscard]] Bytes values() const { return raw_bytes / 2; }
+  [[nodiscard]] Bytes runs() const { return divide_up(values(), kRun); }
   [[nodiscard]] Bytes tiles() const { return divide_up(values(), kTile); }
   [[nodiscard]] static constexpr Bytes bytes_at() { return sizeof(Header); }
-  [[nodiscard]] Bytes indices_at() const { return bytes_at() + align_up(values(), 16); }
-  [[nodiscard]] Bytes starts_at() const {
-    return indices_at() + align_up(divide_up(values(), 2), 16);
-  }
-  [[nodiscard]] Bytes escapes_at() const { return starts_at() + align_up(4 * (tiles() + 1), 16); }
-  [[nodiscard]] Bytes size() const { return align_up(escapes_at() + 4 * escapes, kAlignment); }
+  [[nodiscard]] Bytes pairs_at() const { return bytes_at() + align_up(values(), 16); }
+  [[nodiscard]] Bytes planes_at() const { return pairs_at() + kRun / 4 * runs(); }
+  [[nodiscard]] Bytes starts_at() const { return planes_at() + kRun / 8 * runs() * (width - 2); }
+  [[nodiscard]] Bytes positions_at() const { return starts_at() + align_up(4 * (tiles() + 1), 16); }
+  [[nodiscard]] Bytes others_at() const { return positions_at() + align_up(2 * escapes, 16); }
+  [[nodiscard]] Bytes size() const { return align_up(others_at() + escapes, kAlignment); }
 };
 
 // What encode() needs to know of a piece beforehand.
@@ -63,6 +74,9 @@ struct Survey {
   std::array<std::uint8_t, kExponents> exponents{};
 };
 
+using Counts = std::array<std::uint64_t, 256>;  // of values, by their exponents
+
+[[nodiscard]] Survey survey_of(Bytes raw_bytes, const Counts& counts);
 // Of an even number of bytes.
 [[nodiscard]] Survey survey(std::span<const std::byte> raw);
 // Writes survey.shape.size() bytes.

@@ -31,9 +31,11 @@ inline FunctionPtr find_kernel(const char* name) {
 inline Status launch_decode(HostDriver& gpu, Stream stream, void** parameters) {
   const auto parameter = [&](int i) { return *static_cast<std::uint64_t*>(parameters[i]); };
   const Addr code = parameter(1);
-  const codec::Shape shape{2 * parameter(2), parameter(6)};
-  if (parameter(3) != code + shape.indices_at() || parameter(4) != code + shape.starts_at() ||
-      parameter(5) != code + shape.escapes_at()) {
+  const bool wide = *static_cast<unsigned*>(parameters[9]) != 0;
+  const codec::Shape shape{2 * parameter(2), parameter(8), wide ? 4U : 3U};
+  if (parameter(3) != code + shape.pairs_at() || parameter(4) != code + shape.planes_at() ||
+      parameter(5) != code + shape.starts_at() || parameter(6) != code + shape.positions_at() ||
+      parameter(7) != code + shape.others_at()) {
     return invalid("pointers that are not the code's");
   }
   return gpu.decode(parameter(0), code, shape, stream);

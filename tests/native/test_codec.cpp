@@ -79,18 +79,52 @@ TEST_CASE("codec: constants, zeros of both signs, and bytes at random") {
   CHECK(check_comes_back(raw) > raw.size());  // which is why such pieces stay raw
 }
 
-TEST_CASE("codec: weights take three quarters") {
+TEST_CASE("codec: weights take 11.3 bits of 16") {
   const Memory raw = gaussian(1 << 20);
   const Bytes size = check_comes_back(raw);
-  CHECK(size > raw.size() * 75 / 100);
-  CHECK(size < raw.size() * 76 / 100);
+  CHECK(size > raw.size() * 112 / 160);
+  CHECK(size < raw.size() * 114 / 160);
+}
+
+// As many values of each exponent.
+Memory even(int exponents, Bytes values) {
+  std::mt19937 random(5);
+  std::vector<std::uint16_t> all(values);
+  for (Bytes i = 0; i < values; ++i) {
+    const auto exponent = static_cast<Bytes>(100) + i % static_cast<Bytes>(exponents);
+    all[i] = static_cast<std::uint16_t>(exponent << 7 | (random() & 0x807f));
+  }
+  return of(all);
+}
+
+TEST_CASE("codec: places take as many bits as make the smaller code") {
+  CHECK(survey(even(8, 1 << 16)).shape.width == 3);
+  CHECK(survey(even(16, 1 << 16)).shape.width == 4);
+  // One in 32 beyond the first eight costs 0.75 bits a value, one in 16 one and a half.
+  CHECK(survey_of(2 << 16,
+                  [] {
+                    Counts counts{};
+                    for (int i = 0; i < 8; ++i) counts[120 + i] = (1 << 13) - (1 << 8);
+                    counts[119] = 1 << 11;
+                    return counts;
+                  }())
+            .shape.width == 3);
+  CHECK(survey_of(2 << 16,
+                  [] {
+                    Counts counts{};
+                    for (int i = 0; i < 8; ++i) counts[120 + i] = (1 << 13) - (1 << 9);
+                    counts[119] = 1 << 12;
+                    return counts;
+                  }())
+            .shape.width == 4);
+  for (const int exponents : {1, 7, 8, 9, 16, 17, 40}) check_comes_back(even(exponents, 50001));
 }
 
 TEST_CASE("codec: sizes that are a multiple of nothing, and none") {
   const Memory raw = gaussian(3 * kTile + 100);
-  for (const Bytes values :
-       {Bytes{0}, Bytes{1}, Bytes{2}, Bytes{15}, Bytes{16}, Bytes{17}, Bytes{63}, Bytes{65},
-        Bytes{127}, kTile - 1, kTile, kTile + 1, 2 * kTile + 63, 3 * kTile + 99}) {
+  for (const Bytes values : {Bytes{0}, Bytes{1}, Bytes{2}, Bytes{15}, Bytes{16}, Bytes{17},
+                             Bytes{63}, Bytes{65}, Bytes{127}, kRun - 1, kRun, kRun + 1, kTile - 1,
+                             kTile, kTile + 1, 2 * kTile + 63, 3 * kTile + 99}) {
     CAPTURE(values);
     check_comes_back(Memory(raw.begin(), raw.begin() + static_cast<std::ptrdiff_t>(2 * values)));
   }
@@ -120,7 +154,10 @@ TEST_CASE("codec: what is truncated, forged or damaged is refused") {
   };
   SUBCASE("a header") {
     forged(offsetof(Header, magic), std::uint32_t{1});
-    forged(offsetof(Header, version), std::uint32_t{2});
+    forged(offsetof(Header, version), std::uint32_t{1});
+    for (const int width : {0, 2, 7 - static_cast<int>(found.shape.width), 5, 255}) {
+      forged(offsetof(Header, width), static_cast<std::uint8_t>(width));
+    }
     forged(offsetof(Header, digest), std::uint64_t{5});
     for (const std::uint64_t many :
          {std::uint64_t{0}, found.shape.escapes + 1, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
@@ -130,8 +167,8 @@ TEST_CASE("codec: what is truncated, forged or damaged is refused") {
     forged(offsetof(Header, exponents), std::uint8_t{0});
   }
   SUBCASE("escapes") {
-    forged(found.shape.escapes_at(), std::uint32_t{0xffffffff});
-    forged(found.shape.escapes_at(), std::uint32_t{kTile});
+    forged(found.shape.positions_at(), std::uint16_t{0xffff});
+    forged(found.shape.positions_at(), static_cast<std::uint16_t>(kTile));
     forged(found.shape.starts_at(), std::uint32_t{0xffffffff});
     forged(found.shape.starts_at() + 4, std::uint32_t{0});
     forged(found.shape.starts_at() + 8, static_cast<std::uint32_t>(found.shape.escapes + 1));

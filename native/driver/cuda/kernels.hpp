@@ -47,13 +47,17 @@ class CudaKernels {
   Status decode(Addr to, Addr from, const codec::Shape& shape, StreamPtr stream) {
     PENSTOCK_TRY(load());
     std::uint64_t values = shape.values();
-    std::uint64_t indices = from + shape.indices_at();
-    std::uint64_t starts = from + shape.starts_at();
-    std::uint64_t escapes = from + shape.escapes_at();
-    std::uint64_t count = shape.escapes;
-    void* parameters[] = {&to, &from, &values, &indices, &starts, &escapes, &count};
-    const auto blocks =
-        static_cast<unsigned>(std::min<std::uint64_t>(shape.tiles(), kDecodeBlocks));
+    Addr pairs = from + shape.pairs_at();
+    Addr planes = from + shape.planes_at();
+    Addr starts = from + shape.starts_at();
+    Addr positions = from + shape.positions_at();
+    Addr others = from + shape.others_at();
+    std::uint64_t escapes = shape.escapes;
+    unsigned wide = shape.width == 4 ? 1 : 0;
+    void* parameters[] = {&to,     &from,      &values, &pairs,   &planes,
+                          &starts, &positions, &others, &escapes, &wide};
+    const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(
+        divide_up(shape.tiles(), kDecodeThreads / kTileThreads), kDecodeBlocks));
     return device_.call(symbols_.cuLaunchKernel, {}, decode_, blocks, 1, 1, kDecodeThreads, 1, 1, 0,
                         stream, parameters, nullptr);
   }
@@ -70,9 +74,11 @@ class CudaKernels {
   static constexpr unsigned kThreads = 512;
   // Two a multiprocessor of an H200.
   static constexpr unsigned kCompareBlocks = 264;
-  // One a multiprocessor of an H200: they keep up with the link many times over.
+  // One a multiprocessor of an H200.  More decode a tenth more, and slow products beside them down
+  // alike (benchmarks/results/compression/h100-kernels.txt).
   static constexpr unsigned kDecodeBlocks = 132;
-  static constexpr unsigned kDecodeThreads = 256;
+  static constexpr unsigned kDecodeThreads = 512;
+  static constexpr unsigned kTileThreads = 256;
   static constexpr Bytes kWorkBytes = 24;
   static constexpr Bytes kDigestBytes = 16;
   static constexpr std::size_t kDigests = 4096;  // taken at a time

@@ -29,8 +29,7 @@ struct Piece {
   [[nodiscard]] std::span<const std::byte> raw() const { return {from, part.bytes}; }
 };
 
-// A code that saves less than a fifth is not worth a kernel, nor larger staging buffers; 12 bits of
-// 16 save a quarter.
+// A code that saves less than a fifth is not worth a kernel, nor larger staging buffers.
 bool gains(const codec::Survey& survey) {
   return survey.shape.size() * 5 <= survey.shape.raw_bytes * 4;
 }

@@ -207,8 +207,8 @@ class Settings:
         "off",
         kinds.choice("off", "auto", "bf16"),
         "Whether bf16 weights cross the link encoded, lossless.",
-        details="bf16: weights of that dtype take three quarters of their size in host memory and "
-        "on the link, and the device decodes them. auto does so where the model does not fit.",
+        details="bf16: weights of that dtype take some 0.7 of their size in host memory and on the "
+        "link, and the device decodes them. auto does so where the model does not fit.",
     )
     record: str = _option(
         "",

@@ -46,7 +46,7 @@ CHEAP_CHUNK, PAGES_AT_LEAST = 16 * MIB, 128
 # So large may modules be that are one use (results/one_budget/h200-joint.txt).
 LOOK_AHEAD_CHUNKS, LOOK_AHEAD, LOOK_AHEAD_SHARE = 4, 64 * MIB, 1 / 32
 SMALLEST_SHARE = 8  # of a page: what is smaller is not encoded
-CODE_SHARE = 0.75  # of a block, that its code takes at the least
+CODE_SHARE = 11 / 16  # of a block, that its code takes at the least
 COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
 
