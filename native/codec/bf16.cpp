@@ -38,30 +38,6 @@ void store(std::byte* to, const T& value) {
   std::memcpy(to, &value, sizeof(T));
 }
 
-// Four counts, so that equal neighbours do not wait for each other's.
-Counts histogram(std::span<const std::byte> raw) {
-  std::array<std::array<std::uint32_t, 256>, 4> counts{};
-  Counts sums{};
-  const auto add_up = [&] {
-    for (auto& some : counts) {
-      for (std::size_t i = 0; i < 256; ++i) sums[i] += some[i];
-      some.fill(0);
-    }
-  };
-  constexpr Bytes kMost = 4 * kGiB;  // what 32 bits count
-  Bytes at = 0;
-  for (Bytes next = kMost; at + 8 <= raw.size(); at += 8) {
-    if (at >= next) add_up(), next += kMost;
-    const auto word = load<std::uint64_t>(raw.data() + at);
-    for (std::size_t i = 0; i < 4; ++i) ++counts[i][word >> (16 * i + 7) & 0xff];
-  }
-  for (; at + 2 <= raw.size(); at += 2) {
-    ++counts[0][exponent_of(load<std::uint16_t>(raw.data() + at))];
-  }
-  add_up();
-  return sums;
-}
-
 // `count` values from there on; behind them whatever needs no escape.
 void load_run(const std::byte* from, Bytes count, std::uint8_t exponent, Values& values) {
   if (count == kRun) {
@@ -266,16 +242,48 @@ class Reader {
   std::optional<std::uint8_t> lowest_;
 };
 
-Header header_of(const Survey& survey, std::uint64_t digest) {
-  Header header{kMagic,          kVersion, survey.shape.raw_bytes, digest, survey.shape.escapes,
-                survey.exponents};
-  header.width = static_cast<std::uint8_t>(survey.shape.width);
-  return header;
+// Whether it decodes to that, tile by tile; adds up the digest on the way.
+Status compare(std::span<const std::byte> code, std::span<const std::byte> raw, Digest* digest) {
+  PENSTOCK_ASSIGN(const Reader reader, Reader::open(code, raw.size()));
+  std::array<std::byte, 2 * kTile> values;
+  for (Bytes tile = 0; tile < reader.shape().tiles(); ++tile) {
+    PENSTOCK_TRY(reader.decode(tile, values.data()));
+    const auto here = raw.subspan(2 * kTile * tile, 2 * reader.values_in(tile));
+    if (std::memcmp(values.data(), here.data(), here.size()) != 0) {
+      return wrong("it stands for other bytes");
+    }
+    if (digest != nullptr) digest->add(here);
+  }
+  return {};
 }
 
 }  // namespace
 
-Survey survey_of(Bytes raw_bytes, const Counts& counts) {
+Header Survey::header() const {
+  Header header{kMagic, kVersion, shape.raw_bytes, 0, shape.escapes, exponents};
+  header.width = static_cast<std::uint8_t>(shape.width);
+  return header;
+}
+
+// Four counts, so that equal neighbours do not wait for each other's.
+Counts counts_of(std::span<const std::byte> raw) {
+  std::array<Counts, 4> counts{};
+  Bytes at = 0;
+  for (; at + 8 <= raw.size(); at += 8) {
+    const auto word = load<std::uint64_t>(raw.data() + at);
+    for (std::size_t i = 0; i < 4; ++i) ++counts[i][word >> (16 * i + 7) & 0xff];
+  }
+  for (; at + 2 <= raw.size(); at += 2) {
+    ++counts[0][exponent_of(load<std::uint16_t>(raw.data() + at))];
+  }
+  Counts sums{};
+  for (const Counts& some : counts) {
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += some[i];
+  }
+  return sums;
+}
+
+Survey survey(Bytes raw_bytes, const Counts& counts) {
   std::array<std::uint8_t, 256> order;
   std::iota(order.begin(), order.end(), std::uint8_t{0});
   std::partial_sort(order.begin(), order.begin() + kExponents, order.end(),
@@ -297,13 +305,9 @@ Survey survey_of(Bytes raw_bytes, const Counts& counts) {
   return best;
 }
 
-Survey survey(std::span<const std::byte> raw) { return survey_of(raw.size(), histogram(raw)); }
-
 void encode(const Survey& survey, std::span<const std::byte> raw, std::span<std::byte> code) {
   const Shape& shape = survey.shape;
-  std::memset(code.data(), 0, sizeof(Header));
-  const Header header = header_of(survey, digest(raw));
-  store(code.data(), header);
+  store(code.data(), survey.header());
   const std::span<const std::uint8_t> exponents(survey.exponents.data(), 1U << shape.width);
   Table table;
   table.fill(kEscape);
@@ -378,17 +382,15 @@ Status check(std::span<const std::byte> code, Bytes raw_bytes) {
   return found.value() == reader.digest() ? Status{} : wrong("its digest is another");
 }
 
-Status verify(std::span<const std::byte> code, std::span<const std::byte> raw) {
-  PENSTOCK_ASSIGN(const Reader reader, Reader::open(code, raw.size()));
-  std::array<std::byte, 2 * kTile> values;
-  for (Bytes tile = 0; tile < reader.shape().tiles(); ++tile) {
-    PENSTOCK_TRY(reader.decode(tile, values.data()));
-    const Bytes bytes = 2 * reader.values_in(tile);
-    if (std::memcmp(values.data(), raw.data() + 2 * kTile * tile, bytes) != 0) {
-      return wrong("it stands for other bytes");
-    }
-  }
+Status seal(std::span<std::byte> code, std::span<const std::byte> raw) {
+  Digest digest(raw.size());
+  PENSTOCK_TRY(compare(code, raw, &digest));
+  store(code.data() + offsetof(Header, digest), digest.value());
   return {};
+}
+
+Status verify(std::span<const std::byte> code, std::span<const std::byte> raw) {
+  return compare(code, raw, nullptr);
 }
 
 }  // namespace penstock::codec

@@ -72,15 +72,19 @@ struct Shape {
 struct Survey {
   Shape shape;
   std::array<std::uint8_t, kExponents> exponents{};
+
+  [[nodiscard]] Header header() const;  // without a digest
 };
 
-using Counts = std::array<std::uint64_t, 256>;  // of values, by their exponents
-
-[[nodiscard]] Survey survey_of(Bytes raw_bytes, const Counts& counts);
-// Of an even number of bytes.
-[[nodiscard]] Survey survey(std::span<const std::byte> raw);
-// Writes survey.shape.size() bytes.
+using Counts = std::array<std::uint32_t, 256>;  // of values, by their exponents
+// Of an even number of bytes, below 8 GiB.
+[[nodiscard]] Counts counts_of(std::span<const std::byte> raw);
+[[nodiscard]] Survey survey(Bytes raw_bytes, const Counts& counts);
+// Writes survey.shape.size() bytes, but not the digest of `raw`, without which nothing decodes.
 void encode(const Survey& survey, std::span<const std::byte> raw, std::span<std::byte> code);
+// Gives what encode() made, here or on a device, its digest, where it stands for `raw`; otherwise
+// kInvalidArgument.  Needs no memory.
+[[nodiscard]] Status seal(std::span<std::byte> code, std::span<const std::byte> raw);
 // kInvalidArgument where the code is truncated, forged or damaged, or of another size than `raw`,
 // which holds anything then.
 [[nodiscard]] Status decode(std::span<const std::byte> code, std::span<std::byte> raw);

@@ -163,6 +163,11 @@ class Driver {
   virtual Status copy_within(Addr to, Addr from, Bytes size, Stream stream) = 0;
   virtual Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) = 0;
 
+  // Adds to 256 counts of 32 bits how many bf16 values of some memory have which exponent.
+  virtual Status survey(Addr, Addr, Bytes, Stream) { return lacks("an encoder"); }  // counts, raw
+  // What codec::encode() makes of some memory, in as much as its survey says.  All of these are on
+  // the device, apart, and multiples of 16.
+  virtual Status encode(Addr, Addr, const codec::Survey&, Stream) { return lacks("an encoder"); }
   // What codec::encode() made of some memory, and lies at `from`, becomes that memory at `to`; both
   // on the device, apart, and multiples of 16.  It is not verified here: it comes from memory of
   // our own, which was.

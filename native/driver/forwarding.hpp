@@ -67,6 +67,12 @@ class ForwardingDriver : public Driver {
   Status fill(Addr to, std::uint8_t value, Bytes size, Stream stream) override {
     return device_.fill(to, value, size, stream);
   }
+  Status survey(Addr counts, Addr raw, Bytes size, Stream stream) override {
+    return device_.survey(counts, raw, size, stream);
+  }
+  Status encode(Addr to, Addr from, const codec::Survey& survey, Stream stream) override {
+    return device_.encode(to, from, survey, stream);
+  }
   Status decode(Addr to, Addr from, const codec::Shape& shape, Stream stream) override {
     return device_.decode(to, from, shape, stream);
   }

@@ -8,7 +8,10 @@
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "base/status.hpp"
 
 namespace penstock::driver {
 
@@ -28,6 +31,18 @@ void in_parallel(std::size_t count, const Work& work, std::size_t most = SIZE_MA
   } catch (const std::bad_alloc&) {
   }
   run();
+}
+
+// Likewise, of work that may fail: one of the failures.
+template <class Work>
+Status try_in_parallel(std::size_t count, const Work& work) {
+  std::atomic<bool> failed{false};
+  Status failure;
+  in_parallel(count, [&](std::size_t i) {
+    Status status = work(i);
+    if (!status.ok() && !failed.exchange(true)) failure = std::move(status);
+  });
+  return failure;
 }
 
 }  // namespace penstock::driver

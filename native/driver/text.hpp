@@ -20,17 +20,18 @@ inline std::string span_text(Addr address, Bytes size) {
 }
 
 // Both drivers refuse what the hardware would do in no particular order.
-inline Status check_apart(Addr to, Addr from, Bytes size) {
-  if (to - from >= size && from - to >= size) return {};
-  return invalid(span_text(from, size), " overlaps ", span_text(to, size));
+inline Status check_apart(const Span& to, const Span& from) {
+  if (to.address - from.address >= from.bytes && from.address - to.address >= to.bytes) return {};
+  return invalid(span_text(from.address, from.bytes), " overlaps ",
+                 span_text(to.address, to.bytes));
 }
 
-inline Status check_decode(Addr to, Addr from, Bytes bytes, Bytes code) {
-  if (to % 16 != 0 || from % 16 != 0) {
-    return invalid("decode: ", address_text(from), " to ", address_text(to),
+inline Status check_codes(const char* what, const Span& to, const Span& from) {
+  if (to.address % 16 != 0 || from.address % 16 != 0) {
+    return invalid(what, ": ", address_text(from.address), " to ", address_text(to.address),
                    " is not in multiples of 16");
   }
-  return check_apart(to, from, bytes > code ? bytes : code);
+  return check_apart(to, from);
 }
 
 inline Status check_fingerprint(const void* to, Bytes size, const void* fingerprint) {

@@ -17,7 +17,9 @@
 
 namespace penstock::driver::cuda {
 
-inline constexpr std::array<std::string_view, 2> kKernels{"penstock_compare", "penstock_decode"};
+inline constexpr std::array<std::string_view, 6> kKernels{"penstock_compare", "penstock_decode",
+                                                          "penstock_survey",  "penstock_encode",
+                                                          "penstock_starts",  "penstock_escapes"};
 inline int kernel_places[kKernels.size()];
 
 // Null where there is none of that name.
@@ -41,10 +43,31 @@ inline Status launch_decode(HostDriver& gpu, Stream stream, void** parameters) {
   return gpu.decode(parameter(0), code, shape, stream);
 }
 
+// All of a code, by the first of its three kernels.
+inline Status launch_encode(HostDriver& gpu, Stream stream, void** parameters) {
+  const auto parameter = [&](int i) { return *static_cast<std::uint64_t*>(parameters[i]); };
+  const auto& header = *static_cast<codec::Header*>(parameters[6]);
+  const Addr code = parameter(0);
+  const codec::Survey survey{{2 * parameter(2), header.escapes, header.width}, header.exponents};
+  if (header.raw_bytes != survey.shape.raw_bytes ||
+      parameter(3) != code + survey.shape.pairs_at() ||
+      parameter(4) != code + survey.shape.planes_at() ||
+      parameter(5) != code + survey.shape.starts_at()) {
+    return invalid("pointers that are not the code's");
+  }
+  return gpu.encode(code, parameter(1), survey, stream);
+}
+
 // Compares by a digest of its own, kept where the kernel keeps its.
 inline Status launch_kernel(HostDriver& gpu, FunctionPtr function, Stream stream,
                             void** parameters) {
   if (function == find_kernel("penstock_decode")) return launch_decode(gpu, stream, parameters);
+  if (function == find_kernel("penstock_encode")) return launch_encode(gpu, stream, parameters);
+  if (function == find_kernel("penstock_survey")) {
+    const auto parameter = [&](int i) { return *static_cast<std::uint64_t*>(parameters[i]); };
+    return gpu.survey(parameter(0), parameter(1), 2 * parameter(2), stream);
+  }
+  if (function != find_kernel("penstock_compare")) return {};
   const auto from = *static_cast<DevicePtr*>(parameters[0]);
   const auto size = 16 * *static_cast<std::uint64_t*>(parameters[1]);
   auto* const digest = *static_cast<std::uint64_t**>(parameters[2]);

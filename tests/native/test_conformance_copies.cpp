@@ -165,41 +165,67 @@ void changed_copies(Driver& driver) {
                       Code::kInvalidArgument);
 }
 
-// Sizes that are a multiple of nothing, and escapes of every kind.
+// Encoded and decoded on the device: sizes that are a multiple of nothing, escapes of every kind,
+// places of either width.
 void encoded_pages(Driver& driver) {
   Bench bench(driver);
-  const Bytes room = std::max<Bytes>(bench.granule, 256 * kKiB);
-  const Addr address = bench.backed({align_up(room, bench.granule), align_up(room, bench.granule)});
-  const Addr staged = address + align_up(room, bench.granule);
+  const Bytes room = align_up(std::max<Bytes>(bench.granule, 320 * kKiB), bench.granule);
+  const Addr address = bench.backed({room, room, room});
+  const Addr staged = address + room;
+  const Addr counts = staged + room;
   const Stream stream = bench.stream();
-  auto* host = bench.page_locked(room);
+  auto* host = reinterpret_cast<std::byte*>(bench.page_locked(room));
+  auto* coded = reinterpret_cast<std::byte*>(bench.page_locked(room));
   for (const Bytes size :
-       {Bytes{2}, Bytes{30}, Bytes{32}, Bytes{34}, 2 * codec::kTile - 2, 2 * codec::kTile,
-        2 * codec::kTile + 2, 9 * codec::kTile + 46, Bytes{128 * kKiB}}) {
-    for (const bool noise : {false, true}) {
-      std::vector<std::byte> raw(size);
+       {Bytes{2}, Bytes{30}, Bytes{32}, Bytes{34}, 2 * codec::kRun + 2, 2 * codec::kTile - 2,
+        2 * codec::kTile, 2 * codec::kTile + 2, 9 * codec::kTile + 46, Bytes{128 * kKiB}}) {
+    for (const Bytes noise : {Bytes{0}, size / 5, size}) {
+      const std::span raw(host, size);
       testing::draw_weights(raw, static_cast<std::uint32_t>(size));
       const ByteVector random = pattern(size, size);
-      for (Bytes i = 0; noise && i < size / 3; ++i) raw[i] = static_cast<std::byte>(random[i]);
-      const codec::Survey survey = codec::survey(raw);
-      const Bytes coded = survey.shape.size();
-      REQUIRE(coded <= room);
-      codec::encode(survey, raw, {reinterpret_cast<std::byte*>(host), coded});
+      for (Bytes i = 0; i < noise; ++i) raw[i] = static_cast<std::byte>(random[i]);
+      PENSTOCK_REQUIRE_OK(driver.copy_in(address, host, size, stream));
+      PENSTOCK_REQUIRE_OK(driver.fill(counts, 0, sizeof(codec::Counts), stream));
+      PENSTOCK_REQUIRE_OK(driver.survey(counts, address, size, stream));
+      codec::Counts found;
+      PENSTOCK_REQUIRE_OK(driver.copy_out(coded, counts, sizeof(found), stream));
+      PENSTOCK_REQUIRE_OK(driver.synchronize(stream));
+      std::memcpy(found.data(), coded, sizeof(found));
+      CHECK(found == codec::counts_of(raw));
+      const codec::Survey survey = codec::survey(size, found);
+      const Bytes bytes = survey.shape.size();
+      REQUIRE(bytes <= room);
+      PENSTOCK_REQUIRE_OK(driver.fill(staged, 0xA5, room, stream));
+      PENSTOCK_REQUIRE_OK(driver.encode(staged, address, survey, stream));
+      PENSTOCK_REQUIRE_OK(driver.copy_out(coded, staged, room, stream));
       PENSTOCK_REQUIRE_OK(driver.fill(address, 0xA5, room, stream));
-      PENSTOCK_REQUIRE_OK(driver.copy_in(staged, host, coded, stream));
+      PENSTOCK_REQUIRE_OK(driver.synchronize(stream));
+      const auto rest_is_as_it_was = [&](const std::byte* from, Bytes at) {
+        return std::all_of(from + at, from + room,
+                           [](std::byte byte) { return byte == std::byte{0xA5}; });
+      };
+      std::vector<std::byte> expected(bytes);
+      codec::encode(survey, raw, expected);
+      CHECK(std::memcmp(coded, expected.data(), bytes) == 0);
+      CHECK(rest_is_as_it_was(coded, bytes));
+      PENSTOCK_REQUIRE_OK(codec::seal({coded, bytes}, raw));
+      PENSTOCK_REQUIRE_OK(driver.copy_in(staged, coded, bytes, stream));
       PENSTOCK_REQUIRE_OK(driver.decode(address, staged, survey.shape, stream));
       PENSTOCK_REQUIRE_OK(driver.synchronize(stream));
-      const ByteVector found = bench.read(address, room);
-      CHECK(std::memcmp(found.data(), raw.data(), size) == 0);
-      CHECK(std::all_of(found.begin() + static_cast<std::ptrdiff_t>(size), found.end(),
-                        [](std::uint8_t byte) { return byte == 0xA5; }));
+      const ByteVector back = bench.read(address, room);
+      CHECK(std::memcmp(back.data(), raw.data(), size) == 0);
+      CHECK(rest_is_as_it_was(reinterpret_cast<const std::byte*>(back.data()), size));
     }
   }
-  const codec::Shape shape{64, 0};
+  const codec::Survey survey{{64, 0}, {}};
   for (const Bytes apart : {Bytes{32}, 4 * kKiB + 8}) {
-    PENSTOCK_CHECK_CODE(driver.decode(address, address + apart, shape, stream),
-                        Code::kInvalidArgument);
+    for (const Status& status : {driver.decode(address, address + apart, survey.shape, stream),
+                                 driver.encode(address, address + apart, survey, stream),
+                                 driver.survey(address, address + apart, 64, stream)}) {
+      PENSTOCK_CHECK_CODE(status, Code::kInvalidArgument);
+    }
   }
+  PENSTOCK_CHECK_CODE(driver.encode(address, staged, {}, stream), Code::kInvalidArgument);
 }
 
 }  // namespace

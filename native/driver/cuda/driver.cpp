@@ -190,13 +190,26 @@ class CudaDriver final : public CudaMemory {
     return kernels_.copy_out_changed(to, from, size, fingerprint, still, native(stream));
   }
 
+  Status survey(Addr counts, Addr raw, Bytes size, Stream stream) override {
+    PENSTOCK_TRY(check_codes("survey", {counts, sizeof(codec::Counts)}, {raw, size}));
+    return size == 0 ? Status{} : kernels_.survey(counts, raw, size, native(stream));
+  }
+
+  // A code of nothing has no tile that a kernel could begin at.
+  Status encode(Addr to, Addr from, const codec::Survey& survey, Stream stream) override {
+    const codec::Shape& shape = survey.shape;
+    PENSTOCK_TRY(check_codes("encode", {to, shape.size()}, {from, shape.raw_bytes}));
+    if (shape.raw_bytes == 0) return invalid("encode: of nothing");
+    return kernels_.encode(to, from, survey, native(stream));
+  }
+
   Status decode(Addr to, Addr from, const codec::Shape& shape, Stream stream) override {
-    PENSTOCK_TRY(check_decode(to, from, shape.raw_bytes, shape.size()));
+    PENSTOCK_TRY(check_codes("decode", {to, shape.raw_bytes}, {from, shape.size()}));
     return shape.raw_bytes == 0 ? Status{} : kernels_.decode(to, from, shape, native(stream));
   }
 
   Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override {
-    PENSTOCK_TRY(check_apart(to, from, size));
+    PENSTOCK_TRY(check_apart({to, size}, {from, size}));
     if (size == 0) return {};
     return call(symbols_.cuMemcpyDtoDAsync, {size}, to, from, size, native(stream));
   }

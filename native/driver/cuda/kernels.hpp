@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "driver/driver.hpp"
 #include "driver/kernels/changed_copy_ptx.hpp"
 #include "driver/kernels/decode_ptx.hpp"
+#include "driver/kernels/encode_ptx.hpp"
 
 namespace penstock::driver::cuda {
 
@@ -30,8 +32,7 @@ class CudaKernels {
     PENSTOCK_TRY(load());
     if (fingerprint->place == 0) PENSTOCK_TRY(give_place(*fingerprint));
     std::uint64_t words = size / kWord;
-    const auto blocks =
-        static_cast<unsigned>(std::clamp<std::uint64_t>(words / kThreads, 1, kCompareBlocks));
+    const std::uint64_t blocks = std::clamp<std::uint64_t>(words / kThreads, 1, kCompareBlocks);
     std::uint32_t known = std::exchange(fingerprint->valid, 0);
     std::uint32_t* counts = &fingerprint->changes;
     void* host = still ? to : nullptr;
@@ -39,13 +40,40 @@ class CudaKernels {
       PENSTOCK_TRY(device_.call(symbols_.cuMemcpyDtoHAsync, {size}, to, from, size, stream));
     }
     void* parameters[] = {&from, &words, &fingerprint->place, &known, &counts, &host, &work_};
-    PENSTOCK_TRY(device_.call(symbols_.cuLaunchKernel, {}, compare_, blocks, 1, 1, kThreads, 1, 1,
-                              0, stream, parameters, nullptr));
+    PENSTOCK_TRY(launch(compare_, blocks, kThreads, stream, parameters));
     fingerprint->valid = 1;  // for what follows in the stream
     return {};
   }
+  Status survey(Addr counts, Addr raw, Bytes size, StreamPtr stream) {
+    PENSTOCK_TRY(load_codec());
+    std::uint64_t values = size / 2;
+    void* parameters[] = {&counts, &raw, &values};
+    const std::uint64_t blocks = divide_up(values, codec::kTile);
+    return launch(survey_, std::min<std::uint64_t>(blocks, kSurveyBlocks), kTileThreads, stream,
+                  parameters);
+  }
+  Status encode(Addr to, Addr from, const codec::Survey& survey, StreamPtr stream) {
+    PENSTOCK_TRY(load_codec());
+    const codec::Shape& shape = survey.shape;
+    std::uint64_t values = shape.values();
+    std::uint64_t tiles = shape.tiles();
+    Addr pairs = to + shape.pairs_at();
+    Addr planes = to + shape.planes_at();
+    Addr starts = to + shape.starts_at();
+    Addr positions = to + shape.positions_at();
+    Addr others = to + shape.others_at();
+    codec::Header header = survey.header();
+    PENSTOCK_TRY(
+        device_.call(symbols_.cuMemsetD8Async, {shape.size()}, to, 0, shape.size(), stream));
+    void* of_encode[] = {&to, &from, &values, &pairs, &planes, &starts, &header};
+    PENSTOCK_TRY(launch(encode_, tiles, kTileThreads, stream, of_encode));
+    void* of_starts[] = {&starts, &tiles};
+    PENSTOCK_TRY(launch(starts_, 1, kTileThreads, stream, of_starts));
+    void* of_escapes[] = {&from, &values, &starts, &positions, &others, &header};
+    return launch(escapes_, tiles, kTileThreads, stream, of_escapes);
+  }
   Status decode(Addr to, Addr from, const codec::Shape& shape, StreamPtr stream) {
-    PENSTOCK_TRY(load());
+    PENSTOCK_TRY(load_codec());
     std::uint64_t values = shape.values();
     Addr pairs = from + shape.pairs_at();
     Addr planes = from + shape.planes_at();
@@ -56,15 +84,14 @@ class CudaKernels {
     unsigned wide = shape.width == 4 ? 1 : 0;
     void* parameters[] = {&to,     &from,      &values, &pairs,   &planes,
                           &starts, &positions, &others, &escapes, &wide};
-    const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(
-        divide_up(shape.tiles(), kDecodeThreads / kTileThreads), kDecodeBlocks));
-    return device_.call(symbols_.cuLaunchKernel, {}, decode_, blocks, 1, 1, kDecodeThreads, 1, 1, 0,
-                        stream, parameters, nullptr);
+    const std::uint64_t blocks = divide_up(shape.tiles(), kDecodeThreads / kTileThreads);
+    return launch(decode_, std::min<std::uint64_t>(blocks, kDecodeBlocks), kDecodeThreads, stream,
+                  parameters);
   }
   void give_everything_back() {
     for (const DevicePtr digests : digests_) symbols_.cuMemFree(digests);
     if (work_ != 0) symbols_.cuMemFree(std::exchange(work_, 0));
-    for (ModulePtr* module : {&module_, &decoder_}) {
+    for (ModulePtr* module : {&module_, &decoder_, &encoder_}) {
       if (*module != nullptr) symbols_.cuModuleUnload(std::exchange(*module, nullptr));
     }
   }
@@ -78,26 +105,55 @@ class CudaKernels {
   // alike (benchmarks/results/compression/h100-kernels.txt).
   static constexpr unsigned kDecodeBlocks = 132;
   static constexpr unsigned kDecodeThreads = 512;
+  static constexpr unsigned kSurveyBlocks = 264;
   static constexpr unsigned kTileThreads = 256;
   static constexpr Bytes kWorkBytes = 24;
   static constexpr Bytes kDigestBytes = 16;
   static constexpr std::size_t kDigests = 4096;  // taken at a time
 
+  using Function = std::pair<const char*, FunctionPtr*>;
+
+  Status launch(FunctionPtr function, std::uint64_t blocks, unsigned threads, StreamPtr stream,
+                void** parameters) {
+    return device_.call(symbols_.cuLaunchKernel, {}, function, static_cast<unsigned>(blocks), 1, 1,
+                        threads, 1, 1, 0, stream, parameters, nullptr);
+  }
   Status load() {
     const std::lock_guard lock(mutex_);
-    if (module_ != nullptr) return {};
+    if (work_ != 0) return {};
     const CudaScope scope(device_);
-    Undo undo([this] { give_everything_back(); });
-    const char* const what = "cuModuleLoadData of Penstock's kernels";
-    PENSTOCK_TRY(device_.check(symbols_.cuModuleLoadData(&module_, kChangedCopyPtx), what));
-    PENSTOCK_TRY(device_.check(symbols_.cuModuleLoadData(&decoder_, kDecodePtx), what));
-    const auto& find = symbols_.cuModuleGetFunction;
-    PENSTOCK_TRY(device_.call(find, {}, &compare_, module_, "penstock_compare"));
-    PENSTOCK_TRY(device_.call(find, {}, &decode_, decoder_, "penstock_decode"));
-    PENSTOCK_TRY(device_.call(symbols_.cuMemAlloc, {kWorkBytes}, &work_, kWorkBytes));
-    PENSTOCK_TRY(device_.call(symbols_.cuMemsetD8Async, {}, work_, 0, kWorkBytes, nullptr));
+    PENSTOCK_TRY(load(module_, kChangedCopyPtx, {{"penstock_compare", &compare_}}));
+    DevicePtr work = 0;
+    PENSTOCK_TRY(device_.call(symbols_.cuMemAlloc, {kWorkBytes}, &work, kWorkBytes));
+    Undo undo([&] { symbols_.cuMemFree(work); });
+    PENSTOCK_TRY(device_.call(symbols_.cuMemsetD8Async, {}, work, 0, kWorkBytes, nullptr));
     PENSTOCK_TRY(device_.call(symbols_.cuCtxSynchronize, {}));
     undo.keep();
+    work_ = work;
+    return {};
+  }
+  Status load_codec() {
+    const std::lock_guard lock(mutex_);
+    const CudaScope scope(device_);
+    PENSTOCK_TRY(load(decoder_, kDecodePtx, {{"penstock_decode", &decode_}}));
+    return load(encoder_, kEncodePtx,
+                {{"penstock_survey", &survey_},
+                 {"penstock_encode", &encode_},
+                 {"penstock_starts", &starts_},
+                 {"penstock_escapes", &escapes_}});
+  }
+  // Once.
+  Status load(ModulePtr& module, const char* ptx, std::initializer_list<Function> functions) {
+    if (module != nullptr) return {};
+    const char* const what = "cuModuleLoadData of Penstock's kernels";
+    ModulePtr loaded = nullptr;
+    PENSTOCK_TRY(device_.check(symbols_.cuModuleLoadData(&loaded, ptx), what));
+    Undo undo([&] { symbols_.cuModuleUnload(loaded); });
+    for (const auto& [name, function] : functions) {
+      PENSTOCK_TRY(device_.call(symbols_.cuModuleGetFunction, {}, function, loaded, name));
+    }
+    undo.keep();
+    module = loaded;
     return {};
   }
   Status give_place(Fingerprint& fingerprint) {
@@ -117,8 +173,13 @@ class CudaKernels {
   std::mutex mutex_;
   ModulePtr module_ = nullptr;
   ModulePtr decoder_ = nullptr;
-  FunctionPtr decode_ = nullptr;
+  ModulePtr encoder_ = nullptr;
   FunctionPtr compare_ = nullptr;
+  FunctionPtr decode_ = nullptr;
+  FunctionPtr survey_ = nullptr;
+  FunctionPtr encode_ = nullptr;
+  FunctionPtr starts_ = nullptr;
+  FunctionPtr escapes_ = nullptr;
   DevicePtr work_ = 0;
   std::vector<DevicePtr> digests_;  // kDigests each; given back with everything
   std::size_t digests_taken_ = 0;

@@ -192,7 +192,7 @@ class EmulatedGpu final : public HostDriver {
 
   Status copy_within(Addr to, Addr from, Bytes size, Stream stream) override {
     PENSTOCK_TRY(count());
-    PENSTOCK_TRY(check_apart(to, from, size));
+    PENSTOCK_TRY(check_apart({to, size}, {from, size}));
     return streams_.enqueue(stream, [=] { copy(pointer(to), pointer(from), size); });
   }
 
@@ -202,10 +202,31 @@ class EmulatedGpu final : public HostDriver {
     });
   }
 
+  Status survey(Addr counts, Addr raw, Bytes size, Stream stream) override {
+    PENSTOCK_TRY(count());
+    PENSTOCK_TRY(check_codes("survey", {counts, sizeof(codec::Counts)}, {raw, size}));
+    return streams_.enqueue(stream, [=] {
+      const auto found = codec::counts_of({static_cast<const std::byte*>(pointer(raw)), size});
+      auto* const sums = static_cast<std::uint32_t*>(pointer(counts));
+      for (std::size_t i = 0; i < found.size(); ++i) sums[i] += found[i];
+    });
+  }
+
+  Status encode(Addr to, Addr from, const codec::Survey& survey, Stream stream) override {
+    PENSTOCK_TRY(count());
+    const codec::Shape& shape = survey.shape;
+    PENSTOCK_TRY(check_codes("encode", {to, shape.size()}, {from, shape.raw_bytes}));
+    if (shape.raw_bytes == 0) return invalid("encode: of nothing");
+    return streams_.enqueue(stream, [=] {
+      const std::span raw(static_cast<const std::byte*>(pointer(from)), survey.shape.raw_bytes);
+      codec::encode(survey, raw, {static_cast<std::byte*>(pointer(to)), survey.shape.size()});
+    });
+  }
+
   // Fatal where the code is not whole: somebody else has written there, or not all had arrived.
   Status decode(Addr to, Addr from, const codec::Shape& shape, Stream stream) override {
     PENSTOCK_TRY(count());
-    PENSTOCK_TRY(check_decode(to, from, shape.raw_bytes, shape.size()));
+    PENSTOCK_TRY(check_codes("decode", {to, shape.raw_bytes}, {from, shape.size()}));
     return streams_.enqueue(stream, [=] {
       const std::span code(static_cast<const std::byte*>(pointer(from)), shape.size());
       const std::span raw(static_cast<std::byte*>(pointer(to)), shape.raw_bytes);

@@ -6,11 +6,11 @@
 // block that is to be, or is to be read on the host, is unpacked first, into memory of its own; its
 // codes stay where they are until the range goes.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "base/undo.hpp"
 #include "driver/parallel.hpp"
+#include "engine/paging/page_copies.hpp"
 #include "engine/paging/page_table.hpp"
 
 namespace penstock::engine {
@@ -24,20 +24,11 @@ struct Piece {
   Part part;
   const std::byte* from = nullptr;
   bool encode = false;
-  codec::Survey survey;
-
-  [[nodiscard]] std::span<const std::byte> raw() const { return {from, part.bytes}; }
 };
 
 // A code that saves less than a fifth is not worth a kernel, nor larger staging buffers.
 bool gains(const codec::Survey& survey) {
   return survey.shape.size() * 5 <= survey.shape.raw_bytes * 4;
-}
-
-Status encode(const Piece& piece) {
-  const std::span code(piece.part.host, piece.part.shape.size());
-  codec::encode(piece.survey, piece.raw(), code);
-  return codec::verify(code, piece.raw());
 }
 
 Status read_part(const Part& part, std::byte* to) {
@@ -46,22 +37,9 @@ Status read_part(const Part& part, std::byte* to) {
   return {};
 }
 
-// Of all that were tried, one that failed.
-class FirstFailure {
- public:
-  void note(Status status) {
-    if (!status.ok() && !failed_.exchange(true)) status_ = std::move(status);
-  }
-  [[nodiscard]] Status status() const { return status_; }
-
- private:
-  std::atomic<bool> failed_{false};
-  Status status_;
-};
-
 }  // namespace
 
-Status PageTable::pack(std::int32_t index, std::span<Packing> blocks) {
+Status PageTable::pack(std::int32_t index, std::span<Packing> blocks, PageCopies& copies) {
   Range& range = ranges_[nth(index)];
   const Bytes chunk = pool_.chunk_bytes();
   std::vector<Piece> pieces;
@@ -81,21 +59,25 @@ Status PageTable::pack(std::int32_t index, std::span<Packing> blocks) {
     }
     ends.push_back(pieces.size());
   }
-  driver::in_parallel(pieces.size(), [&](std::size_t i) {
-    Piece& piece = pieces[i];
-    if (!piece.encode) return;
-    piece.survey = codec::survey(piece.raw());
-    piece.encode = gains(piece.survey);
-  });
+  std::vector<PageCopies::Coding> codings;
+  for (const Piece& piece : pieces) {
+    if (piece.encode) codings.push_back({{piece.from, piece.part.bytes}, {}, nullptr});
+  }
+  PENSTOCK_TRY(copies.survey(codings));
   // Codes first, one behind the other; then the rest.
   Bytes codes = 0;
   Bytes encoded = 0;
+  std::size_t coding = 0;
   for (Piece& piece : pieces) {
     if (!piece.encode) continue;
-    piece.part.shape = piece.survey.shape;
+    const codec::Survey& survey = codings[coding++].survey;
+    piece.encode = gains(survey);
+    if (!piece.encode) continue;
+    piece.part.shape = survey.shape;
     codes += piece.part.travels();
     encoded += piece.part.bytes;
   }
+  std::erase_if(codings, [](const auto& each) { return !gains(each.survey); });
   if (codes == 0) {
     for (Packing& block : blocks) block.host = range.host + (block.address - range.address);
     return {};
@@ -114,21 +96,19 @@ Status PageTable::pack(std::int32_t index, std::span<Packing> blocks) {
   Undo free([&] { (void)driver_.host_free(made); });
   auto* const host = static_cast<std::byte*>(made);
   Bytes code = 0;
+  coding = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     pieces[i].part.slab = made;
     pieces[i].part.host = host + (pieces[i].encode ? code : places[i]);
-    if (pieces[i].encode) code += pieces[i].part.travels();
+    if (!pieces[i].encode) continue;
+    code += pieces[i].part.travels();
+    codings[coding++].code = pieces[i].part.host;
   }
-  FirstFailure failure;
+  PENSTOCK_TRY(copies.encode(codings));
   driver::in_parallel(pieces.size(), [&](std::size_t i) {
     const Piece& piece = pieces[i];
-    if (piece.encode) {
-      failure.note(encode(piece));
-    } else {
-      std::memcpy(piece.part.host, piece.from, piece.part.bytes);
-    }
+    if (!piece.encode) std::memcpy(piece.part.host, piece.from, piece.part.bytes);
   });
-  PENSTOCK_TRY(failure.status());
   std::vector<std::vector<Part>> parts(nth(divide_up(range.bytes, chunk)));
   for (const Piece& piece : pieces) parts[nth(piece.page - range.first_page)].push_back(piece.part);
   free.keep();
@@ -174,11 +154,9 @@ Result<std::vector<std::pair<Addr, Part*>>> PageTable::parts_of(Addr address, By
 
 Status PageTable::read(Addr address, Bytes bytes, std::byte* to) {
   PENSTOCK_ASSIGN(const auto parts, parts_of(address, bytes));
-  FirstFailure failure;
-  driver::in_parallel(parts.size(), [&](std::size_t i) {
-    failure.note(read_part(*parts[i].second, to + (parts[i].first - address)));
+  return driver::try_in_parallel(parts.size(), [&](std::size_t i) {
+    return read_part(*parts[i].second, to + (parts[i].first - address));
   });
-  return failure.status();
 }
 
 Result<Bytes> PageTable::check_codes() const {
@@ -188,11 +166,9 @@ Result<Bytes> PageTable::check_codes() const {
       if (part.encoded()) parts.push_back(&part);
     }
   }
-  FirstFailure failure;
-  driver::in_parallel(parts.size(), [&](std::size_t i) {
-    failure.note(codec::check(parts[i]->code(), parts[i]->bytes));
-  });
-  PENSTOCK_TRY(failure.status());
+  PENSTOCK_TRY(driver::try_in_parallel(parts.size(), [&](std::size_t i) {
+    return codec::check(parts[i]->code(), parts[i]->bytes);
+  }));
   return encoded_bytes_;
 }
 

@@ -40,6 +40,17 @@ class PageCopies {
     return kBuffers * align_up(encoded_bytes, driver_.info().granularity);
   }
 
+  // A piece of a page that may be encoded; all of it lies in page-locked memory.
+  struct Coding {
+    std::span<const std::byte> raw;
+    codec::Survey survey;
+    std::byte* code = nullptr;
+  };
+  // Through the buffers, which hold a page each (page_encoding.cpp); all is done afterwards.
+  Status survey(std::span<Coding> pieces);
+  // Every code is decoded and compared where it arrives.
+  Status encode(std::span<const Coding> pieces);
+
   // Given to the stream of `line`.  The mark after which all is there.  On failure some of it may
   // be on its way: synchronize() before its place is used for anything else.
   Result<Mark> in(std::span<const In> pages, Timeline& line);

@@ -30,6 +30,7 @@ inline constexpr SlotId kNoSlot = -1;
 // Keep the latest tick of each timeline.
 void add_mark(std::vector<Mark>& marks, Mark mark);
 
+class PageCopies;
 struct Move;
 
 struct Page {
@@ -107,8 +108,8 @@ class PageTable {
   // ---- Pages whose host memory is encoded (packed_pages.cpp) ----
   // Encode the host memory of a paged range, which is blocks in order of their addresses, where
   // that gains, and pack it; what it took is given back.  None of its pages has been resident.  On
-  // failure nothing has changed.
-  Status pack(std::int32_t range, std::span<Packing> blocks);
+  // failure nothing has changed.  `copies` are staged.
+  Status pack(std::int32_t range, std::span<Packing> blocks, PageCopies& copies);
   // Of a block that was packed, what the host holds.
   Status read(Addr address, Bytes bytes, std::byte* to);
   // It lies as it is from here on, in one piece; where.

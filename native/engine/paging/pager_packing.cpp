@@ -38,14 +38,15 @@ Status Pager::pack(std::span<Packing> blocks) {
   }
   return guarded([&]() -> Status {
     PENSTOCK_TRY(stage());
-    return table_.pack(table_.index_of(*range), blocks);
+    return table_.pack(table_.index_of(*range), blocks, residents_.copies());
   });
 }
 
 // Room for what codes of one move land in, taken off that of pages.
 Status Pager::stage() {
   if (residents_.copies().staged()) return {};
-  const Bytes codes = options_.max_copy_bytes / 5 * 4;  // see gains() in packed_pages.cpp
+  // See gains() in packed_pages.cpp.  A page that is encoded lies in one as it is.
+  const Bytes codes = std::max(options_.max_copy_bytes / 5 * 4, pool_.chunk_bytes());
   const Bytes staging = residents_.copies().staging_for(codes);
   if (table_.pinned_bytes() + staging + pool_.chunk_bytes() > pool_.budget()) {
     return Status(Code::kOutOfMemory, "a budget of ", size_text(pool_.budget()),

@@ -66,7 +66,7 @@ class ResidentSet {
     settle_all();
     return copies_.stage(pool_, encoded_bytes);
   }
-  [[nodiscard]] const PageCopies& copies() const { return copies_; }
+  [[nodiscard]] PageCopies& copies() { return copies_; }
 
   void work_follows() { idle_ = false; }
   // kOnHost: the address of a page that is nowhere yet leads to its host memory.
