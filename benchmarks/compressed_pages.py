@@ -3,6 +3,8 @@
 
     python benchmarks/compressed_pages.py --output benchmarks/results/compression/h100.json
 
+`encoding` is what encodes the weights of `stream`: all of it, with page-locked memory for the
+codes, and the time in which the device was busy with it.
 `stream` is page-ins and nothing else: one row of numbers through 24 weights of 128 MiB within
 1 GiB. `llama` and `flux` are models within several budgets: a forward of 1 x 1,024 tokens, and of
 512 text tokens beside a picture's; 8 tokens behind 128. `computing` is a forward of 4 x 2,048,
@@ -16,11 +18,12 @@ ideal of those who encode nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any
+from unittest import mock
 
 import torch
 from budget_card import Card, same_bits, weight_bytes
@@ -29,6 +32,7 @@ from measure import output_parser, spread
 from record import Record
 from torch import nn
 
+from penstock.native.pager import Pager
 from penstock.units import GIB, MIB
 
 SETTINGS = ("off", "bf16", "off")
@@ -143,31 +147,94 @@ class Wide(nn.Sequential):
     """Weights that are read once for a single row."""
 
     def __init__(self, width: int) -> None:
-        wide = [nn.Linear(width, width, bias=False, dtype=torch.bfloat16) for _ in range(24)]
-        super().__init__(*wide)
+        many = [nn.Linear(width, width, bias=False, dtype=torch.bfloat16) for _ in range(24)]
+        super().__init__(*many)
+
+    def load(self, name: str, to: torch.Tensor, device: torch.device) -> None:
+        torch.manual_seed(int(name.split(".")[0]))
+        to.copy_(torch.randn(to.shape, device=device, dtype=to.dtype) * 0.02)
+
+
+def wide(card: Card) -> Wide:
+    with torch.device("meta"):
+        return Wide(256 if card.small else 8192).eval()
+
+
+class Packing:
+    """What Pager.pack() takes, while this is entered.
+
+    Attributes:
+        seconds: Of all calls.
+        busy_s: While the device copied or computed; 0 without `profiled`.
+    """
+
+    def __init__(self, *, profiled: bool) -> None:
+        self.seconds = self.busy_s = 0.0
+        self._profiled, self._pack = profiled, Pager.pack
+        self._patch = mock.patch.object(Pager, "pack", lambda *given: self._timed(*given))
+
+    def __enter__(self) -> Packing:
+        self._patch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.stop()
+
+    def _timed(self, *given: Any) -> Any:
+        if not self._profiled:
+            began = time.perf_counter()
+            packed = self._pack(*given)
+            self.seconds += time.perf_counter() - began
+            return packed
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            packed = self._pack(*given)
+        self.busy_s += union_us(profile.events()) / 1e6
+        return packed
+
+
+def encoding(card: Card) -> Iterator[dict[str, Any]]:
+    budget = MIB if card.small else GIB
+    for attempt in range(4):  # in the first the driver compiles the kernels
+        model = wide(card)
+        load = partial(model.load, device=card.device)
+        with (
+            Packing(profiled=attempt == 3 and not card.small) as packing,
+            card.attached(model, budget, load=load, compress="bf16") as (held, _),
+        ):
+            stats = held.stats()
+        seconds = packing.busy_s or packing.seconds
+        yield {
+            "part": "encoding",
+            "work": "busy" if packing.busy_s else "all",
+            "seconds": round(seconds, 4),
+            "encode_gb_per_s": round(stats.encoded_bytes / seconds / 1e9, 2),
+            "encoded_bytes": stats.encoded_bytes,
+            "code_bytes": stats.code_bytes,
+        }
+
+
+def union_us(events: Iterable[Any]) -> float:
+    """How long at least one of them was under way."""
+    total = end = 0.0
+    for span in sorted((each.time_range.start, each.time_range.end) for each in events):
+        total += max(0.0, span[1] - max(span[0], end))
+        end = max(end, span[1])
+    return total
 
 
 def stream(card: Card) -> Iterator[dict[str, Any]]:
-    width = 256 if card.small else 8192
-
-    def load(name: str, to: torch.Tensor) -> None:
-        torch.manual_seed(int(name.split(".")[0]))
-        to.copy_(torch.randn(to.shape, device=card.device, dtype=to.dtype) * 0.02)
-
-    def build() -> nn.Module:
-        with torch.device("meta"):
-            return Wide(width).eval()
-
-    resident = build().to_empty(device=card.device)
+    resident = wide(card).to_empty(device=card.device)
+    load = partial(resident.load, device=card.device)
     for name, parameter in resident.named_parameters():
         load(name, parameter.data)
+    width = resident[0].in_features
     numbers = torch.randn(1, width, device=card.device, dtype=torch.bfloat16)
     weights = weight_bytes(resident)
     work = Work("page-ins alone", lambda model: model(numbers), 1, weights, all_encoded=True)
     work.run_resident(card, resident)
     budget = MIB if card.small else GIB
     del resident
-    yield from rows(card, "stream", build, load, [work], [budget])
+    yield from rows(card, "stream", partial(wide, card), load, [work], [budget])
 
 
 def _tokens(model: Any, prompt: dict[str, Any]) -> Any:
@@ -241,6 +308,7 @@ def seventy(card: Card) -> Iterator[dict[str, Any]]:
 
 
 PARTS: dict[str, Callable[[Card], Iterator[dict[str, Any]]]] = {
+    "encoding": encoding,
     "stream": stream,
     "llama": lambda card: model_rows(card, "llama", "llama", 1, 1024, [8 * GIB, 4 * GIB, 2 * GIB]),
     "computing": lambda card: model_rows(card, "computing", "llama", 4, 2048, [8 * GIB]),

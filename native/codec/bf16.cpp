@@ -283,7 +283,7 @@ Counts counts_of(std::span<const std::byte> raw) {
   return sums;
 }
 
-Survey survey(Bytes raw_bytes, const Counts& counts) {
+Survey survey(Bytes raw_bytes, const Counts& counts, std::uint32_t only) {
   std::array<std::uint8_t, 256> order;
   std::iota(order.begin(), order.end(), std::uint8_t{0});
   std::partial_sort(order.begin(), order.begin() + kExponents, order.end(),
@@ -296,7 +296,7 @@ Survey survey(Bytes raw_bytes, const Counts& counts) {
   for (const std::uint32_t width : {3U, 4U}) {
     while (next < std::size_t{1} << width) escapes -= counts[order[next++]];
     const Shape shape{raw_bytes, escapes, width};
-    if (width != 3 && shape.size() >= best.shape.size()) break;
+    if (only == 0 ? width != 3 && shape.size() >= best.shape.size() : width != only) continue;
     best.shape = shape;
     best.exponents.fill(0);
     std::copy_n(order.begin(), next, best.exponents.begin());

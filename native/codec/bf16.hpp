@@ -79,7 +79,8 @@ struct Survey {
 using Counts = std::array<std::uint32_t, 256>;  // of values, by their exponents
 // Of an even number of bytes, below 8 GiB.
 [[nodiscard]] Counts counts_of(std::span<const std::byte> raw);
-[[nodiscard]] Survey survey(Bytes raw_bytes, const Counts& counts);
+// Places have `width` bits, or, of 3 and 4, as many as make the smaller code.
+[[nodiscard]] Survey survey(Bytes raw_bytes, const Counts& counts, std::uint32_t width = 0);
 // Writes survey.shape.size() bytes, but not the digest of `raw`, without which nothing decodes.
 void encode(const Survey& survey, std::span<const std::byte> raw, std::span<std::byte> code);
 // Gives what encode() made, here or on a device, its digest, where it stands for `raw`; otherwise

@@ -121,7 +121,7 @@ class Pager(Paging):
         check(self._lib.penstock_forget(self.handle, address, size))
 
     def pack(self, blocks: Sequence[tuple[int, int, bool]]) -> list[int | None]:
-        """Encode blocks of a range on the host; where they lie then, None where encoded.
+        """Encode blocks of a range; where the host has them then, None where encoded.
 
         Args:
             blocks: All of the range, in order: (address, bytes, whether it may be encoded).
