@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The codec and its kernels behind C names, for codec_kernels.py.
+#include <algorithm>
+#include <cstring>
+
 #include "codec/bf16.hpp"
 
 namespace decoding {
@@ -69,17 +72,14 @@ void launch_encode(const Survey* survey, void* code, void* raw, Stream stream) {
 void launch_decode(const Survey* survey, void* raw, void* code, int blocks, int threads,
                    Stream stream) {
   const auto& shape = survey->shape;
-  const int groups = threads / 256;
-  const int most = (static_cast<int>(shape.tiles()) + groups - 1) / groups;
-  decoding::penstock_decode < <<blocks<most ? blocks : most, threads, 0, stream>>>(
-                                  static_cast<unsigned short*>(raw),
-                                  static_cast<unsigned char*>(code), shape.values(),
-                                  at<unsigned>(code, shape.pairs_at()),
-                                  at<unsigned>(code, shape.planes_at()),
-                                  at<unsigned>(code, shape.starts_at()),
-                                  at<unsigned short>(code, shape.positions_at()),
-                                  at<unsigned char>(code, shape.others_at()), shape.escapes,
-                                  shape.width == 4);
+  const auto groups = static_cast<unsigned>(threads) / 256;
+  const auto most = (static_cast<unsigned>(shape.tiles()) + groups - 1) / groups;
+  const auto grid = std::min(static_cast<unsigned>(blocks), most);
+  decoding::penstock_decode<<<grid, threads, 0, stream>>>(
+      static_cast<unsigned short*>(raw), static_cast<unsigned char*>(code), shape.values(),
+      at<unsigned>(code, shape.pairs_at()), at<unsigned>(code, shape.planes_at()),
+      at<unsigned>(code, shape.starts_at()), at<unsigned short>(code, shape.positions_at()),
+      at<unsigned char>(code, shape.others_at()), shape.escapes, shape.width == 4);
 }
 
 }  // extern "C"
