@@ -314,6 +314,8 @@ def compressed() -> str:
     found = []
     for name, document in sorted(results("compression")):
         for row in document["rows"]:
+            if "compress" not in row:
+                continue
             cells = [name, row["work"], gib(row["budget_bytes"]) if "budget_bytes" in row else ""]
             cells += [row["compress"], {True: "yes", False: "no"}.get(row.get("exact"), "")]
             keys = ("median_ms", "p10_ms", "p90_ms", "raw_ms")
