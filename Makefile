@@ -12,6 +12,7 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 DEVICE ?= auto
 PYTEST_FLAGS ?=
+TSAN_FLAGS ?=
 # Tests of one file share what they build, so a file stays with one process.
 PYTEST := python -m pytest --numprocesses $(shell nproc) --dist loadfile
 # CUDA builds that the torch adapter is tested with, without a GPU; 0.5 GB of download for each.
@@ -128,7 +129,7 @@ coverage: $(STAMPS)/dev
 test-tsan: $(STAMPS)/venv
 	cmake --preset tsan
 	MAKEFLAGS= cmake --build --preset tsan
-	$(FIXED_LAYOUT) ctest --preset tsan --parallel $(shell nproc)
+	$(FIXED_LAYOUT) ctest --preset tsan --parallel $(shell nproc) $(TSAN_FLAGS)
 
 # The package that is installed, over the emulated driver that the native tests build.
 test-torch-cuda: $(STAMPS)/package $(STAMPS)/test
