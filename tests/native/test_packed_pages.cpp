@@ -143,6 +143,27 @@ TEST_CASE("packed pages: kernels find what was encoded, with delays in every str
   }
 }
 
+TEST_CASE("packed pages: another range is packed while codes of the first are being decoded") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    CAPTURE(seed);
+    Packed packed({.evicted = engine::Evicted::kMapped, .seed = seed, .max_delay_us = 2000});
+    PENSTOCK_REQUIRE_OK(packed.open());
+    PENSTOCK_REQUIRE_OK(packed.sweep());
+    const auto index = packed.pager->create_range(kUnaligned, engine::RangeKind::kPaged);
+    PENSTOCK_REQUIRE_OK(index.status());
+    const engine::Range other = packed.pager->range(index.value());
+    std::memcpy(other.host, packed.content.data(), kUnaligned);
+    std::vector<Packing> block{{other.address, kUnaligned, true, nullptr}};
+    PENSTOCK_REQUIRE_OK(packed.pager->pack(block));
+    CHECK(block[0].host == nullptr);
+    PENSTOCK_REQUIRE_OK(packed.sweeps(2));
+    CHECK(packed.wrong == 0);
+    std::vector<std::byte> found(kUnaligned);
+    PENSTOCK_REQUIRE_OK(packed.pager->read(other.address, kUnaligned, found.data()));
+    CHECK(found == packed.of(0));
+  }
+}
+
 TEST_CASE("packed pages: a block is read, and unpacked, also while others move") {
   Packed packed({});
   PENSTOCK_REQUIRE_OK(packed.open());

@@ -68,6 +68,7 @@ class PageCopies {
   };
   void unstage();
   Status fill(Buffer& buffer);
+  Status wait_for_buffers(driver::Stream stream);
   Status copy_raw(const In& page, driver::Stream stream);
   Status decode(std::span<const In> pages, Addr staged);
   Status copy_codes(std::span<const In> pages, Addr staged, driver::Stream stream);

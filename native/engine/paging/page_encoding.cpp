@@ -18,6 +18,12 @@ void end(driver::Driver& driver, driver::Stream stream) {
 
 }  // namespace
 
+// Codes of moves before may still be decoded there.
+Status PageCopies::wait_for_buffers(driver::Stream stream) {
+  for (const Buffer& buffer : buffers_) PENSTOCK_TRY(buffer.free.make_wait(stream));
+  return {};
+}
+
 Status PageCopies::survey(std::span<Coding> pieces) {
   const Addr raw = buffers_[0].address;
   const Addr counts = buffers_[1].address;
@@ -28,6 +34,7 @@ Status PageCopies::survey(std::span<Coding> pieces) {
   const Undo free([&] { (void)driver_.host_free(made); });
   PENSTOCK_ASSIGN(const driver::Stream stream, driver_.create_stream());
   const Undo settle([&] { end(driver_, stream); });
+  PENSTOCK_TRY(wait_for_buffers(stream));
   while (!pieces.empty()) {
     const auto some = pieces.first(std::min(pieces.size(), most));
     const Bytes bytes = some.size() * sizeof(codec::Counts);
@@ -54,6 +61,7 @@ Status PageCopies::encode(std::span<const Coding> pieces) {
   const Addr code = buffers_[1].address;
   PENSTOCK_ASSIGN(const driver::Stream in, driver_.create_stream());
   const Undo end_in([&] { end(driver_, in); });
+  PENSTOCK_TRY(wait_for_buffers(in));
   PENSTOCK_ASSIGN(const driver::Stream out, driver_.create_stream());
   const Undo end_out([&] { end(driver_, out); });
   Timeline coded(driver_, in);
