@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every architecture of a library, small, with random weights: the resident model's bits or not.
 
-python benchmarks/architectures.py forward|generate|train [--only NAME...] [--json FILE]
-python benchmarks/architectures.py forward|train --library timm [--only NAME...] [--json FILE]
+python benchmarks/architectures.py forward|encoded|generate|train [--only NAME...] [--json FILE]
+python benchmarks/architectures.py forward|encoded|train --library timm [--only NAME...]
 
 Nobody has chosen them: of transformers a configuration by default, with each size that it has by a
 name of SMALL made small, and of each family of timm the first model by its name that is small. What
 cannot be made small that way, does not run by itself or does not repeat itself is told apart.
+`encoded` is a forward in bf16 whose weights travel encoded, and are verified after it.
 Budgets are tried from the smallest up, on the emulated GPU; the first that is no OutOfMemory
 counts.
 """
@@ -55,8 +56,14 @@ SMALL = {
     **{"n_group": 1, "topk_group": 1, "kv_lora_rank": 16, "q_lora_rank": 16},
     **{"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "state_size": 8},
 }
-SHARES = {"forward": (0.6, 1, 2, 8), "generate": (0.7, 1, 2, 8), "train": (2.5, 5, 12, 40)}
+SHARES = {
+    "forward": (0.6, 1, 2, 8),
+    "encoded": (0.6, 1, 2, 8),
+    "generate": (0.7, 1, 2, 8),
+    "train": (2.5, 5, 12, 40),
+}
 SIDE = 128  # of a picture, where the model leaves that open
+FORWARD = ("forward", "encoded")
 LARGEST = 400 * MIB
 EMULATED = {"granularity": 4 * KIB}
 AT_ONCE = 8  # architectures of one process
@@ -91,7 +98,7 @@ def small_config(name: str) -> Any:
 
 def classes(kind: str) -> dict[str, Any]:
     """The class, or the classes, of each architecture of transformers."""
-    if kind == "forward":
+    if kind in FORWARD:
         return dict(modeling_auto.MODEL_MAPPING_NAMES)
     return dict(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
@@ -171,7 +178,7 @@ def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 def work_of(kind: str, model: Any, given: dict[str, torch.Tensor]) -> Any:
     """What is done with a model, and gives tensors to compare; the same for each copy."""
-    if kind == "forward":
+    if kind in FORWARD:
         return lambda m: [t for _ in range(3) for t in tensors(m(**given))]
     ids = torch.randint(3, 290, (2, 12))
     if kind == "generate":
@@ -205,12 +212,16 @@ def prepared(kind: str, model: Any) -> Any:
 def run_within(kind: str, model: Any, budget: int, work: Any) -> tuple[Any, list[torch.Tensor]]:
     """Attach, work, detach; the statistics and what came out, weights and all."""
     options = {"device": "emulated", "emulated": EMULATED, "chunk_size": "16KiB"}
+    if kind == "encoded":
+        options["compress"] = "bf16"
     if kind == "train":
         attached = penstock.attach_training(model, model.optimizer, gpu_memory=budget, **options)
     else:
         attached = penstock.attach(model, gpu_memory=budget, **options)
     try:
         got = work(model)
+        if kind == "encoded":
+            attached.verify()
         stats = attached.stats()
     except BaseException:
         attached.detach(keep=False)
@@ -230,11 +241,16 @@ def judge(library: Library, kind: str, name: str) -> dict[str, Any]:
     try:
         torch.manual_seed(0)
         model = library.make(kind, name)
+        if kind == "encoded":
+            model.bfloat16()
         weights = weight_bytes(model)
         if weights > LARGEST:
             return {"name": name, "apart": f"{weights / MIB:.0f} MiB"}
         torch.manual_seed(1)
-        work = work_of(kind, model, library.inputs(model) if kind != "generate" else {})
+        given = library.inputs(model) if kind != "generate" else {}
+        if kind == "encoded":
+            given = {k: v.bfloat16() if v.is_floating_point() else v for k, v in given.items()}
+        work = work_of(kind, model, given)
         with torch.set_grad_enabled(kind == "train"):
             first, again = prepared(kind, model), prepared(kind, model)
             want = [*work(first), *first.state_dict().values()]
@@ -255,6 +271,8 @@ def judge(library: Library, kind: str, name: str) -> dict[str, Any]:
             except Exception as error:  # whatever it is, it is ours
                 return {**row, "failed": f"{type(error).__name__}: {error}"[:400]}
             passes = {"bytes_in": stats.bytes_in, "mismatches": stats.mismatches}
+            if kind == "encoded":
+                passes |= {"encoded_bytes": stats.encoded_bytes, "code_bytes": stats.code_bytes}
             return {**row, "share": share, "same": same(want, got), **passes}
     return row
 
@@ -299,16 +317,19 @@ def main() -> None:
         return
     names = given.only or library.names(given.kind)
     rows: list[dict[str, Any]] = []
+    counts: Counter[str] = Counter()
+    where = provenance(card=False)
     for at in range(0, len(names), AT_ONCE):
         rows += judge_apart(given.library, given.kind, names[at : at + AT_ONCE])
         for row in rows[at:]:
             print(f"{row['name']:32} {verdict(row):14} {row.get('share', '')}", flush=True)
-    counts = Counter(map(verdict, rows))
+        counts = Counter(map(verdict, rows))
+        if given.json is not None:  # again and again: what is cut off leaves what there is
+            about = {"version": version(given.library), "kind": given.kind}
+            about |= {"architectures": len(names), "counts": dict(counts)}
+            found = {"where": where, "library": given.library, **about, "rows": rows}
+            write_result(given.json, found)
     print(", ".join(f"{count} {word}" for word, count in counts.most_common()))
-    if given.json is not None:
-        about = {"version": version(given.library), "kind": given.kind, "counts": dict(counts)}
-        where = provenance(card=False)
-        write_result(given.json, {"where": where, "library": given.library, **about, "rows": rows})
     bad = counts["other bits"] + counts["failed"]
     if bad:
         raise SystemExit(1)
