@@ -22,6 +22,8 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,7 +109,13 @@ def of_transformers(kind: str, name: str) -> Any:
     """One of transformers."""
     names = classes(kind)
     cls = names[name] if isinstance(names[name], str) else names[name][0]
-    return getattr(transformers, cls)(small_config(name)).eval()
+    make = partial(getattr(transformers, cls), small_config(name))
+    size = 0
+    with suppress(Exception), torch.device("meta"):  # not all can be made so
+        size = weight_bytes(make())
+    if size > LARGEST:
+        raise ValueError(f"{size / MIB:.0f} MiB")
+    return make().eval()
 
 
 def families(_: str) -> list[str]:
