@@ -151,4 +151,30 @@ def quantised() -> str:
     return lines(f"{head} | p99 | x ideal", found)
 
 
-TABLES = (peers, experts, experts_prompts, quantised)
+# ---- Architectures that nobody chose -------------------------------------------------------
+
+
+def architectures() -> str:
+    """Each run over a library, by its verdicts and the smallest budget that did."""
+    found = []
+    for _, document in sorted(results("architectures"), key=lambda each: each[0]):
+        rows = document["rows"]
+        least = min(row["share"] for row in rows if "share" in row)
+        counts = document["counts"]
+        more = sum(row.get("share", least) > least for row in rows)
+        found.append(
+            [
+                f"{document['library']} {document['version']}",
+                document["kind"],
+                f"{len(rows)} of {document['architectures']}",
+                *(str(counts.get(word, 0)) for word in ("same", "other bits", "failed")),
+                *(str(counts.get(word, 0)) for word in ("out of memory", "apart")),
+                f"{least} x",
+                str(more),
+            ]
+        )
+    head = "library | work | run | same bits | other bits | failed | out of memory | not judged"
+    return lines(f"{head} | least budget | that took more", found)
+
+
+TABLES = (peers, experts, experts_prompts, quantised, architectures)
