@@ -119,6 +119,41 @@ def test_conversions_are_refused(convert, kib):
     assert model.half()[0].weight.dtype is torch.float16
 
 
+class Casting(nn.Module):
+    """Casts a part of itself in forward, as mixtures of experts do with their routers."""
+
+    def __init__(self, dtype, tied=False):
+        super().__init__()
+        self.body = stack(4).bfloat16()
+        self.router = nn.Linear(WIDTH, WIDTH, dtype=torch.bfloat16)
+        self.dtype = dtype
+        if tied:
+            self.router.weight = self.body[0].weight
+
+    def forward(self, x):
+        x = self.body(x.bfloat16())
+        self.router = self.router.to(self.dtype)
+        return x * self.router(x.to(self.dtype)).softmax(-1)
+
+
+@pytest.mark.parametrize("safety", ["normal", "strict", "fast"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_what_a_model_casts_of_itself_in_forward_is_cast(dtype, safety):
+    model, reference = with_reference(Casting(dtype).eval().requires_grad_(False))
+    with page(model, 80, safety=safety):
+        assert same_passes(model, reference, 4)
+        assert model.router.weight.dtype is dtype
+    assert model.router.weight.dtype is dtype
+    assert model.body[0].weight.dtype is torch.bfloat16
+    assert same_passes(model, reference)
+
+
+def test_what_other_modules_hold_as_well_is_not_cast():
+    model = Casting(torch.float32, tied=True).eval().requires_grad_(False)
+    with page(model, 80), pytest.raises(UsageError, match="cannot be moved, cast or shared"):
+        model(rows())
+
+
 def test_conversions_that_change_nothing_are_not():
     model, reference = with_reference(stack())
     with page(model):

@@ -263,7 +263,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     def _hook(self) -> None:
         model = self.model
         self._tables = install(model, None)
-        self._conversion = ConversionGuard(self._tables, self._slots)
+        self._conversion = ConversionGuard(self._tables, self._slots, self.hooks.in_forward)
         self.hooks.arm()
         self.hooks.start_watch()
         self._handles.append(

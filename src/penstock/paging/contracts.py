@@ -54,6 +54,9 @@ class Hooks(Protocol):
     def pass_ends(self) -> None:
         """The root's forward is over, with or without an error."""
 
+    def in_forward(self) -> bool:
+        """Whether the model or a part of it is running, and may replace what it has."""
+
     def remove(self) -> None:
         """Take every hook off."""
 

@@ -3,7 +3,8 @@
 
 They all go through ``nn.Module._apply``, which gives each tensor other data without a word to
 anybody. Those that change nothing, such as ``model.to("cuda")`` of a model that is there, are let
-through. ``torch.jit.script`` asks for ``__prepare_scriptable__`` first.
+through. What a model casts of itself in its forward, as some do with routers, is replaced by a
+tensor that stays on the device. ``torch.jit.script`` asks for ``__prepare_scriptable__`` first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import nn
 from penstock.errors import UsageError
 
 from .blocks import Block, Slot
+from .tables import Table
 
 _MOVES, _SCRIPTS = "_apply", "__prepare_scriptable__"
 
@@ -28,13 +30,18 @@ class ConversionGuard:
     Args:
         modules: The modules.
         slots: Their tensors.
+        in_forward: Whether a pass is under way.
     """
 
     def __init__(
-        self, modules: dict[nn.Module, Any], slots: dict[nn.Module, list[tuple[Block, Slot]]]
+        self,
+        modules: dict[nn.Module, Any],
+        slots: dict[nn.Module, list[tuple[Block, Slot]]],
+        in_forward: Callable[[], bool],
     ) -> None:
         self._modules = modules
         self._slots = slots
+        self._in_forward = in_forward
         for module in modules:
             module.__dict__[_MOVES] = partial(self._apply, module)
             module.__dict__[_SCRIPTS] = _refuse_script
@@ -49,9 +56,15 @@ class ConversionGuard:
         self, module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
     ) -> nn.Module:
         parts = list(module.modules()) if recurse else [module]
+        cast: list[Slot] = []
         for part in parts:
-            for _, slot in self._slots.get(part, ()):
-                _check(slot, fn)
+            for block, slot in self._slots.get(part, ()):
+                if self._in_forward() and _may_be_cast(block, slot, fn):
+                    cast.append(slot)
+                else:
+                    _check(slot, fn)
+        for slot in cast:
+            _cast(slot, fn)
         for part in parts:
             if part not in self._modules:  # the user has added it
                 part._apply(fn, recurse=False)
@@ -65,9 +78,32 @@ def _refuse_script() -> NoReturn:
     )
 
 
+def _may_be_cast(block: Block, slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """Whether it is a tensor of one place, becomes another, and stays on its device."""
+    if not isinstance(slot.table, Table) or len(block.slots) > 1:
+        return False
+    probe = _probe(slot.tensor)
+    applied = fn(probe)
+    return applied is not probe and applied.device == probe.device
+
+
+def _cast(slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    with torch.no_grad():
+        before = slot.table[slot.key]
+        assert before is not None
+        after = fn(before)
+    if after is not before:
+        made = nn.Parameter(after, requires_grad=before.requires_grad)
+        slot.table[slot.key] = made if slot.is_parameter else after
+
+
+def _probe(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.zeros((2,) * tensor.dim(), dtype=tensor.dtype, device=tensor.device)
+
+
 def _check(slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
     tensor = slot.tensor
-    probe = torch.zeros((2,) * tensor.dim(), dtype=tensor.dtype, device=tensor.device)
+    probe = _probe(tensor)
     applied = fn(probe)
     if applied is not probe or (probe.device.type == "cpu" and probe.is_shared()):
         raise UsageError(

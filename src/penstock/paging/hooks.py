@@ -222,6 +222,10 @@ class UseHooks:
         self._unwritten.remember()
         self.on_host.give_held()
 
+    def in_forward(self) -> bool:
+        """Whether the model or a part of it is running, and may replace what it has."""
+        return self._in_pass or bool(self._running)
+
     def after_fork(self) -> None:
         """In a child process: nothing of the parent's is read."""
         self._child = True
@@ -389,10 +393,10 @@ class UseHooks:
         """A tensor is asked for while no use of its module is running."""
         for block in self._uncovered(tensor):
             self._joints.reads(block)
-            if not self._in_pass and not self._running:
-                self.on_host.give(block, asked_for=True)
-            else:
+            if self.in_forward():
                 self._read(block)
+            else:
+                self.on_host.give(block, asked_for=True)
 
     def listed(self, tensor: torch.Tensor) -> None:
         """Somebody walks through the tensors: mostly for what they are, not what they hold."""
@@ -400,7 +404,7 @@ class UseHooks:
             frame = sys._getframe(1)
             if only_looks(frame) or (block.encoded and only_saves(frame)):
                 return
-            self.on_host.give(block, asked_for=not self._in_pass and not self._running)
+            self.on_host.give(block, asked_for=not self.in_forward())
 
     def _uncovered(self, tensor: torch.Tensor) -> Iterator[Block]:
         """The blocks of a tensor that no running use covers."""
@@ -444,8 +448,7 @@ class UseHooks:
 
     def _room(self) -> int:
         """Pages that there is room for."""
-        if not self._slots:
-            self._slots = int(self._pager.stats()["slots"])
+        self._slots = self._slots or int(self._pager.stats()["slots"])
         return self._slots
 
     def _release_reads(self, too_many: Callable[[], bool]) -> None:
@@ -467,18 +470,15 @@ class UseHooks:
     def _new_step(self, step: tuple[int, int]) -> None:
         """The way through the modules is another: from here on it is watched."""
         self._steps.add(step)
-        if self._watch is not None or self._searches >= MOST_SEARCHES:
-            return
         # A mode that the program has entered would be left before ours.
-        if not on_top_is_the_programs():
+        if self._watch is None and self._searches < MOST_SEARCHES and not on_top_is_the_programs():
             self._searches += 1
             self._start_watching()
 
     def _start_watching(self) -> None:
         if self._watch is None:
-            self._watch = AccessWatch(
-                self._by_pointer, self._covers, self._missed, self._written.add
-            )
+            told = self._covers, self._missed, self._written.add
+            self._watch = AccessWatch(self._by_pointer, *told)
             self._watch.__enter__()
 
     def _stop_watching(self) -> None:

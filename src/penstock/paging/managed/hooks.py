@@ -74,6 +74,10 @@ class GroupHooks:
         """The root's forward is over, with or without an error."""
         self._abandon()
 
+    def in_forward(self) -> bool:
+        """Never: nothing is replaced."""
+        return False
+
     def _begin_hook(self, needed: list[int]) -> Callable[..., None]:
         begin, stream, running = self._managed.begin, self._stream, self._running
 

@@ -325,6 +325,10 @@ class TrainingUses:
             self.end(self._running.pop()[1])
         self._stack.clear()
 
+    def in_forward(self) -> bool:
+        """Never: what is replaced would not be the optimizer's any more."""
+        return False
+
     def evaluation_ends(self) -> None:
         """A forward pass that no backward will follow is over."""
         self.abandon()
