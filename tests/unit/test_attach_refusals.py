@@ -154,6 +154,19 @@ def test_what_other_modules_hold_as_well_is_not_cast():
         model(rows())
 
 
+@pytest.mark.parametrize(
+    "change", [torch.Tensor.detach, lambda each: each.to("meta"), torch.Tensor.share_memory_]
+)
+def test_in_forward_too_nothing_is_moved_or_becomes_a_view(change):
+    model, reference = with_reference(stack(4))
+    changed = model[2].register_forward_pre_hook(lambda *_: model[3]._apply(change) and None)
+    with page(model, 80):
+        with pytest.raises(UsageError, match="cannot be moved, cast or shared"):
+            model(rows())
+        changed.remove()
+        assert same_passes(model, reference)
+
+
 def test_conversions_that_change_nothing_are_not():
     model, reference = with_reference(stack())
     with page(model):

@@ -79,12 +79,13 @@ def _refuse_script() -> NoReturn:
 
 
 def _may_be_cast(block: Block, slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Whether it is a tensor of one place, becomes another, and stays on its device."""
+    """Whether it is a tensor of one place, and becomes one with memory of its own, there too."""
     if not isinstance(slot.table, Table) or len(block.slots) > 1:
         return False
     probe = _probe(slot.tensor)
     applied = fn(probe)
-    return applied is not probe and applied.device == probe.device
+    same = applied.untyped_storage().data_ptr() == probe.untyped_storage().data_ptr()
+    return not same and applied.device == probe.device
 
 
 def _cast(slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -92,9 +93,11 @@ def _cast(slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
         before = slot.table[slot.key]
         assert before is not None
         after = fn(before)
-    if after is not before:
-        made = nn.Parameter(after, requires_grad=before.requires_grad)
-        slot.table[slot.key] = made if slot.is_parameter else after
+    if after is before:
+        return
+    if slot.is_parameter:
+        after = nn.Parameter(after, requires_grad=before.requires_grad)
+    slot.table[slot.key] = after
 
 
 def _probe(tensor: torch.Tensor) -> torch.Tensor:
