@@ -57,33 +57,25 @@ class CudaKernels {
     const codec::Shape& shape = survey.shape;
     std::uint64_t values = shape.values();
     std::uint64_t tiles = shape.tiles();
-    Addr pairs = to + shape.pairs_at();
-    Addr planes = to + shape.planes_at();
-    Addr starts = to + shape.starts_at();
-    Addr positions = to + shape.positions_at();
-    Addr others = to + shape.others_at();
+    CodeParts at(to, shape);
     codec::Header header = survey.header();
     PENSTOCK_TRY(
         device_.call(symbols_.cuMemsetD8Async, {shape.size()}, to, 0, shape.size(), stream));
-    void* of_encode[] = {&to, &from, &values, &pairs, &planes, &starts, &header};
+    void* of_encode[] = {&to, &from, &values, &at.pairs, &at.planes, &at.starts, &header};
     PENSTOCK_TRY(launch(encode_, tiles, kTileThreads, stream, of_encode));
-    void* of_starts[] = {&starts, &tiles};
+    void* of_starts[] = {&at.starts, &tiles};
     PENSTOCK_TRY(launch(starts_, 1, kTileThreads, stream, of_starts));
-    void* of_escapes[] = {&from, &values, &starts, &positions, &others, &header};
+    void* of_escapes[] = {&from, &values, &at.starts, &at.positions, &at.others, &header};
     return launch(escapes_, tiles, kTileThreads, stream, of_escapes);
   }
   Status decode(Addr to, Addr from, const codec::Shape& shape, StreamPtr stream) {
     PENSTOCK_TRY(load_codec());
     std::uint64_t values = shape.values();
-    Addr pairs = from + shape.pairs_at();
-    Addr planes = from + shape.planes_at();
-    Addr starts = from + shape.starts_at();
-    Addr positions = from + shape.positions_at();
-    Addr others = from + shape.others_at();
+    CodeParts at(from, shape);
     std::uint64_t escapes = shape.escapes;
     unsigned wide = shape.width == 4 ? 1 : 0;
-    void* parameters[] = {&to,     &from,      &values, &pairs,   &planes,
-                          &starts, &positions, &others, &escapes, &wide};
+    void* parameters[] = {&to,        &from,         &values,    &at.pairs, &at.planes,
+                          &at.starts, &at.positions, &at.others, &escapes,  &wide};
     const std::uint64_t blocks = divide_up(shape.tiles(), kDecodeThreads / kTileThreads);
     return launch(decode_, std::min<std::uint64_t>(blocks, kDecodeBlocks), kDecodeThreads, stream,
                   parameters);
@@ -113,6 +105,17 @@ class CudaKernels {
 
   using Function = std::pair<const char*, FunctionPtr*>;
 
+  // Where a code's parts lie, as kernels are told.
+  struct CodeParts {
+    CodeParts(Addr code, const codec::Shape& shape)
+        : pairs(code + shape.pairs_at()),
+          planes(code + shape.planes_at()),
+          starts(code + shape.starts_at()),
+          positions(code + shape.positions_at()),
+          others(code + shape.others_at()) {}
+    Addr pairs, planes, starts, positions, others;
+  };
+
   Status launch(FunctionPtr function, std::uint64_t blocks, unsigned threads, StreamPtr stream,
                 void** parameters) {
     return device_.call(symbols_.cuLaunchKernel, {}, function, static_cast<unsigned>(blocks), 1, 1,
@@ -134,6 +137,7 @@ class CudaKernels {
   }
   Status load_codec() {
     const std::lock_guard lock(mutex_);
+    if (encoder_ != nullptr) return {};  // the last of them
     const CudaScope scope(device_);
     PENSTOCK_TRY(load(decoder_, kDecodePtx, {{"penstock_decode", &decode_}}));
     return load(encoder_, kEncodePtx,
