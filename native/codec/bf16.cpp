@@ -83,13 +83,14 @@ Fours doubled(const std::byte* from) {
 }
 
 // Where a run's parts lie in a code.
+template <class Byte>
 struct RunParts {
-  std::byte* bytes;
-  std::byte* pairs;
-  std::array<std::byte*, 2> planes;  // the second where places have four bits
+  Byte* bytes;
+  Byte* pairs;
+  std::array<Byte*, 2> planes;  // the second where places have four bits
 };
 
-void store_places(const Places& places, std::uint32_t width, const RunParts& to) {
+void store_places(const Places& places, std::uint32_t width, const RunParts<std::byte>& to) {
   std::array<Fours, 4> groups;
   std::memcpy(groups.data(), places.data(), kRun);
   Fours fours;
@@ -111,7 +112,7 @@ void store_places(const Places& places, std::uint32_t width, const RunParts& to)
   }
 }
 
-void load_places(const RunParts& from, std::uint32_t width, Places& places) {
+void load_places(const RunParts<const std::byte>& from, std::uint32_t width, Places& places) {
   std::array<Fours, 4> groups;
   for (Bytes half = 0; half < 2; ++half) {
     const Fours fours = doubled(from.pairs + half * kGroup / 2);
@@ -151,9 +152,10 @@ void join(const std::byte* bytes, const Places& places, const ExponentOf& expone
 
 Status wrong(const char* what) { return invalid("a compressed page is damaged: ", what); }
 
-RunParts parts(std::byte* code, const Shape& shape, Bytes first) {
+template <class Byte>
+RunParts<Byte> parts(Byte* code, const Shape& shape, Bytes first) {
   const Bytes run = first / kRun;
-  std::byte* const plane = code + shape.planes_at() + kRun / 8 * run;
+  Byte* const plane = code + shape.planes_at() + kRun / 8 * run;
   return {code + Shape::bytes_at() + first,
           code + shape.pairs_at() + kRun / 4 * run,
           {plane, plane + kRun / 8 * shape.runs()}};
@@ -199,9 +201,11 @@ class Reader {
     Values values;
     for (Bytes at = 0; at < count; at += kRun) {
       const Bytes here = std::min(kRun, count - at);
-      RunParts run = parts(const_cast<std::byte*>(code_), shape_, tile * kTile + at);
-      if (here < kRun)
-        run.bytes = static_cast<std::byte*>(std::memcpy(last.data(), run.bytes, here));
+      auto run = parts(code_, shape_, tile * kTile + at);
+      if (here < kRun) {
+        std::memcpy(last.data(), run.bytes, here);
+        run.bytes = last.data();
+      }
       load_places(run, shape_.width, places);
       if (lowest_) {
         const auto near = [base = *lowest_](std::uint8_t place) {
@@ -346,7 +350,7 @@ void encode(const Survey& survey, std::span<const std::byte> raw, std::span<std:
       split(
           values, [&](std::uint8_t exponent) { return table[exponent]; }, bytes, places);
     }
-    const RunParts run = parts(code.data(), shape, first);
+    const auto run = parts(code.data(), shape, first);
     std::memcpy(run.bytes, bytes.data(), count);
     store_places(places, shape.width, run);
     for (Bytes i = 0; i < kRun; i += 8) {
