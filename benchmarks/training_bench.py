@@ -34,15 +34,10 @@ class Bench:
     def __init__(self, name: str, args: argparse.Namespace, card: Card, record: Record) -> None:
         self.name, self.args, self.card, self.job = name, args, card, JOBS[name]
         self.cuda, self.device = not card.small, card.device
-        self._record = record
+        self.record = record
         batches = self.job.batches(tiny=not self.cuda)
         self.batches = [batch.to(self.device) for batch in batches]
         self.budgets = self.job.budgets if self.cuda else self.job.tiny_budgets
-
-    @property
-    def left(self) -> float:
-        """Seconds until the limit."""
-        return self._record.left
 
     def budget(self, text: str, resident: dict[str, Any] | None) -> int:
         """Bytes."""
@@ -88,7 +83,7 @@ class Bench:
         losses, times, alive = [], [], 0
         self.card.forget_peak()
         for number in range(self.args.warmups + self.args.steps):
-            self._record.check_time()
+            self.record.check_time()
             begin = time.perf_counter()
             with torch.autocast(self.device.type, torch.bfloat16, enabled=not self.job.half):
                 loss = self.job.loss(model, self.batches[number % 2])

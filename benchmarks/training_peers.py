@@ -37,6 +37,7 @@ from penstock.units import parse_size
 # What has steps, what steps it, its backward, its settings.
 Started = tuple[nn.Module, Any, Callable[[torch.Tensor], None], dict[str, Any]]
 AHEAD = 2  # layers that are fetched before their turn
+KEPT = 0.4  # of the budget, for weights that stay from forward to backward
 
 
 # ---- FSDP2 ---------------------------------------------------------------------------------
@@ -52,7 +53,7 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 
 
 def fsdp2(bench: Bench, budget: int) -> Started:
-    """CPUOffloadPolicy; the last layers, as many as half the budget holds, stay until backward."""
+    """CPUOffloadPolicy, with layers that come ahead of their turn, and the last of which stay."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
@@ -66,7 +67,8 @@ def fsdp2(bench: Bench, budget: int) -> Started:
         mp_policy=MixedPrecisionPolicy(torch.bfloat16, reduced),
         offload_policy=CPUOffloadPolicy(pin_memory=bench.cuda),
     )
-    layers, room, kept = layers_of(model), budget // 2, 0
+    layers: list[Any] = layers_of(model)
+    room, kept = KEPT * budget, 0
     for layer in reversed(layers):
         room -= sum(2 * parameter.numel() for parameter in layer.parameters())
         share(layer, reshard_after_forward=room < 0)
@@ -96,6 +98,7 @@ def zero(stage: int, bench: Bench, budget: int) -> Started:
     if not bench.cuda:  # gloo has collectives without a minute of compiling
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed("nccl" if bench.cuda else "gloo")
+    model: Any
     model, optimizer = bench.make()
     place = {"device": "cpu", "pin_memory": True}
     sharding: dict[str, Any] = {
@@ -108,11 +111,13 @@ def zero(stage: int, bench: Bench, budget: int) -> Started:
     if stage == 3:
         # Parameters leave saved tensors too, which the other kind takes for a change of shape.
         model.gradient_checkpointing_enable({"use_reentrant": True})
+        kept = int(KEPT * budget) // 2
+        ahead = min(kept, 400_000_000)  # two layers of 7B
         sharding |= {
             "offload_param": place,
-            "stage3_prefetch_bucket_size": min(budget // 4, 400_000_000),  # two layers of 7B
-            "stage3_max_live_parameters": budget // 4,  # half the budget, of bf16
-            "stage3_max_reuse_distance": budget // 4,
+            "stage3_prefetch_bucket_size": ahead,
+            "stage3_max_live_parameters": kept + 2 * ahead,
+            "stage3_max_reuse_distance": 3 * kept,  # in forward, recomputed, in backward
             "stage3_param_persistence_threshold": 100_000,
         }
     half, usual = bench.job.half, optimizer.defaults
@@ -183,12 +188,14 @@ def measured(bench: Bench, how: str, budget: int) -> dict[str, Any]:
             row = bench.run(model, optimizer, backward=backward)
     if bench.cuda:
         row["used_bytes"] = watch.peak() + watch.kept
+    settings["threads"] = torch.get_num_threads()
     return {"update": "host", "host_need_bytes": need, "settings": settings, **row}
 
 
 def apart(bench: Bench, how: str, text: str, budget: int) -> dict[str, Any]:
     """A peer's row, by a process of its own, which leaves nothing behind."""
-    args, left = bench.args, bench.left
+    bench.record.check_time()
+    args, left = bench.args, bench.record.left
     options = {"model": bench.name, "how": how, "budget": budget, "device": args.device}
     options |= {"warmups": args.warmups, "steps": args.steps, "limit": left}
     command = [sys.executable, __file__, *(f"--{key}={value}" for key, value in options.items())]

@@ -98,11 +98,8 @@ def trained_beside_peers() -> str:
     for name, document in sorted(results("training")):
         source = f"{name}, {commit(document)}"
         for row in document["rows"] if name in BESIDE else []:
-            cells = [row["model"], row["how"]]
-            cells += [
-                gib(row["budget_bytes"]) if "budget_bytes" in row else "",
-                row.get("update", ""),
-            ]
+            cells = [row["model"], row["how"], row.get("update", "")]
+            cells.insert(2, gib(row["budget_bytes"]) if "budget_bytes" in row else "")
             if "error" in row:
                 short = row["error"].split("\n")[0][:120].replace("|", "/")
                 found.append([*cells, short, *[""] * 5, source])
