@@ -219,8 +219,7 @@ def main() -> None:
             Bench(args.model, args, card, Record(None, args.limit)), args.how, args.budget
         )
     except Exception as error:  # an answer too
-        traceback.print_exc()
-        row = {"error": repr(error)[:600]}
+        row = {"error": repr(error)[:600], "trace": traceback.format_exc().splitlines()[-8:]}
     print(json.dumps(row))
 
 
