@@ -23,7 +23,7 @@ import reliability_table
 import replay_page
 from figures import GIB, MIB, RESULTS, ROOT, commit, gib, lines, percent, result, results
 from measure import script_parser
-from training_tables import budgets, full_finetunes, strategies, trained
+from training_tables import budgets, full_finetunes, strategies, trained, trained_beside_peers
 
 SHOWN = "gpt3_6.7b_fp16"  # in README
 MARKS = re.compile(r"(<!-- figures: (\w+) -->\n)(?:.*?\n)??(<!-- end of figures -->)", re.DOTALL)
@@ -388,7 +388,7 @@ TABLES = {
     for each in (
         *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
         *(budgets, strategies, shapes, llama, two, fits, safety, trained, full_finetunes),
-        *(compressed, update_place),
+        *(compressed, update_place, trained_beside_peers),
         *reliability_table.TABLES,
         *models_tables.TABLES,
     )

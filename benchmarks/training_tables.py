@@ -17,6 +17,7 @@ STRATEGIES = (
     ("h200-x4-3", ("",)),
 )
 TRAINED = ("h100", "h100-2", "h100-rows-1")
+BESIDE = ("h100-7b", "h100-7b-2")  # of these, those that are there
 FULL = ("h200-xl-1", "h200-xl-2", "h200-6.7b")  # of docs/training.md
 
 
@@ -89,6 +90,28 @@ def trained() -> str:
     head = "model | file | budget, GiB | resident needs | resident, and again | ideal | attached"
     head += " | p99 | x ideal | in turn | peak | losses differ by | resident's by"
     return lines(head, found)
+
+
+def trained_beside_peers() -> str:
+    """Training within a budget, and by peers' offload within the same."""
+    found = []
+    for name, document in sorted(results("training")):
+        source = f"{name}, {commit(document)}"
+        for row in document["rows"] if name in BESIDE else []:
+            cells = [row["model"], row["how"], row.get("update", "")]
+            cells.insert(2, gib(row["budget_bytes"]) if "budget_bytes" in row else "")
+            if "error" in row:
+                short = row["error"].split("\n")[0][:120].replace("|", "/")
+                found.append([*cells, short, *[""] * 5, source])
+            else:
+                ratio, loss = row.get("ratio_to_resident"), row.get("largest_loss_difference")
+                times = (f"{row[key]:,.0f}" for key in ("median_ms", "p99_ms"))
+                cells += [*times, f"{ratio:.2f}" if ratio else ""]
+                cells += [gib(row[f"{which}_bytes"]) for which in ("used", "host_peak")]
+                found.append([*cells, f"{loss:.1e}" if loss is not None else "", source])
+            source = ""
+    head = "model | how | budget, GiB | update on | step ms | p99 | x resident | peak | host's peak"
+    return lines(f"{head} | losses differ by | file, commit", found)
 
 
 def full_finetunes() -> str:
