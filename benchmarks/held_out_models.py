@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from held_out_inputs import Inputs
-from held_out_shapes import SHAPES
+from held_out_shapes import SHAPES, Shape
 from torch import nn
 
 SLICE = 1 << 24  # elements drawn at once: few bytes of the GPU beside the model
@@ -128,8 +128,12 @@ def outputs(result: Any) -> list[torch.Tensor]:
 
 def subject(name: str, *, small: bool = False, **more: Any) -> Subject:
     """One of SHAPES; `more` replaces parts of its configuration."""
-    shape = SHAPES[name]
-    sizes = {**(shape.small if small else shape.full), **more}
+    return of_shape(name, SHAPES[name], small=small, **more)
+
+
+def of_shape(name: str, shape: Shape, *, small: bool, **more: Any) -> Subject:
+    """One of any shape."""
+    sizes = {**(shape.little() if small else shape.full), **more}
     dtype = torch.float32 if small else torch.bfloat16
     return Subject(
         name, shape.model, shape.config, sizes, shape.inputs, shape.generates, dtype=dtype
