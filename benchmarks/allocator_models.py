@@ -9,12 +9,11 @@ from the second pass on in another order.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from measure import default_dtype
 
 # Of a log-normal length distribution cut at 1,024: the longest of eight, batch after batch.
 LENGTHS_OF_8 = (1024, 819, 845, 684, 720, 652, 458, 636, 1024, 680)
@@ -139,17 +138,6 @@ def model_config(kind: str, *, small: bool) -> Any:
     return GPT2Config(
         vocab_size=512 if small else 50257, n_embd=width, n_layer=layers, n_head=heads
     )
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Make parameters in this type."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def build_model(work: Workload, device: str, *, small: bool) -> Any:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import importlib
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from held_out_inputs import Inputs
 from held_out_shapes import SHAPES, Shape
+from measure import default_dtype
 from torch import nn
 
 SLICE = 1 << 24  # elements drawn at once: few bytes of the GPU beside the model
@@ -106,16 +106,6 @@ def draw(name: str, destination: torch.Tensor, device: str | torch.device) -> No
         generator.manual_seed(zlib.crc32(f"{name} {start}".encode()))
         drawn = torch.empty(piece.shape, dtype=piece.dtype, device=device)
         piece.copy_(drawn.normal_(mean, 0.02, generator=generator))
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def outputs(result: Any) -> list[torch.Tensor]:

@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from measure import output_parser
+from measure import default_dtype, output_parser
 from record import Record
 from under import PROGRAMS, run, under
 
@@ -52,9 +52,8 @@ def forwards(wait: bool = True, model: str = "gpt2-xl") -> Callable[[], float]:
     sys.path.insert(0, str(PROGRAMS))
     from steps import gpt2
 
-    torch.set_default_dtype(torch.float16)
-    network = gpt2(model).eval()
-    torch.set_default_dtype(torch.float32)
+    with default_dtype(torch.float16):
+        network = gpt2(model).eval()
     tokens = torch.randint(0, 50257, (1, 1024)).cuda()
 
     def step() -> float:
