@@ -21,7 +21,20 @@ import fusion_page
 import models_tables
 import reliability_table
 import replay_page
-from figures import GIB, MIB, RESULTS, ROOT, commit, gib, lines, percent, result, results
+from figures import (
+    GIB,
+    MIB,
+    RESULTS,
+    ROOT,
+    commit,
+    gib,
+    lines,
+    made,
+    percent,
+    result,
+    results,
+    shown,
+)
 from measure import script_parser
 from training_tables import budgets, full_finetunes, strategies, trained
 
@@ -107,12 +120,10 @@ def row_of(row: dict[str, Any]) -> str:
 
 def section(path: Path) -> str:
     document = json.loads(path.read_text())
-    work, where = document["work"], document["where"]
     lines = [
         f"## {document.get('title', path.stem)}",
         "",
-        f"{where['card']}; torch {where['torch']}; {where['date']}; commit "
-        f"{where['commit'][:10]}. `{document.get('command', work)}`",
+        f"{made(document)}. `{document.get('command', document['work'])}`",
         "",
         "| how | budget GiB | ms | again (A/A) | x ideal | used GiB | GB in | exact |",
         "|---|---|---|---|---|---|---|---|",
@@ -207,17 +218,12 @@ def simulated() -> str:
 
 def simulated_itself() -> str:
     """Simulations of each run's own recording."""
-    rows = [
-        [
-            *(f"{row['ratio']:g}", f"{own['measured_ms']:.1f}", f"{own['simulated_ms']:.1f}"),
-            percent(own["ms_off_by"]),
-        ]
-        for _, document in results("simulate")
-        for row in document.get("rows", [])
-        for own in [row.get("own", {})]
-        if own
-    ]
-    return lines("needs / budget | ms per forward, measured | simulated | off by", rows)
+    rows = [row for _, document in results("simulate") for row in document.get("rows", [])]
+    return shown(
+        "needs / budget | ms per forward, measured | simulated | off by",
+        "{ratio:g} | {own[measured_ms]:.1f} | {own[simulated_ms]:.1f} | {own[ms_off_by]:%}",
+        [row for row in rows if row.get("own")],
+    )
 
 
 def simulated_ratios() -> str:
