@@ -105,11 +105,11 @@ def main() -> int:
     for budget in ("plain", *args.budgets, *args.budgets):
         done = subprocess.run([*words, "--load", budget], capture_output=True, text=True)
         if done.returncode:
-            record.add({"budget": budget, "error": done.stderr[-2000:]}, done.stderr[-500:])
+            record.add({"budget": budget, "error": done.stderr[-2000:]})
             continue
         row = {"budget": budget, **json.loads(done.stdout.splitlines()[-1])}
         tokens.add(row["token"])
-        record.add(row, str(row))
+        record.add(row)
     return 0 if len(tokens) == 1 else 1
 
 

@@ -80,7 +80,7 @@ def budgets(suite: Suite, model: str) -> None:
             for row in rows:
                 tokens = tokens_for(config_of(model), row["batch"])
                 step = forward_step(job.attached.model, tokens, last=True)
-                suite.keep({**row, **job.measured(step)})
+                suite.add({**row, **job.measured(step)})
 
 
 @dataclass
@@ -161,12 +161,12 @@ def training_budgets(suite: Suite, model: str, batch: int) -> None:
             "activation_peak_bytes": activations[name],
         }
         if activations[name] > budget:
-            suite.keep({**row, "gpu_memory_bytes": budget, "fits": False})
+            suite.add({**row, "gpu_memory_bytes": budget, "fits": False})
         elif suite.left < SECONDS_TRAINING[model]:
             suite.document["left_out"].append(row)
         else:
             with suite.trying(row):
-                suite.keep({**row, **training_row(config, name, batch, budget)})
+                suite.add({**row, **training_row(config, name, batch, budget)})
 
 
 def resident(config: GPTConfig, batch: int) -> tuple[int, dict[str, int]]:

@@ -38,7 +38,7 @@ class Suite(Record):
             self.document["left_out"].append(label)
             return
         with self.trying(label):
-            self.keep({**label, **measure()})
+            self.add({**label, **measure()})
 
     def table(self, seconds: float, members: list[Member], *, row_ms: float = ROW_MS) -> None:
         """Rows timed in turns, unless `seconds` for each would be too many."""
@@ -53,10 +53,7 @@ class Suite(Record):
         timed = timed_in_turn([member.step for member in ready], row_ms=row_ms)
         for member, times in zip(ready, timed, strict=True):
             with self.trying(member.label):
-                self.keep({**member.label, **times, **member.rest()})
-
-    def keep(self, row: Row) -> None:
-        self.add(row, brief(row))
+                self.add({**member.label, **times, **member.rest()})
 
     @contextlib.contextmanager
     def trying(self, label: Row) -> Iterator[None]:
@@ -65,13 +62,3 @@ class Suite(Record):
             yield
         if len(self.document["failed"]) > failed:
             release()
-
-
-def brief(row: Row) -> str:
-    words = [str(row[key]) for key in ("work", "model", "batch", "fusion") if key in row]
-    numbers = {
-        key: row[key]
-        for key in ("median_ms", "kernels_a_layer", "kept_a_layer", "peak_bytes", "bytes_in")
-        if key in row
-    }
-    return " ".join(words) + f" {numbers}"

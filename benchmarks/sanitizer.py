@@ -201,7 +201,7 @@ def main() -> int:
             checks = [each for each in TOOLS[tool] if each in (args.checks or TOOLS[tool])]
             for one in pool.map(run, [FAULT, *checks]):
                 found.append(one)
-                record.add(asdict(one), str(one))
+                record.add(asdict(one))
     return 0 if all(one.good for one in found) else 1
 
 

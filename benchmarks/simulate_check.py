@@ -100,8 +100,7 @@ def main() -> int:
             again = run([*under(budget, "--record", str(paged)), *program], 120)
             said = simulate(paged, budget, speed)
             row["own"] = {"measured": again, "simulated": said, **beside(again, said)}
-            figures = {k: v for k, v in row.items() if k not in ("measured", "simulated", "own")}
-            record.add(row, f"{figures}\n its own recording: {beside(again, said)}")
+            record.add(row)
     return 0
 
 

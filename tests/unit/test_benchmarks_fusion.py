@@ -150,7 +150,7 @@ def test_a_variant_beyond_its_budget_is_not_begun(benchmarks, monkeypatch):
     monkeypatch.setattr(training, "training_row", measured)
     suite = Suite()
     suite.document["left_out"] = rows = []
-    suite.keep, suite.left = rows.append, 100.0
+    suite.add, suite.left = rows.append, 100.0
     training.training_budgets(suite, "6.7B", 4)
     assert asked == [("ffn_layernorm", 50), *((name, 66) for name in training.PAGED)]
     assert [row["fits"] for row in rows[:2]] == [False, False]
