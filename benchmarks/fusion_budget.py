@@ -24,6 +24,7 @@ from fusion_models import (
     DTYPE,
     EVERYTHING,
     SEQ_LEN,
+    Suite,
     config_of,
     forward_peak,
     forward_step,
@@ -33,7 +34,6 @@ from fusion_models import (
     training_step,
     variant_of,
 )
-from fusion_record import Suite
 from measure import MemoryWatch, driver_used, release, spread, time_steps
 from torch import Tensor
 

@@ -41,6 +41,8 @@ from fusion_models import (
     SEQ_LEN,
     SINGLE,
     Member,
+    Row,
+    Suite,
     config_of,
     forward_peak,
     forward_step,
@@ -53,7 +55,6 @@ from fusion_models import (
     training_step,
     variant_of,
 )
-from fusion_record import Row, Suite
 from measure import output_parser, release
 from torch import Tensor
 

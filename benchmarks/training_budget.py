@@ -38,11 +38,10 @@ from typing import Any
 
 import torch
 from budget_card import Card, PeakWatch
-from measure import both_ways, output_parser, spread
+from measure import alone, both_ways, output_parser, spread
 from record import OutOfTime, Record
 from torch import nn
 from training_models import JOBS
-from training_peers import fsdp_offload
 
 from penstock import attach_training
 from penstock.bound import shortest_ms
@@ -187,6 +186,37 @@ def paged_row(bench: Bench, how: str, text: str, budget: int) -> dict[str, Any]:
         finally:
             attached.detach(keep=False)
             del model, optimizer
+    return row
+
+
+def fsdp_offload(bench: Bench) -> dict[str, Any]:
+    """The step of FSDP2 with CPUOffloadPolicy on one GPU, of a GPT-2.
+
+    Parameters, gradients and state live on the host, where AdamW (fused) runs; layers are gathered
+    for their forward and backward.
+    """
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+
+    alone()
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if bench.cuda else "gloo", rank=0, world_size=1)
+    mesh = init_device_mesh(bench.device.type, (1,))
+    model: Any = bench.make()[0].cpu()
+    options: dict[str, Any] = {
+        "mesh": mesh,
+        "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32),
+        "offload_policy": CPUOffloadPolicy(pin_memory=bench.cuda),
+    }
+    for layer in model.transformer.h:
+        fully_shard(layer, **options)
+    fully_shard(model, **options)
+    with bench.watched() as watch:
+        row = bench.run(model, bench.optimizer(model))
+    if bench.cuda:
+        row["used_bytes"] = watch.peak() + watch.kept
+    dist.destroy_process_group()
     return row
 
 
