@@ -13,9 +13,8 @@ import held_out_shapes
 import torch
 from budget_card import Card
 from cases import Case, Steps
-from held_out_inputs import text
 from held_out_models import of_shape
-from held_out_shapes import Shape, decoder
+from held_out_shapes import Shape, decoder, text
 from torch import nn
 
 PROMPT = "a narrow canal in the evening, two boats, and a lock keeper who reads by the light"
