@@ -237,7 +237,7 @@ def _budgets(figures: Figures, work: str, of: str) -> str:
         base = group[0] if group[0]["fusion"] == "baseline" and fits(group[0]) else None
         for row in group:
             if not fits(row):
-                found = {"fit": "does not fit", "beside": _needed(row)}
+                found: Row = {"fit": "does not fit", "beside": _needed(row)}
             else:
                 moved = {key: row[f"bytes_{key}"] / 1e9 for key in ("in", "out")}
                 more = (row["bytes_in"] - base["bytes_in"]) / MIB if base else None

@@ -59,7 +59,7 @@ def beside(row: dict[str, Any], ours: dict[tuple[str, int], float]) -> dict[str,
     """A line of peers()."""
     how = {"penstock": "**Penstock**"}.get(row["how"], row["how"])
     if "error" in row:
-        place = {key: row[key] for key in ("name", "budget_bytes") if key in row}
+        place: dict[str, Any] = {key: row[key] for key in ("name", "budget_bytes") if key in row}
         return {**place, "how": how, "why": why(row["error"])}
     least, took = ours.get((row["name"], row["budget_bytes"])), row.get("median_ms")
     return {**row, "how": how, "bits": exact(row), "x": took / least if least and took else None}

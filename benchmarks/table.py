@@ -13,6 +13,7 @@ import json
 import re
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -300,21 +301,6 @@ def one_budget(part: str) -> str:
     return lines(f"{head} | x ideal", found)
 
 
-def llama() -> str:
-    """One model, two sizes of passes, in all orders."""
-    return one_budget("llama")
-
-
-def two() -> str:
-    """Models in turn."""
-    return one_budget("two")
-
-
-def fits() -> str:
-    """Models that fit, the resident ones by turns with them."""
-    return one_budget("fits")
-
-
 def compressed() -> str:
     """Without, with and without again, run by run."""
     found = []
@@ -393,12 +379,11 @@ TABLES = {
     each.__name__: each
     for each in (
         *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
-        *(budgets, strategies, shapes, llama, two, fits, safety, trained, full_finetunes),
-        *(compressed, update_place),
+        *(budgets, strategies, shapes, safety, trained, full_finetunes, compressed, update_place),
         *reliability_table.TABLES,
         *models_tables.TABLES,
     )
-}
+} | {part: partial(one_budget, part) for part in ("llama", "two", "fits")}
 
 
 def benchmarks_page() -> str:
