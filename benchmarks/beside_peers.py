@@ -100,9 +100,10 @@ def run(suite: Suite, case: Case) -> None:
     suite.card.clear()
     if suite.card.small:
         return
+    steps = case.steps(model)
     for name, peer in peers.fitting(suite.args.peers, model).items():
         for budget in budgets:
-            for what, step in case.steps(model).items():
+            for what, step in steps.items():
                 measured = partial(
                     beside, suite, peer, model, step, residents[what], budget, links[budget]
                 )
