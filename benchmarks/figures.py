@@ -77,8 +77,8 @@ class Cells(string.Formatter):
 
 def shown(head: str, cells: str, rows: Iterable[dict[str, Any]]) -> str:
     """A table whose cells are written as the row's keys and formats, as in {median_ms:ms}."""
-    fill = Cells()
-    return lines(head, (fill.vformat(cells, (), row).split(" | ") for row in rows))
+    fill, kinds = Cells(), cells.split(" | ")
+    return lines(head, ([fill.vformat(kind, (), row) for kind in kinds] for row in rows))
 
 
 def gib(size: float) -> str:

@@ -16,7 +16,7 @@ from measure import command_line, provenance, write_result
 from penstock.units import format_bytes
 
 # Of a row that is told in a line: what is left out, and the words that have their key before them.
-QUIET = ("samples", "explain", "command", "stats", "counters", "p10_ms", "p90_ms")
+QUIET = ("samples", "explain", "command", "settings", "stats", "counters", "p10_ms", "p90_ms")
 NAMED = ("error", "skipped", "complaint", "note")
 
 

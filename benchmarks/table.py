@@ -37,7 +37,7 @@ from figures import (
     shown,
 )
 from measure import script_parser
-from training_tables import budgets, full_finetunes, strategies, trained
+from training_tables import budgets, full_finetunes, strategies, trained, trained_beside_peers
 
 SHOWN = "gpt3_6.7b_fp16"  # in README
 MARKS = re.compile(r"(<!-- figures: (\w+) -->\n)(?:.*?\n)??(<!-- end of figures -->)", re.DOTALL)
@@ -380,6 +380,7 @@ TABLES = {
     for each in (
         *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
         *(budgets, strategies, shapes, safety, trained, full_finetunes, compressed, update_place),
+        trained_beside_peers,
         *reliability_table.TABLES,
         *models_tables.TABLES,
     )

@@ -2,15 +2,16 @@
 """Training beyond the budget: losses, times and memory of what people train, in several budgets.
 
     python benchmarks/training_budget.py --output benchmarks/results/training/activations.json
-    python benchmarks/training_budget.py --models gpt2_xl --peers --output h200-xl.json
+    python benchmarks/training_budget.py --models llama_7b_8x1024 --hows resident,auto,FSDP2,ZeRO-3
 
 Random weights and batches of the models in training_models.py: the Llamas are bf16, the others have
 fp32 weights and bf16 autocast; those and GPT-2's shapes recompute their layers, the rest keeps all
 activations. One process: the link's speed in both directions at once, then for each model plain
 PyTorch, the same again, and the budgets, all from the same seeds; losses are compared step by step,
 and "again" says how far the kernels repeat themselves. Each step is waited for. Memory is the
-driver's own figure by NVML, every 5 ms. `--keep` adds a row that may let nothing leave, which is to
-end out of memory, and `--peers` one of FSDP2 with CPUOffloadPolicy.
+driver's own figure by NVML, every 5 ms; that of the host is what is no longer to be had of it.
+`--hows` chooses rows: "keep" may let nothing leave, which is to end out of memory, and those of
+training_peers.py run in processes of their own. `update` is where weights are updated.
 
 The ideal is max(T, over / B_in, over / B_out): T the resident step, B the page-locked copy speed
 with both directions at work, and over what is alive in the resident run between forward and
@@ -28,125 +29,36 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import torch
-from budget_card import Card, PeakWatch
-from measure import alone, both_ways, output_parser, spread
+from budget_card import Card
+from measure import both_ways, output_parser
 from record import OutOfTime, Record
-from torch import nn
+from training_bench import Bench
 from training_models import JOBS
+from training_peers import PEERS, apart
 
 from penstock import attach_training
 from penstock.bound import shortest_ms
 from penstock.paging.training.stats import least_traffic
-from penstock.units import MIB, parse_size
 
 # Of stats(), after each step: what settles, and what a slow step did.
 MOVED = (
     "iteration_bytes_in", "iteration_bytes_out", "activation_bytes_in", "activation_bytes_out",
     "activation_host_bytes", "plans",
 )  # fmt: skip
-
-
-class Bench:
-    """One model and its batches."""
-
-    def __init__(self, name: str, args: argparse.Namespace, card: Card, record: Record) -> None:
-        self.name, self.args, self.card, self.job = name, args, card, JOBS[name]
-        self.cuda, self.device = not card.small, card.device
-        self._record = record
-        batches = self.job.batches(tiny=not self.cuda)
-        self.batches = [batch.to(self.device) for batch in batches]
-        budgets = self.job.budgets if self.cuda else self.job.tiny_budgets
-        self.budgets = args.budgets.split(",") if args.budgets else budgets
-
-    def budget(self, text: str, resident: dict[str, Any] | None) -> int:
-        """Bytes."""
-        if not text.endswith("%"):
-            return parse_size(text)
-        if resident is None:
-            raise ValueError(f"{text} of what the resident run needs, which is not known")
-        return int(resident["torch_peak_bytes"] * float(text[:-1]) / 100) // MIB * MIB
-
-    def make(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        torch.manual_seed(0)
-        with self.device:
-            model = self.job.make(not self.cuda)
-        model.train()
-        return model, self.optimizer(model)
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        return self.job.optimizer([p for p in model.parameters() if p.requires_grad])
-
-    @contextmanager
-    def watched(self) -> Iterator[PeakWatch]:
-        """The device's memory, with nothing left of the last row, nor of this one."""
-        self.card.clear()
-        with PeakWatch(self.card) as watch:
-            yield watch
-        self.card.clear()
-
-    def run(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        after: Callable[[], None] = lambda: None,
-    ) -> dict[str, Any]:
-        """Warm-up and timed steps; milliseconds, losses, PyTorch's peak and what is alive.
-
-        Args:
-            model: It.
-            optimizer: Its.
-            after: Called after each step, beside the time.
-        """
-        losses, times, alive = [], [], 0
-        self.card.forget_peak()
-        for number in range(self.args.warmups + self.args.steps):
-            self._record.check_time()
-            begin = time.perf_counter()
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=not self.job.half):
-                loss = self.job.loss(model, self.batches[number % 2])
-            if self.cuda:
-                alive = max(alive, torch.cuda.memory_allocated())
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-            self.card.synchronize()
-            times.append((time.perf_counter() - begin) * 1e3)
-            after()
-        row = {**spread(times[self.args.warmups :]), "losses": losses}
-        row["warmups_ms"] = [round(each, 1) for each in times[: self.args.warmups]]
-        if self.cuda:
-            row["torch_peak_bytes"] = self.card.peak()
-            row["torch_peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
-            row["alive_bytes"] = alive
-        return row
-
-    def forward_ms(self, model: nn.Module) -> float:
-        """The median time of forward alone; what backward would need is thrown away."""
-        times = []
-        for number in range(self.args.warmups + self.args.steps):
-            begin = time.perf_counter()
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=not self.job.half):
-                self.job.loss(model, self.batches[number % 2])
-            self.card.synchronize()
-            times.append((time.perf_counter() - begin) * 1e3)
-        return float(spread(times[self.args.warmups :])["median_ms"])
+PLAIN = ("resident", "again")
 
 
 def resident_row(bench: Bench, how: str) -> dict[str, Any]:
     """Plain PyTorch."""
     with bench.watched() as watch:
         model, optimizer = bench.make()
-        row = {"model": bench.name, "how": how, **bench.run(model, optimizer)}
+        row = {"model": bench.name, "how": how, "update": "device", **bench.run(model, optimizer)}
         row["forward_ms"] = bench.forward_ms(model)
         if bench.cuda:
             row["used_bytes"] = watch.peak() + watch.kept
@@ -157,6 +69,7 @@ def resident_row(bench: Bench, how: str) -> dict[str, Any]:
 def paged_row(bench: Bench, how: str, text: str, budget: int) -> dict[str, Any]:
     """Within the budget, which is told in words too."""
     row: dict[str, Any] = {"model": bench.name, "how": how, "budget": text, "budget_bytes": budget}
+    row["update"] = "device"
     moved: list[dict[str, int]] = []
 
     def after() -> None:
@@ -189,37 +102,6 @@ def paged_row(bench: Bench, how: str, text: str, budget: int) -> dict[str, Any]:
     return row
 
 
-def fsdp_offload(bench: Bench) -> dict[str, Any]:
-    """The step of FSDP2 with CPUOffloadPolicy on one GPU, of a GPT-2.
-
-    Parameters, gradients and state live on the host, where AdamW (fused) runs; layers are gathered
-    for their forward and backward.
-    """
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-
-    alone()
-    if not dist.is_initialized():
-        dist.init_process_group("nccl" if bench.cuda else "gloo", rank=0, world_size=1)
-    mesh = init_device_mesh(bench.device.type, (1,))
-    model: Any = bench.make()[0].cpu()
-    options: dict[str, Any] = {
-        "mesh": mesh,
-        "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32),
-        "offload_policy": CPUOffloadPolicy(pin_memory=bench.cuda),
-    }
-    for layer in model.transformer.h:
-        fully_shard(layer, **options)
-    fully_shard(model, **options)
-    with bench.watched() as watch:
-        row = bench.run(model, bench.optimizer(model))
-    if bench.cuda:
-        row["used_bytes"] = watch.peak() + watch.kept
-    dist.destroy_process_group()
-    return row
-
-
 def least(bench: Bench, row: dict[str, Any], resident: dict[str, Any]) -> tuple[int, int]:
     """Bytes that a step must move, in and out."""
     if not bench.job.recomputes:
@@ -241,7 +123,7 @@ def judge(
     row["largest_loss_difference"] = max(abs(a - b) for a, b in pairs)
     row["ratio_to_resident"] = round(row["median_ms"] / resident["median_ms"], 4)
     row["p99_to_median"] = round(row["p99_ms"] / row["median_ms"], 3)
-    if "alive_bytes" not in resident or "budget_bytes" not in row:
+    if "alive_bytes" not in resident or "stats" not in row:
         return
     row["least_bytes"] = into, out = least(bench, row, resident)
     copies = (into, link[0]), (out, link[1])
@@ -258,41 +140,41 @@ def judge(
 def arguments() -> argparse.Namespace:
     parser = output_parser(__doc__, required=False)
     parser.add_argument("--models", default=",".join(JOBS))
-    parser.add_argument("--budgets", default=None, help="comma-separated; default by model")
+    words = partial(str.split, sep=",")
+    parser.add_argument("--budgets", type=words, help="comma-separated; default by model")
     parser.add_argument("--device", default="cuda", help="cuda; emulated: small models, no speed")
     parser.add_argument("--warmups", type=int, default=8)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--limit", type=float, default=540, help="seconds; rows that are left over")
     parser.add_argument("--chunk-size", default=None)
     parser.add_argument("--look-ahead", default=None)
-    parser.add_argument("--no-resident", action="store_true", help="without the resident rows")
-    parser.add_argument(
-        "--peers", action="store_true", help="GPT-2 by FSDP2's CPUOffloadPolicy too"
-    )
-    parser.add_argument("--keep", action="store_true", help="also with activations that stay")
-    return parser.parse_args()
+    known = [*PLAIN, "auto", "keep", *PEERS]
+    parser.add_argument("--hows", type=words, default=known[:3], help=f"of {', '.join(known)}")
+    args = parser.parse_args()
+    if unknown := set(args.hows) - set(known):
+        parser.error(f"--hows: {', '.join(sorted(unknown))} is none of {', '.join(known)}")
+    return args
 
 
 def rows_of(bench: Bench, link: tuple[float, float]) -> Iterator[dict[str, Any]]:
     """One model's, each as soon as it is there; one that fails has an error."""
     resident: dict[str, Any] | None = None
 
-    def paged(how: str, text: str) -> dict[str, Any]:
-        return paged_row(bench, how, text, bench.budget(text, resident))
+    def within(way: Callable[..., dict[str, Any]], how: str, text: str) -> dict[str, Any]:
+        return way(bench, how, text, bench.budget(text, resident))
 
-    ways = ["auto", *(["keep"] if bench.args.keep else [])]
-    plain = [] if bench.args.no_resident else ["resident", "again"]
-    rows = [(how, partial(resident_row, bench, how)) for how in plain]
-    rows += [(how, partial(paged, how, text)) for text in bench.budgets for how in ways]
-    if bench.args.peers and bench.name.startswith("gpt"):
-        rows.append(("FSDP2 CPUOffloadPolicy", partial(fsdp_offload, bench)))
+    hows = bench.args.hows
+    rows = [(how, partial(resident_row, bench, how)) for how in PLAIN if how in hows]
+    for text in bench.args.budgets or bench.budgets:
+        ways = {"auto": paged_row, "keep": paged_row, **dict.fromkeys(PEERS, apart)}
+        rows += [(how, partial(within, ways[how], how, text)) for how in ways if how in hows]
     for how, measure in rows:
         row: dict[str, Any] = {"model": bench.name, "how": how}
         try:
             row |= measure()
-            if how in plain:
+            if how in PLAIN:
                 resident = resident or row
-            if resident is not None and row is not resident:
+            if resident is not None and row is not resident and "error" not in row:
                 judge(bench, row, resident, link)
         except OutOfTime as error:
             row["error"] = str(error)

@@ -15,7 +15,7 @@ from torch import nn
 
 Loss = Callable[[Any, Any], torch.Tensor]
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-WORDS, TINY_WORDS = 32128, 512
+WORDS, LLAMA_WORDS, TINY_WORDS = 32128, 32000, 512
 
 
 def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -34,6 +34,7 @@ class Job:
 
     Attributes:
         half: Whether weights and state are bf16; else they are fp32, under autocast to bf16.
+        words: How many different ones batches have.
         recomputes: Whether layers are checkpointed, so that weights and state are what moves.
     """
 
@@ -46,13 +47,14 @@ class Job:
     tiny_budgets: tuple[str, ...]
     half: bool = False
     recomputes: bool = False
+    words: int = WORDS
 
     def batches(self, *, tiny: bool, count: int = 2) -> list[torch.Tensor]:
         """The same ones every time, on the host."""
         shape = self.tiny_shape if tiny else self.shape
         random = torch.Generator().manual_seed(1)
         if len(shape) == 2:
-            words = TINY_WORDS if tiny else WORDS
+            words = TINY_WORDS if tiny else self.words
             return [torch.randint(0, words, shape, generator=random) for _ in range(count)]
         return [torch.randn(shape, generator=random) for _ in range(count)]
 
@@ -149,7 +151,9 @@ def _pixels(model: Any, images: torch.Tensor) -> torch.Tensor:
     return nn.functional.mse_loss(model(images), images)
 
 
-def llama(tiny: bool, width: int, hidden: int, layers: int, heads: int, pairs: int) -> nn.Module:
+def llama(
+    tiny: bool, width: int, hidden: int, layers: int, heads: int, pairs: int, words: int = 128256
+) -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -158,7 +162,7 @@ def llama(tiny: bool, width: int, hidden: int, layers: int, heads: int, pairs: i
         num_hidden_layers=3 if tiny else layers,
         num_attention_heads=4 if tiny else heads,
         num_key_value_heads=2 if tiny else pairs,
-        vocab_size=TINY_WORDS if tiny else 128256,
+        vocab_size=TINY_WORDS if tiny else words,
         use_cache=False,
     )
     with default_dtype(torch.bfloat16):
@@ -200,6 +204,10 @@ def llama_3b(tiny: bool) -> nn.Module:
     return llama(tiny, 3072, 8192, 28, 24, 8)
 
 
+def llama_7b(tiny: bool) -> nn.Module:
+    return llama(tiny, 4096, 11008, 32, 32, 32, words=LLAMA_WORDS)
+
+
 class Denoiser(nn.Module):
     """The U-Net of a latent diffusion model, at one step of noise and with one prompt."""
 
@@ -234,6 +242,13 @@ JOBS = {
         llama_3b, _language, (4, 1024), (2, 128), adamw, ("16GiB", "10GiB"), ("5MiB", "4MiB"),
         half=True, recomputes=True,
     ),
+    **{
+        f"llama_7b_{batch}x1024": Job(
+            llama_7b, _language, (batch, 1024), (2, 128), adamw, ("24GiB",), ("5MiB",),
+            half=True, recomputes=True, words=LLAMA_WORDS,
+        )
+        for batch in (1, 8)
+    },
     "t5_large_8x512": Job(t5, _language, (8, 512), (8, 128), adamw, ("8GiB",), ("40MiB",)),
     "convnext_l_sgd": Job(
         convnext, _classes, (64, 3, 224, 224), (16, 3, 128, 128), sgd, ("2GiB",), ("40MiB",)

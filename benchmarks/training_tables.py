@@ -17,6 +17,7 @@ STRATEGIES = (
     ("h200-x4-3", ("",)),
 )
 TRAINED = ("h100", "h100-2", "h100-rows-1")
+BESIDE = ("h100-7b", "h100-7b-2")  # of these, those that are there
 FULL = ("h200-xl-1", "h200-xl-2", "h200-6.7b")  # of docs/training.md
 
 
@@ -77,6 +78,25 @@ def trained() -> str:
         "{plain[median_ms]:ms}, {again[median_ms]:ms} | {ideal_ms:ms} | {median_ms:ms} | "
         "{p99_ms:ms} | {ratio_to_ideal:.2f} | {ratio_to_ideal_in_turn:.2f} | {used_bytes:GiB} | "
         "{largest_loss_difference:.1e} | {again[largest_loss_difference]:.1e}",
+        found,
+    )
+
+
+def trained_beside_peers() -> str:
+    """Training within a budget, and by peers' offload within the same."""
+    found = []
+    for name, document in sorted(results("training")):
+        source = f"{name}, {commit(document)}"
+        for row in document["rows"] if name in BESIDE else []:
+            short = row.get("error", "").split("\n")[0][:120].replace("|", "/")
+            found.append({**row, "short": short, "source": source})
+            source = ""
+    return shown(
+        "model | how | budget, GiB | update on | step ms | p99 | x resident | peak | host's peak "
+        "| losses differ by | file, commit",
+        "{model} | {how} | {budget_bytes:GiB} | {update} | {short}{median_ms:,.0f} | "
+        "{p99_ms:,.0f} | {ratio_to_resident:.2f} | {used_bytes:GiB} | {host_peak_bytes:GiB} | "
+        "{largest_loss_difference:.1e} | {source}",
         found,
     )
 

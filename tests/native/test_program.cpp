@@ -62,6 +62,32 @@ TEST_CASE("program: no word is wrong in random work on several streams") {
   }
 }
 
+TEST_CASE("program: what was freed while it was away does not come back") {
+  for (const Evicted evicted : {Evicted::kUnmapped, Evicted::kMapped}) {
+    CAPTURE(static_cast<int>(evicted));
+    Bench bench({.evicted = evicted});
+    const Tensor away = bench.make(8 * kGranule, bench.stream(0), 5);
+    std::vector<Tensor> others;
+    for (unsigned i = 0; i < 30; ++i) {
+      others.push_back(bench.make(kGranule, bench.stream(0), 100 + i));
+    }
+    bench.drop(away);
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    const Bytes before = bench.program().pager().stats().counters.bytes_in;
+    Tensor next = bench.make(8 * kGranule, bench.stream(0), 6);
+    CHECK(next.address == away.address);
+    CHECK(bench.program().pager().stats().counters.bytes_in == before);
+    // It has a content of its own from here on.
+    for (int round = 0; round < 2; ++round) {
+      for (const Tensor& other : others) bench.work(bench.stream(0), {&other}, {}, 0);
+      bench.work(bench.stream(0), {&next}, {}, 0);
+    }
+    CHECK(bench.program().pager().stats().counters.bytes_in >= before + 8 * kGranule);
+    bench.close();
+    CHECK(bench.wrong() == 0);
+  }
+}
+
 TEST_CASE("program: what no budget can hold at once is out of memory, and the program goes on") {
   Bench bench({});
   Tensor small = bench.make(4 * kGranule, bench.stream(0), 5);

@@ -113,6 +113,28 @@ TEST_CASE("program: hidden work finds what was freed after it was given") {
   CHECK(outcome == kRight);
 }
 
+// It had left before, and what is made in its place needs it back before that work has run.
+TEST_CASE("program: hidden work finds what was freed after it was given, away from the device") {
+  const Outcome outcome = in_child([] {
+    auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+    Bench bench({});
+    const Tensor away = bench.make(8 * kGranule, bench.stream(0), 5);
+    std::vector<Tensor> tensors;
+    for (unsigned i = 0; i < 30; ++i) {
+      tensors.push_back(bench.make(kGranule, bench.stream(0), 100 + i));
+    }
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    pause(bench, 100);
+    work_hidden(bench, {&tensors[29]}, {}, away, false, wrong);
+    bench.drop(away);
+    Tensor next = bench.make(8 * kGranule, bench.stream(0), 6);
+    const bool there = next.address == away.address;
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    return *wrong + bench.wrong() + (there ? 0 : 1);
+  });
+  CHECK(outcome == kRight);
+}
+
 // What a kernel has read in pass after pass proves nothing of where it will find it.
 TEST_CASE("program: a weight that a kernel reads unseen for long is not taken for another") {
   const Outcome outcome = in_child([] {

@@ -94,6 +94,8 @@ class Mapper {
   // How long this thread has waited so in all.
   static std::chrono::nanoseconds& waited();
   void keep_up();  // where time is modelled, up to now; else a thread does
+  // Whether what these mark is over.
+  static bool ready(std::span<const Mark> marks);
   static bool over(const Move& move) { return move.finished.load(std::memory_order_acquire); }
   [[nodiscard]] bool here() const { return getpid() == owner_; }  // not in a forked child
 
@@ -101,7 +103,6 @@ class Mapper {
   void work();
   bool step(std::unique_lock<std::mutex>& lock);  // false: there is nothing to do yet
   Move* choose();
-  static bool ready(std::span<const Mark> marks);
   bool begin(Move& move);   // true: it is over, since it failed
   bool finish(Move& move);  // true
   Status unmap(Move& move);

@@ -217,6 +217,7 @@ class Pager {
   void pages_touched(std::span<const Touch> touches, std::vector<PageId>& pages);
   std::size_t group_of(driver::Stream stream);
   void mark_death(Page& page);
+  bool mark_groups(std::vector<Mark>& marks);
   Result<bool> mark_end(const Group& group, Mark& mark);
   Status pin_page(PageId id);
   Status enter(std::size_t group);

@@ -129,7 +129,7 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
   for (PageId id = first; id <= last; ++id) {
     Page& page = table_.page(id);
     page.live += delta;
-    if (delta < 0 && page.live == 0 && page.slot != kNoSlot) mark_death(page);
+    if (delta < 0 && page.live == 0) mark_death(page);
     // Work that reaches it unseen, before any that is seen to, faults if this fails.
     if (options_.evicted == Evicted::kOnHost && paging_ && page.live > 0 && page.backed) {
       (void)guarded([&] { return residents_.map_on_host(id); });
@@ -137,23 +137,30 @@ void Pager::occupy(Addr address, Bytes bytes, int delta) {
   }
 }
 
-// Its content goes when it leaves, which work may reach unseen that was given before its last block
-// was freed: it leaves after that, or with its content.
+// Its content goes when it leaves, or stays away, which work may reach unseen that was given before
+// its last block was freed: it goes after that, or not at all.
 void Pager::mark_death(Page& page) {
   page.reached = false;
-  if (options_.evicted != Evicted::kUnmapped || !paging_) return;
+  if (!paging_ || options_.evicted == Evicted::kOnHost) return;
+  const bool away = page.slot == kNoSlot;
+  std::vector<Mark>& marks = away ? page.death : page.last_use;
+  page.reached = options_.evicted == Evicted::kUnmapped && !mark_groups(marks);
+  page.died = away && !page.reached;
+}
+
+// All work given so far; false where no mark tells when that is over.
+bool Pager::mark_groups(std::vector<Mark>& marks) {
   for (Group& group : groups_) {
     if (group.id == StreamId{} || group.last == 0) continue;
     if (streams_.destroyed(group.id)) continue;
-    page.reached = page.reached || !streams_.reachable(group.id) || streams_.capturing(group.id);
-    if (page.reached) return;
+    if (!streams_.reachable(group.id) || streams_.capturing(group.id)) return false;
     if (group.died_at != group.last) {
-      page.reached = !mark_now(group.stream, group.death).ok();
-      if (page.reached) return;
+      if (!mark_now(group.stream, group.death).ok()) return false;
       group.died_at = group.last;
     }
-    add_mark(page.last_use, group.death);
+    add_mark(marks, group.death);
   }
+  return true;
 }
 
 Status Pager::pin(Addr address, Bytes bytes, int delta) {

@@ -151,7 +151,17 @@ Status ResidentSet::write_back(PageId id) {
   return {};
 }
 
+// What it was is of no use any more, and comes back only if work that is not over may reach it.
+void ResidentSet::forget_dead(Page& page) {
+  if (!std::exchange(page.died, false)) return;
+  page.blank = page.blank || Mapper::ready(page.death);
+  page.death.clear();
+}
+
 Status ResidentSet::place(PageId first, std::span<const SlotId> into, bool prefetch) {
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    forget_dead(table_.page(first + static_cast<PageId>(i)));
+  }
   if (evicted_ == Evicted::kUnmapped) return move(first, into, prefetch);
   const Status status = guarded([&] { return place_in_stream(first, into); });
   return evicted_ == Evicted::kMapped ? status : arrived(first, into, status);
@@ -212,6 +222,7 @@ Status ResidentSet::drop(PageId id) {
   }
   page.dirty = false;
   page.blank = true;
+  page.died = false;
   page.last_use.clear();
   return {};
 }
