@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from held_out_models import subject
-from measure import MemoryWatch, output_parser
+from measure import MemoryWatch, host_used, output_parser
 from record import Record
 from transformers import AutoModelForCausalLM
 
@@ -30,12 +30,6 @@ import penstock
 from penstock.units import GIB, MIB
 
 PROMPT = (1, 128)
-
-
-def taken() -> int:
-    """Bytes of host memory that programs cannot have, less a constant."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return -next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
 
 
 def copied(folder: Path) -> float:
@@ -56,7 +50,7 @@ def load(folder: Path, budget: str | None) -> dict[str, Any]:
     prompt = torch.arange(PROMPT[1], device="cuda").expand(PROMPT)
     torch.cuda.synchronize()
     bound = copied(folder)
-    with MemoryWatch(taken, 0.02) as host:
+    with MemoryWatch(host_used, 0.02) as host:
         begin = time.perf_counter()
         if budget is None:
             model = AutoModelForCausalLM.from_pretrained(folder).to("cuda")

@@ -222,6 +222,14 @@ def driver_used() -> int:
     return total - free
 
 
+def host_used() -> int:
+    """Bytes of the host's memory that are not to be had, page-locked ones too."""
+    from penstock.host import memory_sizes
+
+    total, available = memory_sizes() or (0, 0)
+    return total - available
+
+
 def release() -> None:
     """Give back what only caches hold, that of cuBLAS too."""
     import torch
