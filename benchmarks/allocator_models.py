@@ -9,16 +9,25 @@ from the second pass on in another order.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from measure import alone, default_dtype
 
 # Of a log-normal length distribution cut at 1,024: the longest of eight, batch after batch.
 LENGTHS_OF_8 = (1024, 819, 845, 684, 720, 652, 458, 636, 1024, 680)
 LENGTHS_OF_32 = (1024, 846, 762, 1013, 633)
+
+
+ZERO3: dict[str, Any] = {
+    "train_micro_batch_size_per_gpu": 1,  # what a step takes is given to it, whatever this says
+    "gradient_accumulation_steps": 1,
+    "bf16": {"enabled": True},
+    "optimizer": {"type": "AdamW", "params": {"lr": 2e-4, "torch_adam": True}},
+    "zero_optimization": {"stage": 3, "overlap_comm": True, "contiguous_gradients": True},
+    "steps_per_print": 10**9,
+}
 
 
 @dataclass(frozen=True)
@@ -141,17 +150,6 @@ def model_config(kind: str, *, small: bool) -> Any:
     )
 
 
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Make parameters in this type."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 def build_model(work: Workload, device: str, *, small: bool) -> Any:
     """The model in bf16 on the device, random weights, adapters and recomputation as asked."""
     from transformers import GPT2LMHeadModel, OPTForCausalLM
@@ -242,3 +240,38 @@ class Generation:
 
     def recover(self) -> None:
         """Nothing outlives a call."""
+
+
+class Zero3Training(Training):
+    """Through a DeepSpeed engine that partitions parameters, on one device.
+
+    With one process nothing is exchanged, yet ZeRO-3 gathers and drops every layer's parameters,
+    which is what makes its pattern of allocations.
+    """
+
+    def __init__(self, work: Workload, device: str, *, small: bool) -> None:
+        alone()
+        import deepspeed
+
+        deepspeed.init_distributed("nccl" if device == "cuda" else "gloo")
+        self.model = build_model(work, device, small=small).train()
+        # DeepSpeed swaps parameters out of saved tensors, which the other way of recomputing
+        # takes for a change of shape.
+        reentrant = {"use_reentrant": True}
+        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=reentrant)
+        self.model.enable_input_require_grads()
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.engine, *_ = deepspeed.initialize(
+            model=self.model, model_parameters=trained, config=ZERO3
+        )
+        self.use(work, device)
+
+    def step(self, number: int) -> torch.Tensor:
+        tokens = self.batches(number)
+        loss = self.engine(input_ids=tokens, labels=tokens, use_cache=False).loss
+        self.engine.backward(loss)
+        self.engine.step()
+        return loss.detach()
+
+    def recover(self) -> None:
+        self.engine.zero_grad()

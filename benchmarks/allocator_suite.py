@@ -141,35 +141,12 @@ class Suite(Record):
             if self.left < plan.seconds and not self.args.tiny:
                 if process is not None:
                     process.communicate("")  # the end of its input ends it
-                self.add({"label": plan.label, "skipped": "no time left"}, f"{plan.label} skipped")
+                self.add({"label": plan.label, "skipped": "no time left"})
                 continue
             process = process or self.start(plan, number)
             if number + 1 < len(todo):
                 waiting = self.start(todo[number + 1], number + 1)
-            row = self.finish(plan, number, process)
-            self.add(row, f"{plan.label:<40} {summary(row)}")
-
-
-def summary(row: dict[str, Any]) -> str:
-    """One line of what a run found."""
-    head = f"{row['wall_s']:6.1f} s  "
-    if "error" in row:
-        return head + f"FAILED ({row['exit']}): {row['error']}"
-    memory = row.get("memory") or {}
-    if row.get("find_batch"):
-        return head + f"largest batch {row['largest_batch']}"
-    if row.get("soak"):
-        counts = row["counts"]
-        found = f"{row['mismatches']} mismatches in {counts.get('verified', 0)} checks"
-        return head + found + ("" if row["passed"] else "  FAILED")
-    if row.get("calls"):
-        return head + "  ".join(f"{r['bytes']}/{r['live']}: {r['ns']:.0f}" for r in row["rows"])
-    line = head + f"{row['timed_ms']:8.0f} ms timed  last {row['outcomes'][-1]:.5f}"
-    if memory:
-        line += f"  active {memory['peak_active_bytes'] / 2**30:.2f}"
-        line += f"  reserved {memory['peak_reserved_bytes'] / 2**30:.2f} GiB"
-        line += f"  utilisation {memory['utilisation']:.4f}"
-    return line
+            self.add(self.finish(plan, number, process))
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-from figures import RESULTS, gib, percent, table
+from figures import RESULTS, made, shown
 
 HEAD = """# Benchmarks of the stitching allocator
 
@@ -34,48 +33,40 @@ def usable(runs: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     return [run for run in runs if key in run and "error" not in run]
 
 
+def part(title: str, rows: list[dict[str, Any]], head: str, cells: str, note: str = "") -> str:
+    """A table under its title, or nothing where it has no rows."""
+    note = f"{note}\n" if note else ""
+    return f"### {title}\n\n{note}{shown(head, cells, rows)}\n\n" if rows else ""
+
+
 def variant(run: dict[str, Any]) -> str:
     return "native again" if run["label"].endswith("again") else str(run["allocator"])
 
 
-def workload_rows(runs: list[dict[str, Any]]) -> Iterator[list[str]]:
+def workloads(runs: list[dict[str, Any]]) -> str:
     """One row a run, beside native's of the same workload."""
-    natives = {run["workload"]: run for run in runs if variant(run) == "native"}
-    shown = ""
-    for run in runs:
-        memory, native = run["memory"], natives.get(run["workload"])
-        ratio = same = ""
-        if native is not None and native is not run:
-            ratio = f"{run['timed_ms'] / native['timed_ms']:.3f}"
-            same = "yes" if run["outcomes"] == native["outcomes"] else "no"
-        yield [
-            run["title"] if run["title"] != shown else "",
-            variant(run),
-            gib(memory["peak_requested_bytes"]),
-            gib(memory["peak_active_bytes"]),
-            gib(memory["peak_reserved_bytes"]),
-            percent(memory["utilisation"]),
-            gib(run["used_by_driver_bytes"]),
-            f"{run['timed_ms']:.0f}",
-            ratio,
-            same,
-        ]
-        shown = run["title"]
-
-
-def workloads(runs: list[dict[str, Any]]) -> list[str]:
-    head = ["workload", "allocator", "requested GiB", "active GiB", "reserved GiB", "utilisation"]
-    head += ["driver GiB", "time ms", "x native", "same"]
     found = [run for run in usable(runs, "timed_ms") if run["memory"]]
-    if not found:
-        return []
-    return [
-        "### Memory and time",
-        "",
-        *MEMORY_NOTE.split("\n"),
-        table(head, workload_rows(found)),
-        "",
-    ]
+    natives = {run["workload"]: run for run in found if variant(run) == "native"}
+    rows, shown_last = [], ""
+    for run in found:
+        row = {**run, "title": run["title"] if run["title"] != shown_last else ""}
+        native = natives.get(run["workload"], run)
+        if native is not run:
+            row["x"] = run["timed_ms"] / native["timed_ms"]
+            row["same"] = run["outcomes"] == native["outcomes"]
+        rows.append({**row, "variant": variant(run)})
+        shown_last = run["title"]
+    return part(
+        "Memory and time",
+        rows,
+        "workload | allocator | requested GiB | active GiB | reserved GiB | utilisation | "
+        "driver GiB | time ms | x native | same",
+        "{title} | {variant} | {memory[peak_requested_bytes]:GiB} | "
+        "{memory[peak_active_bytes]:GiB} | {memory[peak_reserved_bytes]:GiB} | "
+        "{memory[utilisation]:%} | {used_by_driver_bytes:GiB} | {timed_ms:.0f} | {x:.3f} | "
+        "{same:yes}",
+        MEMORY_NOTE,
+    )
 
 
 def driver_calls(run: dict[str, Any]) -> tuple[int, int]:
@@ -85,129 +76,100 @@ def driver_calls(run: dict[str, Any]) -> tuple[int, int]:
     return calls[-1], calls[-1] - before
 
 
-def stitching(runs: list[dict[str, Any]]) -> list[str]:
+def stitching(runs: list[dict[str, Any]]) -> str:
     rows = []
     for run in usable(runs, "timed_ms"):
-        counters = run.get("allocator_counters")
-        if not counters:
-            continue
-        total, timed = driver_calls(run)
-        names = ("stitches", "stitch_hits", "retries", "stream_waits")
-        counts = [f"{counters.get(f'penstock.{name}', 0):,}" for name in names]
-        ranges = counters.get("penstock.stitched_range_bytes.peak", 0)
-        rows.append([run["title"], *counts, gib(ranges), f"{total:,}", f"{timed:,}"])
-    if not rows:
-        return []
-    head = ["workload", "stitches", "served by an earlier one", "retries", "waits for a stream"]
-    head += ["addresses of stitched ranges GiB", "driver calls", "of them in timed steps"]
-    return ["### What stitching did", "", table(head, rows), ""]
+        if counters := run.get("allocator_counters"):
+            counts = {name.removeprefix("penstock."): count for name, count in counters.items()}
+            kept = dict.fromkeys(("stitches", "stitch_hits", "retries", "stream_waits"), 0)
+            ranges = counts.get("stitched_range_bytes.peak", 0)
+            total, timed = driver_calls(run)
+            more = {"title": run["title"], "ranges": ranges, "total": total, "timed": timed}
+            rows.append({**kept, **counts, **more})
+    return part(
+        "What stitching did",
+        rows,
+        "workload | stitches | served by an earlier one | retries | waits for a stream | "
+        "addresses of stitched ranges GiB | driver calls | of them in timed steps",
+        "{title} | {stitches:,} | {stitch_hits:,} | {retries:,} | {stream_waits:,} | "
+        "{ranges:GiB} | {total:,} | {timed:,}",
+    )
 
 
-def batches(runs: list[dict[str, Any]]) -> list[str]:
-    found = usable(runs, "find_batch")
+def batches(runs: list[dict[str, Any]]) -> str:
     rows = [
-        [
-            run["title"],
-            gib(run["cap_bytes"]),
-            str(run["allocator"]),
-            str(run["largest_batch"]),
-            gib(run["memory"]["peak_reserved_bytes"]) if run["memory"] else "",
-            ", ".join(sorted({one["error"] for one in run["tries"] if not one["fits"]})),
-        ]
-        for run in found
+        {**run, "errors": ", ".join(sorted({o["error"] for o in run["tries"] if not o["fits"]}))}
+        for run in usable(runs, "find_batch")
     ]
-    if not rows:
-        return []
-    head = [
-        "workload",
-        "cap GiB",
-        "allocator",
-        "largest batch",
-        "peak reserved GiB",
-        "error beyond",
-    ]
-    note = """Sequences a quarter as long as above; a batch counts if every length runs, and one
-sequence more failed. The search is one process that recovers from each failure."""
-    return ["### Largest batch under a cap", "", note, "", table(head, rows), ""]
+    return part(
+        "Largest batch under a cap",
+        rows,
+        "workload | cap GiB | allocator | largest batch | peak reserved GiB | error beyond",
+        "{title} | {cap_bytes:GiB} | {allocator} | {largest_batch} | "
+        "{memory[peak_reserved_bytes]:GiB} | {errors}",
+        """Sequences a quarter as long as above; a batch counts if every length runs, and one
+sequence more failed. The search is one process that recovers from each failure.
+""",
+    )
 
 
-def calls(runs: list[dict[str, Any]]) -> list[str]:
+def calls(runs: list[dict[str, Any]]) -> str:
     found = usable(runs, "calls")
-    if not found:
-        return []
-    names = [str(run["allocator"]) for run in found]
-    by_case: dict[tuple[int, int], dict[str, str]] = {}
+    by_case: dict[tuple[int, int], dict[str, Any]] = {}
     for run in found:
         for row in run["rows"]:
-            cell = f"{row['ns']:.0f} ({row['again_ns']:.0f})"
-            by_case.setdefault((row["bytes"], row["live"]), {})[str(run["allocator"])] = cell
-    rows = [
-        [f"{size:,}", f"{live:,}", *[cells.get(name, "") for name in names]]
-        for (size, live), cells in by_case.items()
-    ]
-    note = (
+            case = by_case.setdefault((row["bytes"], row["live"]), dict(row))
+            case[run["allocator"]] = f"{row['ns']:.0f} ({row['again_ns']:.0f})"
+    names = [run["allocator"] for run in found]
+    host = ", ".join(f"{run['cpu_ns']:.0f}" for run in found)
+    return part(
+        "Cost of a call",
+        list(by_case.values()),
+        " | ".join(["bytes | other live tensors", *names]),
+        " | ".join(["{bytes:,} | {live:,}", *(f"{{{name}}}" for name in names)]),
         "Nanoseconds of `torch.empty(n)` and its release, Python included, median; measured again "
-        "in brackets. The same for one byte of host memory: "
-        + ", ".join(f"{run['cpu_ns']:.0f}" for run in found)
-        + "."
+        f"in brackets. The same for one byte of host memory: {host}.\n",
     )
-    head = ["bytes", "other live tensors", *names]
-    return ["### Cost of a call", "", note, "", table(head, rows), ""]
 
 
-def soaks(runs: list[dict[str, Any]]) -> list[str]:
-    found = [run for run in runs if "soak" in run and "counts" in run]
-    if not found:
-        return []
-    rows = []
-    for run in found:
-        counts = run["counts"]
-        rows.append(
-            [
-                str(run["allocator"]),
-                f"{run['seconds']:.0f}",
-                f"{run['threads']} + 1, {run['streams']} + {run['streams'] // run['threads']}",
-                f"{counts.get('verified', 0):,}",
-                gib(counts.get("verified_bytes", 0)),
-                f"{counts.get('replays', 0):,}",
-                f"{counts.get('record_stream', 0):,}",
-                f"{counts.get('out_of_memory', 0):,}",
-                str(run["mismatches"]),
-                "yes" if run["passed"] else "no",
-            ]
-        )
-    head = ["allocator", "s", "threads, streams", "checks", "GiB checked", "graph replays"]
-    head += ["record_stream", "out of memory", "mismatches", "passed"]
-    note = (
+def soaks(runs: list[dict[str, Any]]) -> str:
+    counted = ("verified", "verified_bytes", "replays", "record_stream", "out_of_memory")
+    rows = [
+        {
+            **{**run, "counts": {**dict.fromkeys(counted, 0), **run["counts"]}},
+            "streams_each": run["streams"] // run["threads"],
+        }
+        for run in runs
+        if "soak" in run and "counts" in run
+    ]
+    return part(
+        "Soak",
+        rows,
+        "allocator | s | threads, streams | checks | GiB checked | graph replays | record_stream "
+        "| out of memory | mismatches | passed",
+        "{allocator} | {seconds:.0f} | {threads} + 1, {streams} + {streams_each} | "
+        "{counts[verified]:,} | {counts[verified_bytes]:GiB} | {counts[replays]:,} | "
+        "{counts[record_stream]:,} | {counts[out_of_memory]:,} | {mismatches} | {passed:yes}",
         "Every tensor carries a pattern of its own, checked by the device before it is freed "
-        "(benchmarks/allocator_soak.py)."
+        "(benchmarks/allocator_soak.py).\n",
     )
-    return ["### Soak", "", note, "", table(head, rows), ""]
 
 
-def failures(runs: list[dict[str, Any]]) -> list[str]:
+def failures(runs: list[dict[str, Any]]) -> str:
     rows = []
     for run in runs:
         why = run.get("error", run.get("skipped"))
         if why is None and run.get("exit"):
             why = f"exit code {run['exit']} after its result"
         if why is not None:
-            rows.append([run["label"], why])
-    return ["### Not measured, or failed", "", table(["run", "why"], rows), ""] if rows else []
+            rows.append({"run": run["label"], "why": why})
+    return part("Not measured, or failed", rows, "run | why", "{run} | {why}")
 
 
 def section(document: dict[str, Any]) -> str:
-    place, runs = document["where"], document["runs"]
-    lines = [
-        f"## {document['title']}",
-        "",
-        f"{place['card']}; torch {place['torch']}; {place['date']}; commit {place['commit'][:10]}. "
-        f"`{document['command']}`",
-        "",
-    ]
-    for part in (workloads, stitching, batches, calls, soaks, failures):
-        lines += part(runs)
-    return "\n".join(lines)
+    parts = (workloads, stitching, batches, calls, soaks, failures)
+    head = f"## {document['title']}\n\n{made(document)}. `{document['command']}`\n\n"
+    return (head + "".join(each(document["runs"]) for each in parts)).removesuffix("\n")
 
 
 def page() -> str:

@@ -54,7 +54,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def build_task(work: Any, device: str, *, small: bool) -> Any:
     """What runs the steps of this workload."""
     if work.zero3:
-        from allocator_zero3 import Zero3Training as Task
+        from allocator_models import Zero3Training as Task
     elif work.new_tokens:
         from allocator_models import Generation as Task
     else:

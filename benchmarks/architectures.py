@@ -4,9 +4,9 @@
 python benchmarks/architectures.py forward|encoded|generate|train [--only NAME...] [--json FILE]
 python benchmarks/architectures.py forward|encoded|train --library timm [--only NAME...]
 
-Nobody has chosen them: of transformers a configuration by default, with each size that it has by a
-name of SMALL made small, and of each family of timm the first model by its name that is small. What
-cannot be made small that way, does not run by itself or does not repeat itself is told apart.
+Nobody has chosen them: of transformers a configuration by default, made small (little.py), and of
+each family of timm the first model by its name that is small. What cannot be made small that way,
+does not run by itself or does not repeat itself is told apart.
 `encoded` is a forward in bf16 whose weights travel encoded, and are verified after it.
 Budgets are tried from the smallest up, on the emulated GPU; the first that is no OutOfMemory
 counts.
@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
+from little import sizes_of
 from measure import provenance, script_parser, write_result
 from torch.utils._pytree import tree_leaves
 from transformers.models.auto import configuration_auto, modeling_auto
@@ -38,26 +39,6 @@ import penstock
 from penstock.errors import OutOfMemory
 from penstock.units import GIB, KIB, MIB
 
-WIDTH, WIDE, LAYERS, HEADS = 64, 96, 4, 4
-SMALL = {
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embed_dim", "dim"), WIDTH),
-    **dict.fromkeys(("embedding_size", "word_embed_proj_dim"), WIDTH),
-    **dict.fromkeys(("intermediate_size", "ffn_dim", "d_ff"), WIDE),
-    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), WIDE),
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), LAYERS),
-    **dict.fromkeys(("encoder_layers", "decoder_layers"), LAYERS),
-    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), HEADS),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), HEADS),
-    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), 4),
-    **{"num_key_value_heads": 2, "head_dim": 16, "d_kv": 16, "projection_dim": 32},
-    **{"vocab_size": 300, "type_vocab_size": 2, "pad_token_id": 0, "bos_token_id": 1},
-    **{"eos_token_id": 2, "max_position_embeddings": 128, "n_positions": 128},
-    **{"image_size": 32, "patch_size": 8, "num_channels": 3, "sliding_window": 16},
-    **{"moe_intermediate_size": 48, "shared_expert_intermediate_size": 48},
-    **{"num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1},
-    **{"n_group": 1, "topk_group": 1, "kv_lora_rank": 16, "q_lora_rank": 16},
-    **{"qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "state_size": 8},
-}
 SHARES = {
     "forward": (0.6, 1, 2, 8),
     "encoded": (0.6, 1, 2, 8),
@@ -90,13 +71,7 @@ class Library(NamedTuple):
 def small_config(name: str) -> Any:
     """The default configuration, made small."""
     cls = configuration_auto.CONFIG_MAPPING[name]
-    default = cls()
-
-    def sizes(of: Any) -> dict[str, Any]:
-        return {key: value for key, value in SMALL.items() if type(getattr(of, key, None)) is int}
-
-    inner = {key: getattr(default, key, None) for key in getattr(default, "sub_configs", {})}
-    return cls(**sizes(default), **{key: sizes(of) for key, of in inner.items() if of is not None})
+    return cls(**sizes_of(cls()))
 
 
 def classes(kind: str) -> dict[str, Any]:

@@ -33,12 +33,13 @@ from cases import Case, from_file, held_out, modules_of
 from held_out_models import outputs
 from held_out_shapes import SHAPES
 from measure import output_parser, spread
-from one_budget_models import budget_of, half
+from one_budget_models import attached_rows, budget_of, half, residents_of
 from one_budget_suite import Place, Suite, run_all
 from pipelines import flux_pipeline
 from resident import Resident
 
 PIPELINES = {"flux-pipeline": flux_pipeline}
+TOKENS = 32
 LONG_MS = 20e3  # one sample that takes so long is enough
 
 
@@ -74,7 +75,7 @@ def cases(suite: Suite) -> dict[str, Callable[[], Case]]:
         if name in PIPELINES:
             made[name] = partial(PIPELINES[name], card, steps=args.steps, size=args.images)
         else:
-            made[name] = partial(held_out, name, card)
+            made[name] = partial(held_out, name, card, TOKENS)
     if args.model is not None:
         made[args.model.stem] = partial(from_file, args.model, card)
     return made
@@ -84,47 +85,29 @@ def run(suite: Suite, case: Case) -> None:
     """All rows of a model."""
     suite.check_time()
     model = case.resident()
-    steps = case.steps(model)
-    residents = {
-        what: suite.resident("peers", what, case.parts(model), step) for what, step in steps.items()
-    }
+    residents = residents_of(suite, "peers", case, model)
     largest = max(residents.values(), key=lambda each: each.needed)
     asked = suite.args.budgets
     budgets = [budget_of(suite, text, largest.weights) for text in asked] or [
         half(suite, largest.needed)
     ]
-    links: dict[int, float] = {}
-    for budget in budgets:
-        attached(suite, case, residents, budget, links)
+    links = {
+        budget: attached_rows(suite, "peers", "penstock", case, residents, budget)
+        for budget in budgets
+    }
     for module in modules_of(model):
         module.to("cpu")
     suite.card.clear()
     if suite.card.small:
         return
+    steps = case.steps(model)
     for name, peer in peers.fitting(suite.args.peers, model).items():
         for budget in budgets:
             for what, step in steps.items():
                 measured = partial(
-                    beside, suite, peer, model, step, residents[what], budget, links.get(budget)
+                    beside, suite, peer, model, step, residents[what], budget, links[budget]
                 )
                 suite.row("peers", what, name, measured)
-
-
-def attached(
-    suite: Suite, case: Case, residents: dict[str, Resident], budget: int, links: dict[int, float]
-) -> None:
-    """The rows of one attachment."""
-    try:
-        suite.check_time()
-        model, load = case.fresh()
-        with suite.card.attached(model, budget, load=load) as (held, watch):
-            links[budget] = held.link()[0]
-            for what, step in case.steps(model).items():
-                row = partial(suite.attached, residents[what], step, held, watch, budget)
-                suite.row("peers", what, "penstock", row)
-    except Exception as error:
-        suite.fail("peers", case.name, "penstock", error)
-        suite.card.clear()
 
 
 def beside(

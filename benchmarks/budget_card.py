@@ -110,7 +110,7 @@ class Card:
         self.clear()
         with PeakWatch(self) as watch:
             held = penstock.attach(
-                model, gpu_memory=budget + watch.kept, **self.options(budget), **more
+                model, gpu_memory=budget + watch.kept, **{**self.options(budget), **more}
             )
             try:
                 yield held, watch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What beside_peers.py runs: models that are made resident, made empty for attach(), and stepped.
+"""Models that are made resident, made empty for attach(), and stepped, by those who measure both.
 
 A user's own model is a file that defines ``build() -> model``, on the CPU or on "meta", and
 ``step(model, device) -> result``.
@@ -21,7 +21,6 @@ from held_out_shapes import SIZES
 from resident import steps_of
 from torch import nn
 
-TOKENS = 32
 Steps = dict[str, Callable[[], Any]]
 
 
@@ -51,7 +50,7 @@ class Case:
     parts: Callable[[Any], list[nn.Module]] = modules_of
 
 
-def held_out(name: str, card: Card) -> Case:
+def held_out(name: str, card: Card, tokens: int) -> Case:
     """One of the models that nobody here wrote: a forward pass, and tokens where it makes any."""
     recipe = subject(name, small=card.small)
     batch, length = SIZES.get(name, (1, 512))
@@ -59,7 +58,7 @@ def held_out(name: str, card: Card) -> Case:
 
     def steps(model: Any) -> Steps:
         given = recipe.make_inputs(model, *size, card.device)
-        return steps_of(recipe, model, given, TOKENS)
+        return steps_of(recipe, model, given, tokens)
 
     return Case(
         name,

@@ -128,12 +128,19 @@ def rows(
     load: Any,
     works: list[Work],
     budgets: list[int],
+    settings: tuple[str, ...] = SETTINGS,
+    **more: Any,
 ) -> Iterator[dict[str, Any]]:
-    """One row a setting, budget and work."""
-    for compress in SETTINGS:
+    """One row a setting, budget and work; without a resident model bits are those of the first."""
+    for compress in settings:
+        options = {"load": load, "compress": compress, **more}
         began = time.perf_counter()
-        with card.attached(model(), budgets[0], load=load, compress=compress) as (held, watch):
+        with card.attached(model(), budgets[0], **options) as (held, watch):
             attach_s = round(time.perf_counter() - began, 2)
+            for work in works:
+                work.references = work.references or [
+                    tensor.cpu() for tensor in outputs(work.step(held.model))
+                ]
             for budget in budgets:
                 same = {"compress": compress, "budget_bytes": budget, "attach_s": attach_s}
                 if budget != budgets[0]:
@@ -291,20 +298,10 @@ def seventy(card: Card) -> Iterator[dict[str, Any]]:
     rotary = type(model.model.rotary_emb)(model.config)
     recipe.buffers = {f"model.rotary_emb.{name}": value for name, value in rotary.named_buffers()}
     recipe.first_names = {name: name for name, _ in model.named_parameters()}
-    load, began = recipe.loader(card.device), time.perf_counter()
-    with card.attached(model, budgets[0], load=load, compress="bf16", host_memory=host) as (
-        held,
-        watch,
-    ):
-        attach_s = round(time.perf_counter() - began, 2)
-        for work in works:
-            work.references = [tensor.cpu() for tensor in outputs(work.step(held.model))]
-        for budget in budgets:
-            held.resize(budget + watch.kept)
-            for work in works:
-                row = {"part": "seventy", "work": work.name, "compress": "bf16"}
-                row |= {"budget_bytes": budget, "attach_s": attach_s, "host_memory_bytes": host}
-                yield {**row, **work.runs(card, held, watch, budget)}
+    load = recipe.loader(card.device)
+    made = rows(card, "seventy", lambda: model, load, works, budgets, ("bf16",), host_memory=host)
+    for row in made:
+        yield {**row, "host_memory_bytes": host}
 
 
 PARTS: dict[str, Callable[[Card], Iterator[dict[str, Any]]]] = {
@@ -325,7 +322,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     card, record = Card(small=args.small), Record(args.output, card=not args.small)
     for row in chain.from_iterable(PARTS[name](card) for name in args.parts):
-        record.add(row, str({key: value for key, value in row.items() if key != "samples_ms"}))
+        record.add(row)
     return int(not all(row.get("exact", True) for row in record.rows))
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import string
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 GIB, MIB = 1 << 30, 1 << 20
+# How a cell is written, besides Python's own formats: in what, and with how many digits.
+UNITS = {"GiB": (GIB, ".2f"), "MiB": (MIB, ".0f"), "ms": (1, ",.1f")}
 
 
 def result(name: str) -> dict[str, Any]:
@@ -29,6 +32,14 @@ def commit(document: dict[str, Any]) -> str:
     return str(document.get("where", document)["commit"][:7])
 
 
+def made(document: dict[str, Any]) -> str:
+    """Where, when and at which commit a result was made."""
+    where = document["where"]
+    torch = [f"torch {where['torch']}"] if "torch" in where else []
+    place = [where.get("card") or where["processor"], *torch, where["date"]]
+    return "; ".join([*place, f"commit {where['commit'][:10]}"])
+
+
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table, without a line's end behind it."""
     names = list(head)
@@ -39,6 +50,35 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def lines(head: str, rows: Iterable[Iterable[str]]) -> str:
     """A table whose head is written as it is shown."""
     return table(head.split(" | "), rows)
+
+
+class Cells(string.Formatter):
+    """Puts what a row has into cells; a figure that it has not is an empty cell.
+
+    Formats are Python's own, those of UNITS, "%", and "yes" for what holds or does not.
+    """
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        try:
+            return super().get_field(field_name, args, kwargs)
+        except (KeyError, TypeError):
+            return None, field_name
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None:
+            return ""
+        if format_spec == "yes":
+            return "yes" if value else "no"
+        if format_spec == "%":
+            return percent(value)
+        per, form = UNITS.get(format_spec, (None, format_spec))
+        return format(value / per if per else value, form)
+
+
+def shown(head: str, cells: str, rows: Iterable[dict[str, Any]]) -> str:
+    """A table whose cells are written as the row's keys and formats, as in {median_ms:ms}."""
+    fill, kinds = Cells(), cells.split(" | ")
+    return lines(head, ([fill.vformat(kind, (), row) for kind in kinds] for row in rows))
 
 
 def gib(size: float) -> str:

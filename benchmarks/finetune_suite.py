@@ -149,7 +149,7 @@ class Suite(Record):
                 row: dict[str, Any] = {"label": plan.label, "skipped": f"{self.left:.0f} s left"}
             else:
                 row = self.one(plan, self.scratch / f"{number}.json")
-            self.add(row, f"{plan.label:<28} {summary(row)}")
+            self.add(row)
 
     def one(self, plan: Plan, target: Path) -> dict[str, Any]:
         flags = tiny(plan.flags) if self.args.tiny else list(plan.flags)
@@ -193,29 +193,6 @@ class Suite(Record):
                 pairs = zip(row["result"]["loss"], result["loss"], strict=False)
                 return max(abs(one - other) for one, other in pairs)
         return None
-
-
-def summary(row: dict[str, Any]) -> str:
-    """One line of what a row found."""
-    if "skipped" in row:
-        return f"skipped: {row['skipped']}"
-    head = f"{row['wall_s']:6.1f} s  "
-    if "error" in row:
-        return head + f"FAILED ({row['exit']}): {row['error']}"
-    result = row["result"]
-    gib = 2**30
-    line = f"{result['median_step_ms'] or 0:9.1f} ms  loss {result['loss'][-1]:.5f}"
-    line += f"  active {result['peak_active_bytes'] / gib:6.2f}"
-    line += f"  reserved {result['peak_reserved_bytes'] / gib:6.2f} GiB"
-    line += f"  utilisation {result['utilisation']:.4f}"
-    if result["largest_batch"]:
-        line += f"  batch {result['largest_batch']}"
-    if result["memory"] == "paged":
-        moved = (result["bytes_in"][-1] / gib, result["bytes_out"][-1] / gib)
-        line += f"  in {moved[0]:.2f} out {moved[1]:.2f} GiB"
-    if row["loss_difference"] is not None:
-        line += f"  loss differs by {row['loss_difference']:.2g}"
-    return head + line
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:

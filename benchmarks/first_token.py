@@ -16,14 +16,13 @@ import json
 import mmap
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from held_out_models import subject
-from measure import output_parser
+from measure import MemoryWatch, host_used, output_parser
 from record import Record
 from transformers import AutoModelForCausalLM
 
@@ -31,31 +30,6 @@ import penstock
 from penstock.units import GIB, MIB
 
 PROMPT = (1, 128)
-
-
-def available() -> int:
-    """Bytes of host memory that programs can have."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-
-
-class HostMemory:
-    """The most that has gone since it was made."""
-
-    def __init__(self) -> None:
-        self.peak, self._before, self._ended = 0, available(), threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.02):
-            self.peak = max(self.peak, self._before - available())
-
-    def end(self) -> int:
-        """The peak, in bytes."""
-        self._ended.set()
-        self._thread.join()
-        return self.peak
 
 
 def copied(folder: Path) -> float:
@@ -75,19 +49,20 @@ def load(folder: Path, budget: str | None) -> dict[str, Any]:
     """Load and run once: what it took."""
     prompt = torch.arange(PROMPT[1], device="cuda").expand(PROMPT)
     torch.cuda.synchronize()
-    bound, host = copied(folder), HostMemory()
-    begin = time.perf_counter()
-    if budget is None:
-        model = AutoModelForCausalLM.from_pretrained(folder).to("cuda")
-        loaded = time.perf_counter()
-    else:
-        attached = penstock.from_pretrained(AutoModelForCausalLM, folder, gpu_memory=budget)
-        loaded, model = time.perf_counter(), attached.model
-    with torch.no_grad():
-        token = int(model(input_ids=prompt, logits_to_keep=1).logits.argmax())
-    ended = time.perf_counter()
+    bound = copied(folder)
+    with MemoryWatch(host_used, 0.02) as host:
+        begin = time.perf_counter()
+        if budget is None:
+            model = AutoModelForCausalLM.from_pretrained(folder).to("cuda")
+            loaded = time.perf_counter()
+        else:
+            attached = penstock.from_pretrained(AutoModelForCausalLM, folder, gpu_memory=budget)
+            loaded, model = time.perf_counter(), attached.model
+        with torch.no_grad():
+            token = int(model(input_ids=prompt, logits_to_keep=1).logits.argmax())
+        ended = time.perf_counter()
     weights = sum(each.nbytes for each in model.parameters())
-    peak = host.end()
+    peak = host.highest - host.before
     return {
         "token": token,
         "bound_s": round(bound, 3),
@@ -124,11 +99,11 @@ def main() -> int:
     for budget in ("plain", *args.budgets, *args.budgets):
         done = subprocess.run([*words, "--load", budget], capture_output=True, text=True)
         if done.returncode:
-            record.add({"budget": budget, "error": done.stderr[-2000:]}, done.stderr[-500:])
+            record.add({"budget": budget, "error": done.stderr[-2000:]})
             continue
         row = {"budget": budget, **json.loads(done.stdout.splitlines()[-1])}
         tokens.add(row["token"])
-        record.add(row, str(row))
+        record.add(row)
     return 0 if len(tokens) == 1 else 1
 
 

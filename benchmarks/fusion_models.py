@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models, rows and meters of the fusion benchmark.
+"""Models, rows and meters of the fusion benchmark, and the run of fusion_suite.py.
 
 One set of random weights a model, made on the card; every variant is built around the very same
 parameters. A row is one variant in one piece of work, with times, kernels per layer, bytes.
@@ -7,17 +7,20 @@ parameters. A row is one variant in one piece of work, with times, kernels per l
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import spread, time_steps
+from measure import release, spread, time_steps
+from record import Record
 from torch import Tensor, nn
 
-from penstock.fusion import parse
+from penstock.fusion import parse, tuning
 from penstock.fusion.chain import share_parameters
 from penstock.fusion.parts import parts_for
 from penstock.models.configs import GPTConfig, get_config
@@ -33,6 +36,7 @@ SINGLE = ("dropout_layernorm", "attention_layernorm", "attention_projection", "f
 ROW_MS = 1200.0
 FEWEST, MOST = 6, 30
 ROUNDS = 3
+Row = dict[str, Any]
 
 
 def config_of(model: str, **changes: Any) -> GPTConfig:
@@ -211,3 +215,50 @@ class Member:
     label: dict[str, Any]
     step: Callable[[], Any]
     rest: Callable[[], dict[str, Any]]
+
+
+class Suite(Record):
+    """The run: rows of several kinds, none begun that would not end in time."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        what = {"title": "Fused layers", "dtype": str(DTYPE), "seq_len": SEQ_LEN}
+        lists = {"left_out": [], "failed": [], "seconds": {}}
+        super().__init__(args.output, args.limit, **what, **lists)
+
+    def write(self) -> None:
+        self.document["choices"] = {
+            key: name for found in tuning._known.values() for key, name in sorted(found.items())
+        }
+        super().write()
+
+    def row(self, work: str, seconds: float, measure: Callable[[], Row], **what: Any) -> None:
+        """One row, unless it would not end in time."""
+        label = {"work": work, **what}
+        if self.left < seconds:
+            self.document["left_out"].append(label)
+            return
+        with self.trying(label):
+            self.add({**label, **measure()})
+
+    def table(self, seconds: float, members: list[Member], *, row_ms: float = ROW_MS) -> None:
+        """Rows timed in turns, unless `seconds` for each would be too many."""
+        if self.left < seconds * len(members):
+            self.document["left_out"] += [member.label for member in members]
+            return
+        ready: list[Member] = []
+        for member in members:
+            with self.trying(member.label):
+                member.step()
+                ready.append(member)
+        timed = timed_in_turn([member.step for member in ready], row_ms=row_ms)
+        for member, times in zip(ready, timed, strict=True):
+            with self.trying(member.label):
+                self.add({**member.label, **times, **member.rest()})
+
+    @contextlib.contextmanager
+    def trying(self, label: Row) -> Iterator[None]:
+        failed = len(self.document["failed"])
+        with super().trying(label):
+            yield
+        if len(self.document["failed"]) > failed:
+            release()

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from figures import MIB, RESULTS, table
+from figures import MIB, RESULTS, made, shown
 
 HEAD = """# Fused layers, measured
 
@@ -27,11 +27,6 @@ def named(row: Row) -> str:
     if row.get("recompute", 1) != 1:
         name += f", recompute {row['recompute']}"
     return name + (" (again: A/A)" if row.get("again") else "")
-
-
-def cell(row: Row, key: str, form: str, per: float = 1.0, less: float = 0.0) -> str:
-    """A figure, or nothing where it was not measured."""
-    return format((row[key] - less) / per, form) if row.get(key) is not None else ""
 
 
 def share(row: Row, base: Row, key: str) -> str:
@@ -142,132 +137,90 @@ class Figures:
         return found[0] if found and not row.get("again") else None
 
 
+def works(figures: Figures, work: str, *keys: str) -> Iterator[tuple[dict[str, Any], Row, Row]]:
+    """What a table is of, its baseline, and each row with its name and its time beside that's."""
+    for what, group in figures.groups(work, *keys):
+        for row in group:
+            more = {"name": named(row), "x": row["median_ms"] / group[0]["median_ms"]}
+            yield what, group[0], {**row, **more, "compiled": figures.beside(row)}
+
+
 def captured(figures: Figures) -> str:
-    rows = []
-    for work in ("prefill", "training"):
-        for what, group in figures.groups(f"{work}, captured", "model", "batch"):
-            base = group[0]
-            for row in group:
-                name = named(row) + (", by the host" if row.get("eager") else "")
-                rows.append(
-                    [
-                        f"{'forward' if work == 'prefill' else work}, {what['model']}, "
-                        f"batch {what['batch']}",
-                        name,
-                        f"{row['median_ms']:.2f}",
-                        f"{row['median_ms'] / base['median_ms']:.3f}",
-                    ]
-                )
-    return table(["work", "variant", "ms", "x baseline"], rows)
+    rows = [
+        {**row, "title": "forward" if work == "prefill" else work}
+        for work in ("prefill", "training")
+        for _, _, row in works(figures, f"{work}, captured", "model", "batch")
+    ]
+    for row in rows:
+        row["name"] += ", by the host" if row.get("eager") else ""
+    return shown(
+        "work | variant | ms | x baseline",
+        "{title}, {model}, batch {batch} | {name} | {median_ms:.2f} | {x:.3f}",
+        rows,
+    )
 
 
 def prefill(figures: Figures) -> str:
     rows = []
-    for what, group in figures.groups("prefill", "model", "batch"):
-        base = group[0]
-        for row in group:
-            compiled = figures.beside(row)
-            beyond = (row["peak_bytes"] - row["weight_bytes"]) / MIB
-            rows.append(
-                [
-                    f"{what['model']}, batch {what['batch']}",
-                    named(row),
-                    f"{row['median_ms']:.2f}",
-                    f"{row['median_ms'] / base['median_ms']:.3f}",
-                    f"{compiled['median_ms']:.2f}" if compiled else "",
-                    cell(row, "kernels_a_layer", ".1f"),
-                    f"{beyond:.0f}",
-                    f"{(row['peak_last_bytes'] - row['weight_bytes']) / MIB:.0f}",
-                ]
-            )
-    return table(
-        [
-            "model",
-            "variant",
-            "ms",
-            "x baseline",
-            "ms compiled",
-            "kernels per layer",
-            "peak beside weights MiB",
-            "the same, logits of the last token",
-        ],
+    for _, _, row in works(figures, "prefill", "model", "batch"):
+        peaks = {key: row[key] - row["weight_bytes"] for key in ("peak_bytes", "peak_last_bytes")}
+        rows.append({**row, **peaks})
+    return shown(
+        "model | variant | ms | x baseline | ms compiled | kernels per layer | "
+        "peak beside weights MiB | the same, logits of the last token",
+        "{model}, batch {batch} | {name} | {median_ms:.2f} | {x:.3f} | {compiled[median_ms]:.2f} | "
+        "{kernels_a_layer:.1f} | {peak_bytes:MiB} | {peak_last_bytes:MiB}",
         rows,
     )
 
 
 def training(figures: Figures) -> str:
     rows = []
-    for what, group in figures.groups("training", "model", "batch", "dropout"):
-        base = group[0]
-        for row in group:
-            compiled = figures.beside(row)
-            rows.append(
-                [
-                    f"{what['model']}, batch {what['batch']}, dropout {what['dropout']:g}",
-                    named(row),
-                    f"{row['median_ms']:.1f}",
-                    f"{row['median_ms'] / base['median_ms']:.3f}",
-                    f"{compiled['median_ms']:.1f}" if compiled else "",
-                    cell(row, "kernels_a_layer", ".1f"),
-                    cell(row, "kept_a_layer", ".1f", MIB),
-                    share(row, base, "kept_a_layer"),
-                    cell(row, "peak_bytes", ".2f", 2**30),
-                    share(row, base, "peak_bytes"),
-                    share(row, base, "activation_peak_bytes"),
-                ]
-            )
-    return table(
-        [
-            "model",
-            "variant",
-            "ms",
-            "x baseline",
-            "ms compiled",
-            "kernels per layer",
-            "kept per layer, MiB",
-            "of baseline",
-            "peak GiB",
-            "of baseline",
-            "peak of forward beside weights",
-        ],
+    for _, base, row in works(figures, "training", "model", "batch", "dropout"):
+        kept = None if row.get("kept_a_layer") is None else row["kept_a_layer"] / MIB
+        keys = ("kept_a_layer", "peak_bytes", "activation_peak_bytes")
+        rows.append({**row, "kept": kept, "of": {key: share(row, base, key) for key in keys}})
+    return shown(
+        "model | variant | ms | x baseline | ms compiled | kernels per layer | "
+        "kept per layer, MiB | of baseline | peak GiB | of baseline | "
+        "peak of forward beside weights",
+        "{model}, batch {batch}, dropout {dropout:g} | {name} | {median_ms:.1f} | {x:.3f} | "
+        "{compiled[median_ms]:.1f} | {kernels_a_layer:.1f} | {kept:.1f} | {of[kept_a_layer]} | "
+        "{peak_bytes:GiB} | {of[peak_bytes]} | {of[activation_peak_bytes]}",
         rows,
     )
 
 
 def segments(figures: Figures) -> str:
-    rows = []
-    for row in figures.of("segment"):
-        base = row["baseline_ms"]
-        rows.append(
-            [
-                row["fusion"],
-                str(row["d"]),
-                str(row["rows"]),
-                "forward and backward" if row["training"] else "forward",
-                f"{base:.3f}",
-                f"{row['baseline_again_ms']:.3f}",
-                f"{row['fused_ms']:.3f}",
-                f"{row['compiled_ms']:.3f}",
-                *(
-                    cell(row, f"{way}_captured_ms", ".3f")
-                    for way in ("baseline", "baseline_again", "fused", "compiled")
-                ),
-            ]
-        )
-    ways = ["baseline ms", "again (A/A)", "fused ms", "compiled ms"]
-    head = ["segment", "d", "rows", "what", *ways, "graph: " + ways[0], *ways[1:]]
-    return table(head, rows)
+    rows = [
+        {**row, "what": "forward and backward" if row["training"] else "forward"}
+        for row in figures.of("segment")
+    ]
+    ways = "baseline ms | again (A/A) | fused ms | compiled ms"
+    cells = (
+        f"{{{way}{kind}_ms:.3f}}"
+        for kind in ("", "_captured")
+        for way in ("baseline", "baseline_again", "fused", "compiled")
+    )
+    return shown(
+        f"segment | d | rows | what | {ways} | graph: {ways}",
+        " | ".join(["{fusion} | {d} | {rows} | {what}", *cells]),
+        rows,
+    )
 
 
 def decode(figures: Figures) -> str:
-    eager = {row["fusion"]: row for row in figures.of("decode", captured=False)}
+    eager = {row["fusion"]: row["median_ms"] for row in figures.of("decode", captured=False)}
     rows = []
     for row in figures.of("decode", captured=True):
-        plain = eager.get(row["fusion"])
-        before = f"{plain['median_ms']:.2f}" if plain else ""
-        times = f"{plain['median_ms'] / row['median_ms']:.2f}" if plain else ""
-        rows.append([named(row), before, f"{row['median_ms']:.2f}", times])
-    return table(["variant", "ms per token, by the host", "CUDA graph", "x"], rows)
+        before = eager.get(row["fusion"])
+        times = before / row["median_ms"] if before else None
+        rows.append({**row, "name": named(row), "before": before, "times": times})
+    return shown(
+        "variant | ms per token, by the host | CUDA graph | x",
+        "{name} | {before:.2f} | {median_ms:.2f} | {times:.2f}",
+        rows,
+    )
 
 
 def budgets(figures: Figures) -> str:
@@ -280,26 +233,23 @@ def training_budgets(figures: Figures) -> str:
 
 def _budgets(figures: Figures, work: str, of: str) -> str:
     rows = []
-    for what, group in sorted(figures.groups(work, "model", "batch", "divisor"), key=_by_size):
-        shape = f"{what['model']}, batch {what['batch']}, {of} / {what['divisor']:g}"
+    for _, group in sorted(figures.groups(work, "model", "batch", "divisor"), key=_by_size):
         base = group[0] if group[0]["fusion"] == "baseline" and fits(group[0]) else None
         for row in group:
             if not fits(row):
-                rows.append([shape, named(row), "does not fit", "", "", "", _needed(row)])
-                continue
-            rows.append(
-                [
-                    shape,
-                    named(row),
-                    f"{row['median_ms']:.1f}",
-                    f"{row['bytes_in'] / 1e9:.3f}",
-                    f"{row['bytes_out'] / 1e9:.3f}",
-                    f"{(row['bytes_in'] - base['bytes_in']) / MIB:+.0f}" if base else "",
-                    f"{others(row) / MIB:.0f}",
-                ]
-            )
-    head = ["model, budget", "variant", "ms", "GB in", "GB out", "MiB in to baseline", OTHERS]
-    return table(head, rows)
+                found: Row = {"fit": "does not fit", "beside": _needed(row)}
+            else:
+                moved = {key: row[f"bytes_{key}"] / 1e9 for key in ("in", "out")}
+                more = (row["bytes_in"] - base["bytes_in"]) / MIB if base else None
+                beside = f"{others(row) / MIB:.0f}"
+                found = {"ms": row["median_ms"], "moved": moved, "more": more, "beside": beside}
+            rows.append({**row, "name": named(row), "of": of, **found})
+    return shown(
+        f"model, budget | variant | ms | GB in | GB out | MiB in to baseline | {OTHERS}",
+        "{model}, batch {batch}, {of} / {divisor:g} | {name} | {fit}{ms:.1f} | {moved[in]:.3f} | "
+        "{moved[out]:.3f} | {more:+.0f} | {beside}",
+        rows,
+    )
 
 
 def _by_size(table: tuple[dict[str, Any], list[Row]]) -> tuple[float, int, float]:
@@ -337,32 +287,25 @@ def chosen(figures: Figures) -> str:
         single = [row for row in group if "," not in row["fusion"]]
         if mine and single:
             best = min(single, key=lambda row: row["median_ms"])
+            figures_of = {"ms": min(mine), "best": best, "x": min(mine) / best["median_ms"]}
             work = "training" if choice["training"] else "prefill"
-            rows.append(
-                [
-                    f"{work}, {choice['model']}, batch {choice['batch']}"
-                    + (f", dropout {choice['dropout']:g}" if choice["training"] else ""),
-                    SHORT.get(choice["fusion"], choice["fusion"].replace(",", ", ")),
-                    f"{min(mine):.2f}",
-                    f"{best['fusion']}, {best['median_ms']:.2f}",
-                    f"{min(mine) / best['median_ms']:.3f}",
-                    f"{apart(group):.1%}",
-                    f"{choice['seconds']:.1f}" if "seconds" in choice else "",
-                ]
-            )
-    head = ["work", "auto chose", "ms", "best single variant, ms", "x", "A/A", "measured in s"]
-    return table(head, rows)
+            dropout = f", dropout {choice['dropout']:g}" if choice["training"] else ""
+            words = {"work": work, "more": dropout, "name": named(choice), "aa": apart(group)}
+            rows.append({**choice, **figures_of, **words})
+    return shown(
+        "work | auto chose | ms | best single variant, ms | x | A/A | measured in s",
+        "{work}, {model}, batch {batch}{more} | {name} | {ms:.2f} | "
+        "{best[fusion]}, {best[median_ms]:.2f} | {x:.3f} | {aa:.1%} | {seconds:.1f}",
+        rows,
+    )
 
 
 def run_text(number: int, document: dict[str, Any]) -> str:
-    where, checked = document["where"], document.get("conformance", {})
+    checked = document.get("conformance", {})
     failures = checked.get("failures", [])
     # Where the run wrote it is of no use here, and the cap on its seconds of little.
     command = document["command"].partition(" --output")[0].partition(" --limit")[0]
-    text = (
-        f"{number}. {document['file']}: {where['card']}; torch {where['torch']}; {where['date']}; "
-        f"commit {where['commit'][:10]}; `{command}`."
-    )
+    text = f"{number}. {document['file']}: {made(document)}; `{command}`."
     if checked:
         text += f" Kernels against float64: {checked['checks']:,} checks, {len(failures)} failed."
     if failures:

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fusion_models import DTYPE
-from fusion_record import Suite
+from fusion_models import DTYPE, Suite
 from torch import Tensor
 
 from penstock.fusion import (

@@ -22,6 +22,7 @@ import logging
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,18 +30,19 @@ from typing import Any
 # Choices are measured in this run, not taken from an earlier one.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="penstock-fusion-")
 
-import fusion_auto
 import fusion_budget
 import fusion_conformance
 import fusion_segments
 import torch
-from fusion_auto import tune
-from fusion_budget_training import training_budgets
 from fusion_models import (
+    DTYPE,
     EVERYTHING,
     MODELS,
+    SEQ_LEN,
     SINGLE,
     Member,
+    Row,
+    Suite,
     config_of,
     forward_peak,
     forward_step,
@@ -53,11 +55,10 @@ from fusion_models import (
     training_step,
     variant_of,
 )
-from fusion_record import Row, Suite
 from measure import output_parser, release
 from torch import Tensor
 
-from penstock.fusion import parse, tuning
+from penstock.fusion import auto, parse, tuning
 from penstock.fusion.captured import Captured
 from penstock.models.gpt import GPT
 
@@ -174,6 +175,57 @@ def compiled(suite: Suite, model: str, batch: int, name: str, *, train: bool) ->
     torch.compiler.reset()
 
 
+# ---- What auto chooses --------------------------------------------------------------------------
+
+# Batch, and whether it is training.
+SHAPES = {
+    "1.5B": ((1, False), (8, False), (1, True), (4, True)),
+    "6.7B": ((1, False), (8, False), (1, True)),
+    "13B": ((1, False), (8, False)),
+}
+
+
+def tune(suite: Suite, model: str, plain: GPT, batch: int, *, training: bool) -> str:
+    """What auto chooses for the shape; the ops inside are measured on the way."""
+    config, begin = plain.config, time.monotonic()
+    with torch.autograd.set_multithreading_enabled(False):  # as the steps of the tables
+        outcome = auto.measure(
+            config, dtype=DTYPE, device="cuda:0", batch=batch, seq_len=SEQ_LEN, training=training
+        )
+    suite.document.setdefault("auto", []).append(
+        {
+            "model": model,
+            "batch": batch,
+            "training": training,
+            "dropout": config.dropout,
+            "fusion": outcome.name,
+            "seconds": round(time.monotonic() - begin, 2),
+            "heats": outcome.figures(),
+        }
+    )
+    return outcome.name
+
+
+def for_auto(suite: Suite, model: str) -> None:
+    """The tables by which auto is judged and nothing else: no peaks, no sets that it leaves.
+
+    The baseline, each single variant, what was chosen, the baseline again, on the same weights.
+    """
+    plain = random_model(config_of(model))
+    for batch, train in SHAPES[model]:
+        plain.train(train)
+        work = f"{'training' if train else 'prefill'}, for auto"
+        with suite.trying({"work": work, "model": model, "batch": batch}):
+            best = tune(suite, model, plain, batch, training=train)
+            make = partial(training_member, recompute=1) if train else prefill_member
+            names = ["baseline", *SINGLE, *([best] if "," in best else []), "baseline"]
+            members = [make(plain, name, batch, model=model) for name in names]
+            members = [Member({**m.label, "work": work}, m.step, dict) for m in members]
+            members[-1].label["again"] = True
+            suite.table(3, members, row_ms=700.0)  # where peaks are measured it is more
+            plain.zero_grad(set_to_none=True)
+
+
 # ---- The order ---------------------------------------------------------------------------------
 
 
@@ -190,7 +242,7 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
     ("budgets", partial(fusion_budget.budgets, model="1.5B")),
     ("budgets", partial(fusion_budget.budgets, model="6.7B")),
     *(
-        ("training-budgets", partial(training_budgets, model=model, batch=batch))
+        ("training-budgets", partial(fusion_budget.training_budgets, model=model, batch=batch))
         for model in MODELS
         for batch in (1, 4)
     ),
@@ -221,7 +273,7 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
         for batch in (1, 8)
     ),
     ("budgets", partial(fusion_budget.budgets, model="13B")),
-    *(("auto", partial(fusion_auto.tables, model=model)) for model in MODELS),
+    *(("auto", partial(for_auto, model=model)) for model in MODELS),
 ]
 PARTS = tuple(dict.fromkeys(part for part, _ in PLAN))
 # What auto chose is in the tables of the others.

@@ -18,15 +18,16 @@ from typing import Any
 
 import torch
 from measure import MemoryWatch, driver_used, output_parser, release, spread, time_steps
+from peers import accelerate_cpu_offload
 from record import Record
-from yardsticks import HandMadeStream, accelerate_offload
+from yardsticks import HandMadeStream
 
 from penstock.bound import must_cross, shortest_ms
 from penstock.models.configs import get_config
 from penstock.models.gpt import build_on_meta
 from penstock.models.weights import load_model, synthetic_loader
 from penstock.paging import attach
-from penstock.units import GIB, format_bytes, parse_size
+from penstock.units import parse_size
 
 
 def arguments() -> argparse.Namespace:
@@ -154,23 +155,6 @@ class Bench:
         return row
 
 
-def told(row: dict[str, Any]) -> str:
-    """A row in a line."""
-    budget = format_bytes(row["gpu_memory_bytes"]) if "gpu_memory_bytes" in row else ""
-    how = " ".join(filter(None, (row["how"], row.get("safety"))))
-    line = f"{how:<46}{budget:>10}{row['median_ms']:>10.1f} ms"
-    if "ratio_to_ideal" in row:
-        stats = row["stats"]
-        line += f"  {row['ratio_to_ideal']:.3f} x ideal {row['ideal_ms']:.1f}"
-        line += f"  {row['ratio_to_floor']:.3f} x floor  {row['ratio_to_resident']:.3f} x resident"
-        line += f"  used {row['used_by_driver_bytes'] / GIB:.2f} GiB"
-        line += f"  in {stats['iteration_bytes_in'] / 1e9:.3f} GB"
-        line += f"  slots {stats['stream_slots']}/{stats['slots']} maps {stats['map_calls']}"
-    if "exact" in row:
-        line += f"  exact {row['exact']}"
-    return line
-
-
 @torch.no_grad()
 def main() -> None:
     args = arguments()
@@ -178,35 +162,31 @@ def main() -> None:
     shape = f"{args.model}, {args.dtype}, {args.batch} x {args.seq_len} tokens"
     work = {k: str(v) for k, v in vars(args).items() if k != "output"}
     record = Record(args.output, title=f"Forward pass: {shape}", work=work)
-
-    def keep(row: dict[str, Any]) -> None:
-        record.add(row, told(row))
-
     done = bench.run_resident()
-    keep(done["row"])
-    keep(done["again"])
+    record.add(done["row"])
+    record.add(done["again"])
     model = done.pop("model")
     if args.accelerate:
-        offloaded = accelerate_offload(model)
+        accelerate_cpu_offload(model.cpu(), torch.device("cuda", 0), 0)
         close = torch.allclose(
-            offloaded(bench.tokens).float(), bench.reference.float(), atol=0.05, rtol=0.05
+            model(bench.tokens).float(), bench.reference.float(), atol=0.05, rtol=0.05
         )
-        times = time_steps(lambda: offloaded(bench.tokens), warmups=1, steps=3)
-        keep({"how": "accelerate cpu_offload", "close": close, **spread(times)})
+        times = time_steps(lambda: model(bench.tokens), warmups=1, steps=3)
+        record.add({"how": "accelerate cpu_offload", "close": close, **spread(times)})
         model = bench.resident()
     del model
     for size in args.gpu_memory:
         release()
         budget = parse_size(size)
         for safety in args.safety:
-            keep(bench.run_penstock(budget, safety))
+            record.add(bench.run_penstock(budget, safety))
         if budget > bench.weights:  # beside the same thing resident, once more
             model = bench.resident()
-            keep({"how": "resident, beside it", **spread(bench.time(model))})
+            record.add({"how": "resident, beside it", **spread(bench.time(model))})
             del model
         if args.hand_made and budget < bench.weights:
             model = bench.resident()
-            keep(bench.run_hand_made(model, budget))
+            record.add(bench.run_hand_made(model, budget))
             del model
 
 

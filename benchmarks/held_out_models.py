@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import importlib
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from held_out_inputs import Inputs
-from held_out_shapes import SHAPES
+from held_out_shapes import SHAPES, Shape
+from measure import default_dtype
 from torch import nn
 
 SLICE = 1 << 24  # elements drawn at once: few bytes of the GPU beside the model
@@ -29,32 +28,31 @@ class Subject:
 
     Attributes:
         name: What it is called in results.
-        model: The class of transformers or diffusers.
-        config: The class of its configuration, or None where the model takes keywords.
+        shape: Its classes, and what a pass takes.
         sizes: Keywords of the configuration.
-        inputs: Makes a pass's inputs on the CPU from configuration, batch and length.
-        generates: Whether generate() makes tokens.
     """
 
     name: str
-    model: str
-    config: str | None
+    shape: Shape
     sizes: dict[str, Any]
-    inputs: Inputs
-    generates: bool = False
     dtype: torch.dtype = torch.bfloat16
     buffers: dict[str, torch.Tensor] = field(default_factory=dict)
     first_names: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def generates(self) -> bool:
+        """Whether generate() makes tokens."""
+        return self.shape.generates
+
     def build(self, device: str | torch.device) -> nn.Module:
         """The model with whatever weights its constructor leaves."""
-        library = importlib.import_module("transformers" if self.config else "diffusers")
+        shape = self.shape
+        library = importlib.import_module("transformers" if shape.config else "diffusers")
+        kind = getattr(library, shape.model)
         with default_dtype(self.dtype), torch.device(device):
-            if self.config is None:
-                return getattr(library, self.model)(**self.sizes).eval()
-            sizes = dict(self.sizes)
-            configuration = getattr(library, self.config)(**sizes)
-            model = getattr(library, self.model)(configuration).eval()
+            if shape.config is None:
+                return kind(**self.sizes).eval()
+            model = kind(getattr(library, shape.config)(**self.sizes)).eval()
         if self.generates:  # as many tokens as are asked for, whatever they are
             model.generation_config.eos_token_id = None
             model.generation_config.pad_token_id = 0
@@ -93,7 +91,7 @@ class Subject:
                 return {key: place(inner) for key, inner in value.items()}
             return value.to(device, self.dtype if value.is_floating_point() else None)
 
-        return {k: place(v) for k, v in self.inputs(model.config, batch, length).items()}
+        return {k: place(v) for k, v in self.shape.inputs(model.config, batch, length).items()}
 
 
 def draw(name: str, destination: torch.Tensor, device: str | torch.device) -> None:
@@ -108,16 +106,6 @@ def draw(name: str, destination: torch.Tensor, device: str | torch.device) -> No
         piece.copy_(drawn.normal_(mean, 0.02, generator=generator))
 
 
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 def outputs(result: Any) -> list[torch.Tensor]:
     """The tensors that a pass gives, without its cache."""
     if isinstance(result, torch.Tensor):
@@ -128,9 +116,11 @@ def outputs(result: Any) -> list[torch.Tensor]:
 
 def subject(name: str, *, small: bool = False, **more: Any) -> Subject:
     """One of SHAPES; `more` replaces parts of its configuration."""
-    shape = SHAPES[name]
-    sizes = {**(shape.small if small else shape.full), **more}
+    return of_shape(name, SHAPES[name], small=small, **more)
+
+
+def of_shape(name: str, shape: Shape, *, small: bool, **more: Any) -> Subject:
+    """One of any shape."""
+    sizes = {**(shape.little() if small else shape.full), **more}
     dtype = torch.float32 if small else torch.bfloat16
-    return Subject(
-        name, shape.model, shape.config, sizes, shape.inputs, shape.generates, dtype=dtype
-    )
+    return Subject(name, shape, sizes, dtype)

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from measure import script_parser
+from under import PROGRAMS
 
 # Of penstock_proxy_counters in interpose.h.
 COUNTERS = (
@@ -92,10 +94,13 @@ def graph() -> Callable[[], Any]:
 def triton() -> Callable[[], Any]:
     """A kernel of Triton's own."""
     import torch
-    from interpose_triton import add
 
-    x = torch.randn(1 << 16, device="cuda")
-    return lambda: add(x, x)
+    sys.path.insert(0, str(PROGRAMS))
+    from triton_scale import BLOCK, scale_and_add
+
+    x, y = torch.randn(2, 1 << 16, device="cuda")
+    grid = (len(x) // BLOCK,)
+    return lambda: scale_and_add[grid](x, y, len(x), 0.5, BLOCK=BLOCK)
 
 
 def cupy() -> Callable[[], Any]:

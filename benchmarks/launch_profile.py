@@ -25,11 +25,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from measure import output_parser
+from measure import default_dtype, output_parser
 from record import Record
 from under import PROGRAMS, run, under
 
@@ -52,9 +52,8 @@ def forwards(wait: bool = True, model: str = "gpt2-xl") -> Callable[[], float]:
     sys.path.insert(0, str(PROGRAMS))
     from steps import gpt2
 
-    torch.set_default_dtype(torch.float16)
-    network = gpt2(model).eval()
-    torch.set_default_dtype(torch.float32)
+    with default_dtype(torch.float16):
+        network = gpt2(model).eval()
     tokens = torch.randint(0, 50257, (1, 1024)).cuda()
 
     def step() -> float:
@@ -160,6 +159,18 @@ def paged(how: str, command: list[str], budget: int | None) -> dict[str, Any]:
     return {"how": how, "budget_bytes": budget, **found}
 
 
+def measured(
+    record: Record, row: Callable[[str, int | None], dict[str, Any]], ratios: list[float]
+) -> int:
+    """A program's rows, plain and within what it needs divided; an exit status."""
+    plain = row("plain", None)
+    record.add(plain)
+    for ratio in ratios if "error" not in plain else ():
+        budget = int(plain["peak_allocated_bytes"] / ratio)
+        record.add({"ratio": ratio, **row(f"run-{ratio:g}", budget)})
+    return 1 if any("error" in each for each in record.rows) else 0
+
+
 def row(folder: Path, how: str, budget: int | None) -> dict[str, Any]:
     """One run of the program, sampled."""
     samples = folder / f"{how}.samples"
@@ -186,13 +197,7 @@ def main() -> int:
         build = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC"]
         source = PROGRAMS / "sampler.c"
         subprocess.run([*build, "-o", str(folder / "sampler.so"), str(source)], check=True)
-        plain = row(folder, "plain", None)
-        record.add(plain, json.dumps(plain)[:400])
-        for ratio in args.ratios if "error" not in plain else ():
-            budget = int(plain["peak_allocated_bytes"] / ratio)
-            found = {"ratio": ratio, **row(folder, f"run-{ratio:g}", budget)}
-            record.add(found, json.dumps(found)[:400])
-    return 1 if any("error" in each for each in record.rows) else 0
+        return measured(record, partial(row, folder), args.ratios)
 
 
 if __name__ == "__main__":

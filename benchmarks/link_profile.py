@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from launch_profile import forwards, paged
+from launch_profile import forwards, measured, paged
 from measure import output_parser
 from record import Record
 
@@ -126,10 +126,6 @@ def program(model: str) -> None:
 # ---- Around it --------------------------------------------------------------------------------
 
 
-def row(how: str, model: str, budget: int | None) -> dict[str, Any]:
-    return paged(how, [sys.executable, __file__, "--within", "--model", model], budget)
-
-
 def main() -> int:
     parser = output_parser(__doc__, required=False)
     parser.add_argument("--ratios", nargs="+", type=float, default=list(RATIOS))
@@ -142,13 +138,8 @@ def main() -> int:
     if args.output is None:
         parser.error("--output is missing")
     record = Record(args.output, title="When the link is idle", model=args.model)
-    plain = row("plain", args.model, None)
-    record.add(plain, json.dumps(plain)[:600])
-    for ratio in args.ratios if "error" not in plain else ():
-        budget = int(plain["peak_allocated_bytes"] / ratio)
-        found = {"ratio": ratio, **row(f"run-{ratio:g}", args.model, budget)}
-        record.add(found, json.dumps(found)[:600])
-    return 1 if any("error" in each for each in record.rows) else 0
+    command = [sys.executable, __file__, "--within", "--model", args.model]
+    return measured(record, lambda how, budget: paged(how, command, budget), args.ratios)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from typing_extensions import Self
 
 KEPT_SAMPLES = 64  # more are told by their percentiles alone
@@ -112,6 +114,19 @@ def settle() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """What is made meanwhile has this type, where it is not told another."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def alone() -> None:
@@ -205,6 +220,14 @@ def driver_used() -> int:
 
     free, total = torch.cuda.mem_get_info()
     return total - free
+
+
+def host_used() -> int:
+    """Bytes of the host's memory that are not to be had, page-locked ones too."""
+    from penstock.host import memory_sizes
+
+    total, available = memory_sizes() or (0, 0)
+    return total - available
 
 
 def release() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from figures import gib, lines, results
+from figures import lines, results, shown
 
 # Errors of a peer, by what they begin with, and what has to be in them.
 ERRORS = (
@@ -14,16 +14,6 @@ ERRORS = (
     ("OutOfTime", "", "not run"),
     ("ValueError", "layer_execution_tracker", "refused by diffusers"),
 )
-
-
-def figure(row: dict[str, Any], key: str, form: str = ",.1f", per: float = 1) -> str:
-    """A figure as a cell, which is empty where there is none."""
-    return f"{row[key] / per:{form}}" if row.get(key) is not None else ""
-
-
-def budget(row: dict[str, Any], key: str = "budget_bytes") -> str:
-    """Bytes as a cell."""
-    return gib(row[key]) if key in row else ""
 
 
 def exact(row: dict[str, Any]) -> str:
@@ -56,76 +46,64 @@ def peers() -> str:
             if row["how"] == "penstock" and "median_ms" in row
         }
         found += [beside(row, ours) for row in rows]
-    head = "work | budget, GiB | by | exact | peak, GiB | resident | ideal | ms | p90 | x ideal"
-    return lines(f"{head} | x Penstock", found)
+    return shown(
+        "work | budget, GiB | by | exact | peak, GiB | resident | ideal | ms | p90 | x ideal "
+        "| x Penstock",
+        "{name} | {budget_bytes:GiB} | {how} | {bits} | {peak_bytes:GiB} | {resident_median_ms:ms} "
+        "| {ideal_ms:ms} | {why}{median_ms:ms} | {p90_ms:ms} | {ratio_to_ideal:.2f} | {x:.2f}",
+        found,
+    )
 
 
-def beside(row: dict[str, Any], ours: dict[tuple[str, int], float]) -> list[str]:
+def beside(row: dict[str, Any], ours: dict[tuple[str, int], float]) -> dict[str, Any]:
     """A line of peers()."""
     how = {"penstock": "**Penstock**"}.get(row["how"], row["how"])
-    cells = [row["name"], budget(row), how]
     if "error" in row:
-        return [*cells, "", "", "", "", why(row["error"]), "", "", ""]
-    least = ours.get((row["name"], row["budget_bytes"]))
-    return [
-        *cells,
-        exact(row),
-        budget(row, "peak_bytes"),
-        figure(row, "resident_median_ms"),
-        figure(row, "ideal_ms"),
-        figure(row, "median_ms"),
-        figure(row, "p90_ms"),
-        figure(row, "ratio_to_ideal", ".2f"),
-        figure(row, "median_ms", ".2f", least) if least else "",
-    ]
+        place: dict[str, Any] = {key: row[key] for key in ("name", "budget_bytes") if key in row}
+        return {**place, "how": how, "why": why(row["error"])}
+    least, took = ours.get((row["name"], row["budget_bytes"])), row.get("median_ms")
+    return {**row, "how": how, "bits": exact(row), "x": took / least if least and took else None}
 
 
 # ---- Mixtures of experts -------------------------------------------------------------------
 
 
-def mixtures() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Model and router, and the row, of all attached ones."""
+def mixtures() -> Iterator[dict[str, Any]]:
+    """The rows of all attached ones, by model and router."""
     for _, document in results("one_budget"):
         for row in document["rows"]:
             if row["part"] == "moe" and "ratio_to_ideal" in row:
-                yield ", ".join(row["name"].split(", ")[:2]), row
+                yield {**row, "name": ", ".join(row["name"].split(", ")[:2]), "bits": exact(row)}
 
 
 def experts() -> str:
     """Texts token by token, beside what the tokens' experts cost others."""
+    keys = ("in_place", "min", "lru", "even")
     found = [
-        [
-            name,
-            budget(row),
-            exact(row),
-            figure(row, "resident_median_ms"),
-            figure(row, "ideal_ms"),
-            figure(row, "median_ms"),
-            figure(row, "p99_ms"),
-            figure(row, "ratio_to_ideal", ".2f"),
-            *(
-                figure(row, f"{key}_bytes", ",.0f", 1e6)
-                for key in ("in_place", "min", "lru", "even")
-            ),
-            figure(row, "first_token_ms"),
-        ]
-        for name, row in mixtures()
+        {**row, "mb": {key: row[f"{key}_bytes"] / 1e6 for key in keys if f"{key}_bytes" in row}}
+        for row in mixtures()
         if "min_bytes" in row
     ]
-    head = "model and router | budget, GiB | exact | resident token | ideal | token | p99 | x ideal"
-    moved = "read in place, MB | MIN, MB | LRU, MB | even, MB"
-    return lines(f"{head} | {moved} | first token, ms", found)
+    return shown(
+        "model and router | budget, GiB | exact | resident token | ideal | token | p99 | x ideal "
+        "| read in place, MB | MIN, MB | LRU, MB | even, MB | first token, ms",
+        "{name} | {budget_bytes:GiB} | {bits} | {resident_median_ms:ms} | {ideal_ms:ms} | "
+        "{median_ms:ms} | {p99_ms:ms} | {ratio_to_ideal:.2f} | {mb[in_place]:,.0f} | "
+        "{mb[min]:,.0f} | {mb[lru]:,.0f} | {mb[even]:,.0f} | {first_token_ms:ms}",
+        found,
+    )
 
 
 def experts_prompts() -> str:
     """A long prompt's pass of the same attachments."""
-    keys = ("resident_median_ms", "ideal_ms", "median_ms")
     found = [
-        [name, *(figure(row, key) for key in keys), figure(row, "ratio_to_ideal", ".2f")]
-        for name, row in mixtures()
-        if "missing_bytes" in row and row["how"] == "attached, half of it"
+        row for row in mixtures() if "missing_bytes" in row and row["how"] == "attached, half of it"
     ]
-    return lines("model and router | resident | ideal | attached | x ideal", found)
+    return shown(
+        "model and router | resident | ideal | attached | x ideal",
+        "{name} | {resident_median_ms:ms} | {ideal_ms:ms} | {median_ms:ms} | {ratio_to_ideal:.2f}",
+        found,
+    )
 
 
 # ---- Quantised weights ---------------------------------------------------------------------
@@ -138,17 +116,16 @@ def quantised() -> str:
         resident = {r["name"]: r for r in document["rows"] if r["how"] == "resident"}
         for row in document["rows"]:
             if row["how"].startswith("attached"):
-                base = resident[row["name"]]
-                cells = [row["name"], gib(base["weight_bytes"]), budget(row), exact(row)]
-                cells += [budget(row, "peak_bytes"), figure(base, "median_ms")]
-                if "error" in row:
-                    found.append([*cells, "", why(row["error"]), "", ""])
-                    continue
-                keys = (("ideal_ms", ",.1f"), ("median_ms", ",.1f"), ("p99_ms", ",.1f"))
-                cells += [figure(row, key, form) for key, form in keys]
-                found.append([*cells, figure(row, "ratio_to_ideal", ".2f")])
-    head = "weights | GiB | budget, GiB | tokens exact | peak, GiB | resident | ideal | attached"
-    return lines(f"{head} | p99 | x ideal", found)
+                more = {"why": why(row["error"])} if "error" in row else {}
+                found.append({**row, **more, "bits": exact(row), "base": resident[row["name"]]})
+    return shown(
+        "weights | GiB | budget, GiB | tokens exact | peak, GiB | resident | ideal | attached "
+        "| p99 | x ideal",
+        "{name} | {base[weight_bytes]:GiB} | {budget_bytes:GiB} | {bits} | {peak_bytes:GiB} | "
+        "{base[median_ms]:ms} | {ideal_ms:ms} | {why}{median_ms:ms} | {p99_ms:ms} | "
+        "{ratio_to_ideal:.2f}",
+        found,
+    )
 
 
 # ---- Architectures that nobody chose -------------------------------------------------------

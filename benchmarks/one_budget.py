@@ -10,7 +10,8 @@ speed, both measured in this process; X = max(0, M - S), with M the bytes of wei
 touches (embedding tables by rows) and S the budget less the resident run's own peak of everything
 else. For a token of the part moe X is what Belady's MIN moves of the experts that were chosen.
 Memory is the driver's own figure by NVML, every 5 ms. A row that fails has an "error", and the next
-one runs. `--small` runs everything in little on the emulated GPU.
+one runs. `--small` runs everything in little on the emulated GPU. The part pages runs where it is
+named.
 """
 
 from __future__ import annotations
@@ -22,28 +23,35 @@ from functools import partial
 import torch
 from measure import output_parser
 from one_budget_experts import moe
-from one_budget_models import fits, generate, llama, shapes
+from one_budget_models import fits, generate, llama, pages, shapes
 from one_budget_stress import cycles, oom, random, two
 from one_budget_suite import run_all
 
 PARTS = {
-    part.__name__: part for part in (llama, generate, moe, shapes, fits, two, random, oom, cycles)
+    part.__name__: part
+    for part in (llama, generate, moe, shapes, fits, two, random, oom, cycles, pages)
 }
 
 
 def arguments() -> argparse.Namespace:
     parser = output_parser(__doc__, required=False)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS)[:-1])
     parser.add_argument("--seconds", type=float, default=580, help="the whole ends by then")
     parser.add_argument("--new-tokens", type=int, default=2000, help="of the part generate")
     parser.add_argument("--caches", nargs="+", default=["dynamic", "static"])
-    parser.add_argument("--only", nargs="+", default=[], help="models of the parts shapes and moe")
+    parser.add_argument("--only", nargs="+", default=[], help="of shapes, pages, fits, moe")
     parser.add_argument(
         "--experts",
         nargs="+",
         choices=["eager", "batched_mm", "grouped_mm"],
         default=["grouped_mm"],
         help="how the part moe applies them",
+    )
+    parser.add_argument(
+        "--settings",
+        nargs="+",
+        default=["default", "64MiB/4MiB", "64MiB/16MiB"],
+        help="of the part pages: look-ahead, or look-ahead/page",
     )
     parser.add_argument("--passes", type=int, default=500, help="of the part random")
     parser.add_argument("--steps", type=int, default=12, help="that are timed in a row")

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of one_budget.py that run one model: llama, generate, shapes, fits."""
+"""The parts of one_budget.py that run one model: llama, generate, shapes, pages, fits."""
 
 from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from budget_card import ideal, same_bits
+from cases import Case, held_out
 from held_out_models import Subject, outputs, subject
-from held_out_shapes import SIZES
 from measure import spread
 from one_budget_suite import Suite, memory
 from record import OutOfTime
-from resident import Resident, by_turns, steps_of
+from resident import TOKENS, Resident, by_turns
 
 from penstock.units import MIB, parse_size
 
@@ -32,102 +32,71 @@ def half(suite: Suite, needed: int) -> int:
     return needed // 2 if suite.card.small else needed // 2 // MIB * MIB
 
 
+class Sized(NamedTuple):
+    """A pass of one size: its name, what it is given, the resident step."""
+
+    name: str
+    given: dict[str, Any]
+    resident: Resident
+
+
 def llama(suite: Suite) -> None:
     """Forward passes of two sizes, alone and after each other."""
     card = suite.card
     sizes = {"S": (1, 16), "L": (2, 32)} if card.small else {"S": (1, 1024), "L": (4, 2048)}
-    names = {key: f"llama {batch} x {length}" for key, (batch, length) in sizes.items()}
     recipe = subject("llama", small=card.small)
     model = recipe.resident(card.device)
-    inputs = {k: recipe.make_inputs(model, *size, card.device) for k, size in sizes.items()}
-    residents = {}
-    for key, given in inputs.items():
-        step = partial(model, **given)
-        residents[key] = suite.resident("llama", names[key], [model], step)
+    passes = {}
+    for key, (batch, length) in sizes.items():
+        name = f"llama {batch} x {length}"
+        given = recipe.make_inputs(model, batch, length, card.device)
+        resident = suite.resident("llama", name, [model], partial(model, **given))
+        passes[key] = Sized(name, given, resident)
     for text in BUDGETS:
-        budget = budget_of(suite, text, residents["S"].weights)
+        budget = budget_of(suite, text, passes["S"].resident.weights)
         for order, keys in ORDERS.items():
             how = f"attached, {order}"
-            suite.row(
-                "llama",
-                "both",
-                f"{how}: all rows of it",
-                partial(
-                    _llama_in_order, suite, recipe, inputs, names, residents, budget, how, keys
-                ),
-            )
+            run = partial(_llama_in_order, suite, recipe, passes, budget, how, keys)
+            suite.row("llama", "both", f"{how}: all rows of it", run)
 
 
 def _llama_in_order(
-    suite: Suite,
-    recipe: Subject,
-    inputs: dict[str, Any],
-    names: dict[str, str],
-    residents: dict[str, Resident],
-    budget: int,
-    how: str,
-    keys: str,
+    suite: Suite, recipe: Subject, passes: dict[str, Sized], budget: int, how: str, keys: str
 ) -> dict[str, Any]:
     """Attach once; each size by itself, then one after the other."""
     card = suite.card
     meta, load = recipe.build("meta"), recipe.loader(card.device)
     with card.attached(meta, budget, load=load) as (held, watch):
-        model = held.model
-        steps = {key: partial(model, **given) for key, given in inputs.items()}
+        steps = {key: partial(held.model, **one.given) for key, one in passes.items()}
         for key in dict.fromkeys(keys):
-            suite.row(
-                "llama",
-                names[key],
-                how,
-                partial(suite.attached, residents[key], steps[key], held, watch, budget),
-            )
+            run = partial(suite.attached, passes[key].resident, steps[key], held, watch, budget)
+            suite.row("llama", passes[key].name, how, run)
         times: dict[str, list[float]] = {key: [] for key in steps}
-        bounds: dict[str, list[dict[str, Any]]] = {key: [] for key in steps}
-        before = residents[next(reversed(steps))]
+        ideals: dict[str, list[float]] = {key: [] for key in steps}
+        before = passes[next(reversed(steps))].resident
         for key in keys * 2:
             suite.check_time()
-            own, (beside,) = by_turns(card, steps[key], residents[key].step, steps=1, warmups=0)
+            resident = passes[key].resident
+            own, (beside,) = by_turns(card, steps[key], resident.step, steps=1, warmups=0)
             times[key] += own
             # It begins with what was left beside the other's tensors.
-            room = budget - max(residents[key].others, before.others)
-            before = residents[key]
-            bounds[key].append(ideal(beside, before.touched, room, held.link()[0]))
-        for key, samples in times.items():
-            suite.row(
-                "llama",
-                names[key],
-                f"{how}, in turn",
-                partial(
-                    _in_turn,
-                    suite,
-                    residents[key],
-                    steps[key],
-                    samples,
-                    bounds[key],
-                    held,
-                    watch,
-                    budget,
-                ),
-            )
+            room = budget - max(resident.others, before.others)
+            before = resident
+            ideals[key].append(ideal(beside, before.touched, room, held.link()[0])["ideal_ms"])
+
+        def in_turn(key: str) -> dict[str, Any]:
+            """Held against the sum of the ideals, as rounds differ by what ran before."""
+            exact = same_bits(outputs(steps[key]()), passes[key].resident.references)
+            row = {"exact": exact, **spread(times[key]), **memory(held, watch, budget)}
+            if not card.small:
+                total = sum(ideals[key])
+                row["ideal_ms"] = round(total / len(ideals[key]), 3)
+                row["ratio_to_ideal"] = sum(times[key]) / total
+            return row
+
+        for key, one in passes.items():
+            suite.row("llama", one.name, f"{how}, in turn", partial(in_turn, key))
         return memory(held, watch, budget)
-
-
-def _in_turn(
-    suite: Suite,
-    resident: Resident,
-    step: Any,
-    samples: list[float],
-    bounds: list[dict[str, Any]],
-    held: Any,
-    watch: Any,
-    budget: int,
-) -> dict[str, Any]:
-    """Held against the sum of the ideals, as rounds differ by what ran before."""
-    exact = same_bits(outputs(step()), resident.references)
-    total = sum(bound["ideal_ms"] for bound in bounds)
-    mean = {"ideal_ms": round(total / len(bounds), 3)}
-    against = {} if suite.card.small else {**mean, "ratio_to_ideal": sum(samples) / total}
-    return {"exact": exact, **spread(samples), **against, **memory(held, watch, budget)}
 
 
 # ---- generate ------------------------------------------------------------------------------
@@ -236,7 +205,7 @@ def generate(suite: Suite) -> None:
         suite.row("generate", how, "attached", measure)
 
 
-# ---- shapes, fits ---------------------------------------------------------------------------
+# ---- shapes, pages, fits --------------------------------------------------------------------
 
 
 SHAPES_OF_PART = "gemma qwen2 phi opt bloom mamba t5 bert vit clip sdxl-unet flux whisper".split()
@@ -244,13 +213,32 @@ SHAPES_OF_PART = "gemma qwen2 phi opt bloom mamba t5 bert vit clip sdxl-unet flu
 
 def shapes(suite: Suite) -> None:
     """Architectures as they come from transformers and diffusers."""
-    for name in suite.args.only or SHAPES_OF_PART:
+    _halves(suite, "shapes", SHAPES_OF_PART, ["default"])
+
+
+def pages(suite: Suite) -> None:
+    """How large a page, and how much in flight: the sweep behind attach()'s defaults."""
+    _halves(suite, "pages", ["phi", "gemma", "opt"], suite.args.settings)
+
+
+def _halves(suite: Suite, part: str, names: list[str], settings: list[str]) -> None:
+    """Each model's steps within half of what they need, with each setting."""
+    for name in suite.args.only or names:
         try:
-            half_of_what_it_needs(suite, "shapes", name, *SIZES.get(name, (1, 512)))
+            suite.check_time()
+            case = held_out(name, suite.card, TOKENS)
+            residents = residents_of(suite, part, case, case.resident())
+            budget = half(suite, max(each.needed for each in residents.values()))
+            for setting in settings:
+                how, more = "attached, half of it", {}
+                if setting != "default":
+                    words = zip(("look_ahead", "chunk_size"), setting.split("/"), strict=False)
+                    how, more = f"{how}, {setting}", dict(words)
+                attached_rows(suite, part, how, case, residents, budget, **more)
         except OutOfTime:
             raise
         except Exception as error:
-            suite.fail("shapes", name, "before it was attached", error)
+            suite.fail(part, name, "before it was attached", error)
         suite.card.clear()
 
 
@@ -259,13 +247,12 @@ def fits(suite: Suite) -> None:
     card = suite.card
     for name in suite.args.only or ("bert", "vit"):
         suite.check_time()
-        recipe = subject(name, small=card.small)
-        size = (1, 16) if card.small else SIZES.get(name, (1, 512))
-        what, resident = next(iter(_residents(suite, "fits", recipe, size).items()))
+        case = held_out(name, card, TOKENS)
+        what, resident = next(iter(residents_of(suite, "fits", case, case.resident()).items()))
         budget = resident.needed * 5 // 4 // MIB * MIB + 64 * MIB
-        meta, load = recipe.build("meta"), recipe.loader(card.device)
-        step = steps_of(recipe, meta, recipe.make_inputs(meta, *size, card.device))[what]
-        with card.attached(meta, budget, load=load) as (held, watch):
+        model, load = case.fresh()
+        with card.attached(model, budget, load=load) as (held, watch):
+            step = case.steps(model)[what]
             run = partial(suite.attached, resident, step, held, watch, budget)
             suite.row("fits", what, "attached", run)
             room = torch.empty(budget - resident.needed // 2, dtype=torch.uint8, device=card.device)
@@ -276,32 +263,31 @@ def fits(suite: Suite) -> None:
         del resident
 
 
-def _residents(
-    suite: Suite, part: str, recipe: Subject, size: tuple[int, int]
-) -> dict[str, Resident]:
-    """Its steps with everything on the card."""
-    model = recipe.resident(suite.card.device)
-    given = recipe.make_inputs(model, *size, suite.card.device)
-    steps = steps_of(recipe, model, given)
-    return {what: suite.resident(part, what, [model], step) for what, step in steps.items()}
+def residents_of(suite: Suite, part: str, case: Case, model: Any) -> dict[str, Resident]:
+    """The steps of a case with everything on the card."""
+    parts = case.parts(model)
+    return {w: suite.resident(part, w, parts, step) for w, step in case.steps(model).items()}
 
 
-def half_of_what_it_needs(suite: Suite, part: str, name: str, batch: int, length: int) -> None:
-    """A forward pass, and some tokens where it makes any, within half of what they need."""
-    suite.check_time()
-    card = suite.card
-    recipe = subject(name, small=card.small)
-    size = batch, min(length, 16) if card.small else length
-    residents = _residents(suite, part, recipe, size)
-    budget = half(suite, max(each.needed for each in residents.values()))
-
-    def measure() -> dict[str, Any]:
-        meta, load = recipe.build("meta"), recipe.loader(card.device)
-        given = recipe.make_inputs(meta, *size, card.device)
-        with card.attached(meta, budget, load=load) as (held, watch):
-            for what, step in steps_of(recipe, held.model, given).items():
+def attached_rows(
+    suite: Suite,
+    part: str,
+    how: str,
+    case: Case,
+    residents: dict[str, Resident],
+    budget: int,
+    **more: Any,
+) -> float | None:
+    """The rows of one attachment; GB/s of its link, or None where it failed."""
+    try:
+        suite.check_time()
+        model, load = case.fresh()
+        with suite.card.attached(model, budget, load=load, **more) as (held, watch):
+            for what, step in case.steps(model).items():
                 row = partial(suite.attached, residents[what], step, held, watch, budget)
-                suite.row(part, what, "attached, half of it", row)
-            return memory(held, watch, budget)
-
-    suite.row(part, name, "attached: all rows of it", measure)
+                suite.row(part, what, how, row)
+            return float(held.link()[0])
+    except Exception as error:
+        suite.fail(part, case.name, how, error)
+        suite.card.clear()
+        return None

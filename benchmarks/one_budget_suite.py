@@ -18,11 +18,9 @@ from typing import Any
 from budget_card import Card, PeakWatch, same_bits
 from held_out_models import outputs
 from measure import settle, spread
-from record import OutOfTime, Record
+from record import OutOfTime, Record, brief
 from resident import Resident, by_turns, measure
 from torch import nn
-
-from penstock.units import GIB
 
 MOST_PASSES = 16  # of a resident step, that are told one by one
 Place = tuple[str, str, str]  # part, name and how of a row
@@ -51,7 +49,7 @@ class Suite(Record):
             if not isinstance(error, OutOfTime):
                 traceback.print_exc()
         row["seconds"] = round(time.monotonic() - began, 2)
-        self.add(row, line(row))
+        self.add(row)
         return "error" not in row
 
     def fail(self, part: str, name: str, how: str, error: Exception) -> None:
@@ -112,7 +110,7 @@ def run_all(
     *,
     ours: Callable[[dict[str, Any]], bool] = lambda row: True,
 ) -> int:
-    """Run a script's jobs one after the other and print the table of their rows.
+    """Run a script's jobs one after the other and print all their rows once more.
 
     Args:
         args: Has `seconds`, after which it ends whatever runs, and `small`.
@@ -133,7 +131,7 @@ def run_all(
         except Exception as error:
             suite.fail(*place, error)
         suite.card.clear()
-    print(f"\n{table(suite.rows)}")
+    print("", *map(brief, suite.rows), sep="\n")
     faulthandler.cancel_dump_traceback_later()
     wrong = ("exact", "within_budget")
     told = [row for row in suite.rows if ours(row)]
@@ -154,29 +152,3 @@ def memory(held: Any, watch: PeakWatch, budget: int) -> dict[str, Any]:
         "explain": held.explain(),
         "stats": {key: value for key, value in stats.items() if isinstance(value, int | float)},
     }
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """All rows under their headings."""
-    heading = (
-        f"{'part':<9}{'model':<39}{'how':<38}{'budget':>11}{'median':>13}{'p99':>10}{'ideal':>10}"
-        f"{'resident':>10}{'ratio':>10}{'peak':>12}"
-    )
-    return "\n".join([heading, *map(line, rows)])
-
-
-def line(row: dict[str, Any]) -> str:
-    """A row of the table."""
-    text = f"{row['part']:<9}{row['name']:<39}{row['how']:<38}"
-    if "error" in row:
-        return f"{text}ERROR {row['error']}"
-    text += f"{row['budget_bytes'] / GIB:>7.2f} GiB" if "budget_bytes" in row else " " * 11
-    text += f"{row['median_ms']:>10.1f} ms" if "median_ms" in row else " " * 13
-    text += f"{row['p99_ms']:>10.1f}" if "p99_ms" in row else " " * 10
-    text += f"{row['ideal_ms']:>10.1f}" if "ideal_ms" in row else " " * 10
-    text += f"{row['resident_median_ms']:>10.1f}" if "resident_median_ms" in row else " " * 10
-    text += f"{row['ratio_to_ideal']:>8.3f} x" if "ratio_to_ideal" in row else " " * 10
-    text += f"{row['peak_bytes'] / GIB:>8.2f} GiB" if "peak_bytes" in row else " " * 12
-    for key in ("exact", "within_budget", "note"):
-        text += f"  {key} {row[key]}" if key in row else ""
-    return text

@@ -114,7 +114,7 @@ def main() -> int:
                 "freed_gb_per_s": round(args.gib * GIB / freed / 1e9, 2),
                 "copy_gb_per_s": round(speed, 2),
             }
-            record.add(row, str(row))
+            record.add(row)
     return 0
 
 

@@ -9,92 +9,74 @@ from __future__ import annotations
 
 from typing import Any
 
+import held_out_shapes
 import torch
 from budget_card import Card
 from cases import Case, Steps
-from held_out_inputs import text
-from held_out_mixed import MIXED, decoder
-from held_out_models import Subject
+from held_out_models import of_shape
+from held_out_shapes import Shape, decoder, text
 from torch import nn
 
 PROMPT = "a narrow canal in the evening, two boats, and a lock keeper who reads by the light"
-# The transformer's shape is that of held_out_mixed.py.
 TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
-FULL: dict[str, dict[str, Any]] = {
-    "text_encoder": {
-        **decoder(768, 12, 12, 3072, 49408),
-        "projection_dim": 768,
-        "max_position_embeddings": 77,
-        **TOKENS,
-    },
-    "text_encoder_2": {
-        "d_model": 4096,
-        "d_kv": 64,
-        "d_ff": 10240,
-        "num_layers": 24,
-        "num_heads": 64,
-        "feed_forward_proj": "gated-gelu",
-        "vocab_size": 32128,
-    },
-    "vae": {
-        "block_out_channels": (128, 256, 512, 512),
-        "layers_per_block": 2,
-        "latent_channels": 16,
-        "sample_size": 1024,
-        "scaling_factor": 0.3611,
-        "shift_factor": 0.1159,
-    },
-}
-LITTLE: dict[str, dict[str, Any]] = {
-    "text_encoder": {
-        **decoder(64, 2, 4, 128, 320),
-        "projection_dim": 64,
-        "max_position_embeddings": 77,
-        **TOKENS,
-    },
-    "text_encoder_2": {
-        "d_model": 64,
-        "d_kv": 16,
-        "d_ff": 128,
-        "num_layers": 2,
-        "num_heads": 4,
-        "feed_forward_proj": "gated-gelu",
-        "vocab_size": 320,
-    },
-    "vae": {
-        "block_out_channels": (32, 32, 64, 64),
-        "layers_per_block": 1,
-        "latent_channels": 4,
-        "sample_size": 64,
-        "scaling_factor": 0.3611,
-        "shift_factor": 0.1159,
-    },
-}
 VAE = {
     "down_block_types": ("DownEncoderBlock2D",) * 4,
     "up_block_types": ("UpDecoderBlock2D",) * 4,
+    "scaling_factor": 0.3611,
+    "shift_factor": 0.1159,
     "use_quant_conv": False,
     "use_post_quant_conv": False,
     "force_upcast": False,
 }
-
-
-def recipes(*, small: bool) -> dict[str, Subject]:
-    """The models of the pipeline, by the names of its components."""
-    sizes = LITTLE if small else FULL
-    flux = MIXED["flux"]
-    transformer = flux.small if small else flux.full
-    dtype = torch.float32 if small else torch.bfloat16
-    classes: dict[str, tuple[str, str | None, dict[str, Any]]] = {
-        "text_encoder": ("CLIPTextModel", "CLIPTextConfig", sizes["text_encoder"]),
-        "text_encoder_2": ("T5EncoderModel", "T5Config", sizes["text_encoder_2"]),
-        "transformer": (flux.model, None, transformer),
-        "vae": ("AutoencoderKL", None, {**VAE, **sizes["vae"]}),
-    }
-    return {
-        name: Subject(name, model, config, size, text, dtype=dtype)
-        for name, (model, config, size) in classes.items()
-    }
+# By the names of the pipeline's components.
+SHAPES = {
+    "text_encoder": Shape(
+        "CLIPTextModel",
+        "CLIPTextConfig",
+        {
+            **decoder(768, 12, 12, 3072, 49408),
+            "projection_dim": 768,
+            "max_position_embeddings": 77,
+            **TOKENS,
+        },
+        text,
+        small=TOKENS,
+    ),
+    "text_encoder_2": Shape(
+        "T5EncoderModel",
+        "T5Config",
+        {
+            "d_model": 4096,
+            "d_kv": 64,
+            "d_ff": 10240,
+            "num_layers": 24,
+            "num_heads": 64,
+            "feed_forward_proj": "gated-gelu",
+            "vocab_size": 32128,
+        },
+        text,
+    ),
+    "transformer": held_out_shapes.SHAPES["flux"],
+    "vae": Shape(
+        "AutoencoderKL",
+        None,
+        {
+            "block_out_channels": (128, 256, 512, 512),
+            "layers_per_block": 2,
+            "latent_channels": 16,
+            "sample_size": 1024,
+            **VAE,
+        },
+        text,
+        small={
+            "block_out_channels": (32, 32, 64, 64),
+            "layers_per_block": 1,
+            "latent_channels": 4,
+            "sample_size": 64,
+            **VAE,
+        },
+    ),
+}
 
 
 def tokenizer(length: int) -> Any:
@@ -134,7 +116,7 @@ def assemble(models: dict[str, nn.Module]) -> Any:
 
 def flux_pipeline(card: Card, *, steps: int, size: int) -> Case:
     """A picture of `size` pixels a side in so many steps."""
-    made = recipes(small=card.small)
+    made = {name: of_shape(name, shape, small=card.small) for name, shape in SHAPES.items()}
     size, words = (64, 32) if card.small else (size, 512)
 
     def resident() -> Any:

@@ -13,6 +13,12 @@ from typing import Any
 
 from measure import command_line, provenance, write_result
 
+from penstock.units import format_bytes
+
+# Of a row that is told in a line: what is left out, and the words that have their key before them.
+QUIET = ("samples", "explain", "command", "settings", "stats", "counters", "p10_ms", "p90_ms")
+NAMED = ("error", "skipped", "complaint", "note")
+
 
 class OutOfTime(Exception):
     """The time that the command line gave is over."""
@@ -62,10 +68,10 @@ class Record:
         if self.left < 0:
             raise OutOfTime(f"the limit of {self.limit:.0f} s is reached")
 
-    def add(self, row: dict[str, Any], said: str) -> None:
+    def add(self, row: dict[str, Any]) -> None:
         """Keep a row, and say in a line what it found."""
         self.rows.append(row)
-        print(said, f"[{self.taken:.0f} s]", flush=True)
+        print(brief(row), f"[{self.taken:.0f} s]", flush=True)
         self.write()
 
     def write(self) -> None:
@@ -83,3 +89,25 @@ class Record:
             traceback.print_exc()
             failed = self.document.setdefault("failed", [])
             failed.append({**label, "error": f"{type(error).__name__}: {error}"})
+
+
+def brief(row: dict[str, Any]) -> str:
+    """A row in a line: its words, and its figures in the units that their keys end with."""
+    parts = []
+    for key, value in row.items():
+        if key.endswith(QUIET):
+            continue
+        if isinstance(value, str):
+            line = value.strip().split("\n")[-1][:300]
+            parts.append(f"{key}: {line}" if key in NAMED else line)
+        elif isinstance(value, bool):
+            parts.append(f"{key} {'yes' if value else 'no'}")
+        elif isinstance(value, int | float):
+            name, _, unit = key.rpartition("_")
+            told = {"bytes": format_bytes(int(value)), "ms": f"{value:,.1f} ms"}.get(unit)
+            parts.append(f"{name} {told}" if told and name else f"{key} {value:.6g}")
+        elif isinstance(value, dict):
+            parts.append(f"{key} ({brief(value)})")
+        elif key == "said":
+            parts += value
+    return ", ".join(filter(None, parts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from figures import GIB, ROOT, gib, lines, result
+from figures import GIB, ROOT, gib, lines, made, result
 from measure import script_parser
 
 PICTURE = ROOT / "docs" / "replay.svg"
@@ -76,13 +76,9 @@ def models(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
 
 def page() -> str:
     document, rows = load()
-    where = document["where"]
-    made = (
-        f"{where['processor']}; {where['date']}; commit {where['commit'][:10]}. "
-        f"`{document['command']}`"
-    )
     text = HEAD.read_text(encoding="utf-8")
-    tables = {"packing": packing(rows), "cost": cost(rows), "models": models(rows), "made": made}
+    tables = {"packing": packing(rows), "cost": cost(rows), "models": models(rows)}
+    tables["made"] = f"{made(document)}. `{document['command']}`"
     for name, table in tables.items():
         text = text.replace(f"@{name}@", table)
     return text

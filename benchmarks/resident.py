@@ -61,7 +61,7 @@ def move_outside(model: nn.Module) -> nn.Module:
 
 
 def steps_of(
-    recipe: Subject, model: Any, given: dict[str, Any], count: int = TOKENS
+    recipe: Subject, model: Any, given: dict[str, Any], count: int
 ) -> dict[str, Callable[[], Any]]:
     """A forward pass, and so many tokens where the model makes any."""
     steps: dict[str, Callable[[], Any]] = {f"{recipe.name} forward": partial(model, **given)}

@@ -192,12 +192,7 @@ def main() -> int:
             row = samples(name, args.safety, args.seconds)
         else:
             row = case(name, args.safety, speed)
-        found = {k: v for k, v in row.items() if k not in ("plain", "again", "run", "different")}
-        for key in ("plain", "run"):
-            if "error" in row.get(key, {}):
-                found[key] = row[key]["error"]
-        said = row.get("said") or row.get("run", {}).get("said")
-        record.add(row, f"{name} {found} {said} {list(row.get('different', {}).items())[:6]}")
+        record.add(row)
     return 0 if all(row.get("same") is not False for row in record.rows) else 1
 
 

@@ -36,8 +36,7 @@ def add_rows(model: str, args: argparse.Namespace, speed: float, record: Record)
     plain = [run([sys.executable, *options], 120) for _ in range(2)]
     first = plain[0]
     for how, each in zip(("plain", "again"), plain, strict=True):
-        said = each.get("error", f"step {median_of_last(each.get('step_ms', []))} ms")
-        record.add({"model": model, "how": how, **each}, f"{model} {how}: {said}")
+        record.add({"model": model, "how": how, **each})
     if "error" in first:
         return
     need, weights = first["peak_allocated_bytes"], first["weight_bytes"]
@@ -69,12 +68,7 @@ def add_rows(model: str, args: argparse.Namespace, speed: float, record: Record)
             if row.get("digests"):
                 row["same"] = row["digests"] == first["digests"]
                 row["same"] = row["same"] and row["generated"] == first["generated"]
-            found = (
-                f"{model} /{ratio} {safety}: step {row.get('median_step_ms')} ms, "
-                f"{row.get('step_ms_to_ideal')} x ideal; token {row.get('median_token_ms')} ms, "
-                f"{row.get('token_ms_to_ideal')} x; same {row.get('same')} {row.get('error', '')}"
-            )
-            record.add(row, " ".join([found, *row.get("said", [])]))
+            record.add(row)
 
 
 def main() -> int:

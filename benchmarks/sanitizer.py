@@ -42,11 +42,7 @@ PRODUCTS = [f"products {number}" for number in range(SHARES)]
 RUN = {
     "run triton": ("triton_scale.py", ["--tensors", "24", "--mib", "8", "--steps", "4"], 96 * MIB),
     "run cupy": ("cupy_sweep.py", ["--arrays", "12", "--side", "2048", "--steps", "4"], 160 * MIB),
-    "run torch": (
-        "hf_train.py",
-        ["--model", "small", "--seq-len", "128", "--steps", "4"],
-        320 * MIB,
-    ),
+    "run torch": ("hf_train.py", "--model small --seq-len 128 --steps 4".split(), 320 * MIB),
 }
 ATTACH = ("test_attach.py", "test_training_any_loop.py")
 PAGED = ["driver", "attach", *RUN]
@@ -122,17 +118,8 @@ def command(tool: str, check: str) -> tuple[list[str], dict[str, str]]:
         return [str(ROOT / "build" / "dev" / "native_tests"), "--test-case=CUDA: keeps*"], {}
     if check == "attach":
         tests = [str(ROOT / "tests" / "unit" / name) for name in ATTACH]
-        return [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "gpu",
-            *tests,
-        ], {}
+        pytest = [sys.executable, *"-m pytest -q -p no:cacheprovider -m gpu".split()]
+        return [*pytest, *tests], {}
     here = Path(__file__).parent
     own = [str(here / "sanitizer.py"), "--fault", tool]
     words = own if check == FAULT else [str(here / "fusion_conformance.py"), "--only", check]
@@ -201,7 +188,7 @@ def main() -> int:
             checks = [each for each in TOOLS[tool] if each in (args.checks or TOOLS[tool])]
             for one in pool.map(run, [FAULT, *checks]):
                 found.append(one)
-                record.add(asdict(one), str(one))
+                record.add(asdict(one))
     return 0 if all(one.good for one in found) else 1
 
 

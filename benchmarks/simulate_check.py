@@ -60,15 +60,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=16)
     args = parser.parse_args()
     speed = link_speed()
-    program = [
-        sys.executable,
-        str(PROGRAMS / "hf_lm.py"),
-        "--model",
-        args.model,
-        "--steps",
-        str(args.steps),
-    ]
-    program.append("--no-digests")
+    options = ["--model", args.model, "--steps", str(args.steps), "--no-digests"]
+    program = [sys.executable, str(PROGRAMS / "hf_lm.py"), *options]
     record = Record(
         args.output,
         title="penstock simulate beside the runs that it is about",
@@ -100,8 +93,7 @@ def main() -> int:
             again = run([*under(budget, "--record", str(paged)), *program], 120)
             said = simulate(paged, budget, speed)
             row["own"] = {"measured": again, "simulated": said, **beside(again, said)}
-            figures = {k: v for k, v in row.items() if k not in ("measured", "simulated", "own")}
-            record.add(row, f"{figures}\n its own recording: {beside(again, said)}")
+            record.add(row)
     return 0
 
 

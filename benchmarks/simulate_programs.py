@@ -103,15 +103,20 @@ def through(program: Recording, layer: list[int], x: int, times: float) -> int:
     return x
 
 
+def passed(program: Recording, model: list[list[int]], size: float, times: float) -> None:
+    """A forward pass of so many bytes."""
+    x = program.make(size)
+    for layer in model:
+        x = through(program, layer, x, times)
+    program.free(x)
+
+
 def forward(program: Recording) -> None:
     """Forwards of batches of random length."""
     rng = random.Random(1)
     model = layers(program, 32)
     for _ in range(10):
-        x = program.make(MIB * rng.randint(4, 24))
-        for layer in model:
-            x = through(program, layer, x, 8)
-        program.free(x)
+        passed(program, model, MIB * rng.randint(4, 24), 8)
 
 
 def decode(program: Recording, model: list[list[int]], tokens: int, prompt: float) -> None:
@@ -167,10 +172,7 @@ def unet(program: Recording) -> None:
                 y = through(program, layer, y, 10)
             program.free(y)
         program.free(x)
-        z = program.make(64 * MIB)
-        for layer in vae:
-            z = through(program, layer, z, 4)
-        program.free(z)
+        passed(program, vae, 64.0 * MIB, 4)
 
 
 def train(program: Recording, model: list[list[int]], states: dict[int, list[int]], x_bytes: float,
@@ -237,10 +239,7 @@ def phases(program: Recording) -> None:
     for _ in range(24):
         model = first if rng.random() < 0.5 else second
         for _ in range(rng.randint(1, 3)):
-            x = program.make(MIB * rng.randint(4, 16))
-            for layer in model:
-                x = through(program, layer, x, 8)
-            program.free(x)
+            passed(program, model, MIB * rng.randint(4, 16), 8)
 
 
 def at_random(program: Recording, weights: list[float]) -> None:

@@ -13,6 +13,7 @@ import json
 import re
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,20 @@ import fusion_page
 import models_tables
 import reliability_table
 import replay_page
-from figures import GIB, MIB, RESULTS, ROOT, commit, gib, lines, percent, result, results
+from figures import (
+    GIB,
+    MIB,
+    RESULTS,
+    ROOT,
+    commit,
+    gib,
+    lines,
+    made,
+    percent,
+    result,
+    results,
+    shown,
+)
 from measure import script_parser
 from training_tables import budgets, full_finetunes, strategies, trained, trained_beside_peers
 
@@ -107,12 +121,10 @@ def row_of(row: dict[str, Any]) -> str:
 
 def section(path: Path) -> str:
     document = json.loads(path.read_text())
-    work, where = document["work"], document["where"]
     lines = [
         f"## {document.get('title', path.stem)}",
         "",
-        f"{where['card']}; torch {where['torch']}; {where['date']}; commit "
-        f"{where['commit'][:10]}. `{document.get('command', work)}`",
+        f"{made(document)}. `{document.get('command', document['work'])}`",
         "",
         "| how | budget GiB | ms | again (A/A) | x ideal | used GiB | GB in | exact |",
         "|---|---|---|---|---|---|---|---|",
@@ -207,17 +219,12 @@ def simulated() -> str:
 
 def simulated_itself() -> str:
     """Simulations of each run's own recording."""
-    rows = [
-        [
-            *(f"{row['ratio']:g}", f"{own['measured_ms']:.1f}", f"{own['simulated_ms']:.1f}"),
-            percent(own["ms_off_by"]),
-        ]
-        for _, document in results("simulate")
-        for row in document.get("rows", [])
-        for own in [row.get("own", {})]
-        if own
-    ]
-    return lines("needs / budget | ms per forward, measured | simulated | off by", rows)
+    rows = [row for _, document in results("simulate") for row in document.get("rows", [])]
+    return shown(
+        "needs / budget | ms per forward, measured | simulated | off by",
+        "{ratio:g} | {own[measured_ms]:.1f} | {own[simulated_ms]:.1f} | {own[ms_off_by]:%}",
+        [row for row in rows if row.get("own")],
+    )
 
 
 def simulated_ratios() -> str:
@@ -292,21 +299,6 @@ def one_budget(part: str) -> str:
     ]
     head = "work | budget, GiB | how | exact | peak beside it | resident | ideal | attached | p99"
     return lines(f"{head} | x ideal", found)
-
-
-def llama() -> str:
-    """One model, two sizes of passes, in all orders."""
-    return one_budget("llama")
-
-
-def two() -> str:
-    """Models in turn."""
-    return one_budget("two")
-
-
-def fits() -> str:
-    """Models that fit, the resident ones by turns with them."""
-    return one_budget("fits")
 
 
 def compressed() -> str:
@@ -387,12 +379,12 @@ TABLES = {
     each.__name__: each
     for each in (
         *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
-        *(budgets, strategies, shapes, llama, two, fits, safety, trained, full_finetunes),
-        *(compressed, update_place, trained_beside_peers),
+        *(budgets, strategies, shapes, safety, trained, full_finetunes, compressed, update_place),
+        trained_beside_peers,
         *reliability_table.TABLES,
         *models_tables.TABLES,
     )
-}
+} | {part: partial(one_budget, part) for part in ("llama", "two", "fits")}
 
 
 def benchmarks_page() -> str:

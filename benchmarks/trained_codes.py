@@ -77,8 +77,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     record = Record(args.output, card=False)
     for path in args.files:
-        row = coded(path)
-        record.add(row, str(row))
+        record.add(coded(path))
     return 0
 
 

@@ -11,21 +11,14 @@ from typing import Any
 
 import torch
 from budget_card import Card, PeakWatch
-from measure import MemoryWatch, spread
+from measure import MemoryWatch, host_used, spread
 from record import Record
 from torch import nn
 from training_models import JOBS
 
-from penstock.host import memory_sizes
 from penstock.units import MIB, parse_size
 
 HOST_SAMPLE_S = 0.05  # between two looks at the host's memory
-
-
-def host_used() -> int:
-    """Bytes of the host's memory that are not to be had, page-locked ones too."""
-    total, available = memory_sizes() or (0, 0)
-    return total - available
 
 
 class Bench:

@@ -45,7 +45,6 @@ from training_peers import PEERS, apart
 from penstock import attach_training
 from penstock.bound import shortest_ms
 from penstock.paging.training.stats import least_traffic
-from penstock.units import GIB, format_bytes
 
 # Of stats(), after each step: what settles, and what a slow step did.
 MOVED = (
@@ -53,11 +52,6 @@ MOVED = (
     "activation_host_bytes", "plans",
 )  # fmt: skip
 PLAIN = ("resident", "again")
-PEAKS = (
-    ("torch_peak_bytes", "PyTorch's peak"),
-    ("used_bytes", "used"),
-    ("host_peak_bytes", "of the host"),
-)
 
 
 def resident_row(bench: Bench, how: str) -> dict[str, Any]:
@@ -143,41 +137,6 @@ def judge(
     row["ratio_to_ideal_in_turn"] = round(row["median_ms"] / row["ideal_in_turn_ms"], 4)
 
 
-def line(row: dict[str, Any]) -> str:
-    """What a row found."""
-    parts = [row["model"], row["how"]]
-    if "budget_bytes" in row:
-        parts.append(format_bytes(row["budget_bytes"]))
-    if "error" in row:
-        return " | ".join([*parts, row["error"]])
-    first = row["warmups_ms"][0] if row["warmups_ms"] else 0.0
-    parts.append(f"{row['median_ms']:.1f} ms, p99 {row['p99_ms']:.1f}, the first {first:.0f}")
-    ratios = (
-        ("ratio_to_resident", "x resident"),
-        ("ratio_to_ideal", "x ideal"),
-        ("ratio_to_ideal_in_turn", "x ideal in turn"),
-    )
-    for key, text in ratios:
-        if key in row:
-            parts.append(f"{row[key]:.3f} {text}")
-    for key, text in PEAKS:
-        if row.get(key):
-            parts.append(f"{text} {row[key] / GIB:.2f} GiB")
-    if not row.get("within_budget", True):
-        parts.append("BEYOND THE BUDGET")
-    if "stats" in row:
-        stats = row["stats"]
-        for what, kind in (("pages", "iteration"), ("activations", "activation")):
-            out, into = stats[f"{kind}_bytes_out"], stats[f"{kind}_bytes_in"]
-            parts.append(f"{what} {format_bytes(out)} out, {format_bytes(into)} in")
-        parts.append(f"of {format_bytes(stats['activation_bytes'])} activations")
-        if "least_bytes" in row:
-            parts.append("at least {} in, {} out".format(*map(format_bytes, row["least_bytes"])))
-    if "largest_loss_difference" in row:
-        parts.append(f"loss differs by {row['largest_loss_difference']:.2g}")
-    return " | ".join(parts)
-
-
 def arguments() -> argparse.Namespace:
     parser = output_parser(__doc__, required=False)
     parser.add_argument("--models", default=",".join(JOBS))
@@ -237,7 +196,7 @@ def main() -> int:
         print(f"link, both ways at once: {link[0]:.1f} GB/s in, {link[1]:.1f} out", flush=True)
     for name in args.models.split(","):
         for row in rows_of(Bench(name, args, card, record), link):
-            record.add(row, line(row))
+            record.add(row)
     return int(record.left < 0)
 
 

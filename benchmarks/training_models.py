@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from measure import default_dtype
 from torch import nn
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -164,12 +165,8 @@ def llama(
         vocab_size=TINY_WORDS if tiny else words,
         use_cache=False,
     )
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
+    with default_dtype(torch.bfloat16):
         model = LlamaForCausalLM(config)
-    finally:
-        torch.set_default_dtype(default)
     model.gradient_checkpointing_enable({"use_reentrant": False})
     return model
 

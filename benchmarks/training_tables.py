@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from figures import GIB, commit, gib, lines, percent, result, results
+from figures import GIB, commit, lines, percent, result, results, shown
 
 # Of docs/finetune.md: files of results/finetune, and what labels begin with that are shown.
 BUDGETS = ("h200-budgets", "h200-peers", "h200-peers-2", "h200-6.7b-peers")
@@ -70,26 +70,16 @@ def trained() -> str:
                 for each in rows
                 if each["model"] == row["model"] and each["how"] in ("resident", "again")
             ]
-            found.append(
-                [
-                    row["model"],
-                    name,
-                    gib(row["budget_bytes"]),
-                    gib(resident[0]["torch_peak_bytes"]),
-                    ", ".join(f"{each['median_ms']:,.1f}" for each in resident),
-                    f"{row['ideal_ms']:,.1f}",
-                    f"{row['median_ms']:,.1f}",
-                    f"{row['p99_ms']:,.1f}",
-                    f"{row['ratio_to_ideal']:.2f}",
-                    f"{row['ratio_to_ideal_in_turn']:.2f}",
-                    gib(row["used_bytes"]),
-                    f"{row['largest_loss_difference']:.1e}",
-                    f"{resident[1]['largest_loss_difference']:.1e}",
-                ]
-            )
-    head = "model | file | budget, GiB | resident needs | resident, and again | ideal | attached"
-    head += " | p99 | x ideal | in turn | peak | losses differ by | resident's by"
-    return lines(head, found)
+            found.append({**row, "file": name, "plain": resident[0], "again": resident[1]})
+    return shown(
+        "model | file | budget, GiB | resident needs | resident, and again | ideal | attached "
+        "| p99 | x ideal | in turn | peak | losses differ by | resident's by",
+        "{model} | {file} | {budget_bytes:GiB} | {plain[torch_peak_bytes]:GiB} | "
+        "{plain[median_ms]:ms}, {again[median_ms]:ms} | {ideal_ms:ms} | {median_ms:ms} | "
+        "{p99_ms:ms} | {ratio_to_ideal:.2f} | {ratio_to_ideal_in_turn:.2f} | {used_bytes:GiB} | "
+        "{largest_loss_difference:.1e} | {again[largest_loss_difference]:.1e}",
+        found,
+    )
 
 
 def trained_beside_peers() -> str:
@@ -98,20 +88,17 @@ def trained_beside_peers() -> str:
     for name, document in sorted(results("training")):
         source = f"{name}, {commit(document)}"
         for row in document["rows"] if name in BESIDE else []:
-            cells = [row["model"], row["how"], row.get("update", "")]
-            cells.insert(2, gib(row["budget_bytes"]) if "budget_bytes" in row else "")
-            if "error" in row:
-                short = row["error"].split("\n")[0][:120].replace("|", "/")
-                found.append([*cells, short, *[""] * 5, source])
-            else:
-                ratio, loss = row.get("ratio_to_resident"), row.get("largest_loss_difference")
-                times = (f"{row[key]:,.0f}" for key in ("median_ms", "p99_ms"))
-                cells += [*times, f"{ratio:.2f}" if ratio else ""]
-                cells += [gib(row[f"{which}_bytes"]) for which in ("used", "host_peak")]
-                found.append([*cells, f"{loss:.1e}" if loss is not None else "", source])
+            short = row.get("error", "").split("\n")[0][:120].replace("|", "/")
+            found.append({**row, "short": short, "source": source})
             source = ""
-    head = "model | how | budget, GiB | update on | step ms | p99 | x resident | peak | host's peak"
-    return lines(f"{head} | losses differ by | file, commit", found)
+    return shown(
+        "model | how | budget, GiB | update on | step ms | p99 | x resident | peak | host's peak "
+        "| losses differ by | file, commit",
+        "{model} | {how} | {budget_bytes:GiB} | {update} | {short}{median_ms:,.0f} | "
+        "{p99_ms:,.0f} | {ratio_to_resident:.2f} | {used_bytes:GiB} | {host_peak_bytes:GiB} | "
+        "{largest_loss_difference:.1e} | {source}",
+        found,
+    )
 
 
 def full_finetunes() -> str:
@@ -119,25 +106,24 @@ def full_finetunes() -> str:
     found = []
     for name in FULL:
         document = result(f"training/{name}")
-        rows = [row for row in document["rows"] if "median_ms" in row]
         source = f"{name}, {commit(document)}"
-        for row in rows:
-            # Nothing stands for a figure that the row has not.
-            ratio, loss = row.get("ratio_to_resident"), row.get("largest_loss_difference")
-            stats = row.get("stats", {})
-            moved = [stats.get(f"iteration_bytes_{way}") for way in ("in", "out")]
+        for row in (each for each in document["rows"] if "median_ms" in each):
+            ways = [row.get("stats", {}).get(f"iteration_bytes_{way}") for way in ("in", "out")]
             found.append(
-                [
-                    f"{row['model']}, {row.get('budget', row['how'])}",
-                    f"{row['median_ms']:,.1f}",
-                    f"{row['p10_ms']:,.1f} to {row['p90_ms']:,.1f}",
-                    f"{ratio:.2f}" if ratio else "",
-                    ", ".join(f"{way / 1e9:.1f}" for way in moved) if stats else "",
-                    gib(row["used_bytes"]),
-                    f"{loss:.1e}" if loss else "",
-                    source,
-                ]
+                {
+                    **{"budget": row["how"], **row},
+                    # A resident row is compared with itself.
+                    "largest_loss_difference": row.get("largest_loss_difference") or None,
+                    "moved": ", ".join(f"{way / 1e9:.1f}" for way in ways if way is not None),
+                    "source": source,
+                }
             )
             source = ""
-    head = "work | step ms | p10 to p90 | x resident | GB in, out a step | used GiB"
-    return lines(f"{head} | largest loss difference | file, commit", found)
+    return shown(
+        "work | step ms | p10 to p90 | x resident | GB in, out a step | used GiB "
+        "| largest loss difference | file, commit",
+        "{model}, {budget} | {median_ms:ms} | {p10_ms:ms} to {p90_ms:ms} | "
+        "{ratio_to_resident:.2f} | {moved} | {used_bytes:GiB} | {largest_loss_difference:.1e} | "
+        "{source}",
+        found,
+    )

@@ -7,8 +7,6 @@ pass through two slots from page-locked memory, double-buffered, ordered by even
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
@@ -93,11 +91,3 @@ class HandMadeStream:
         torch.cuda.synchronize()
         for flat in self.flat:
             torch.cuda.cudart().cudaHostUnregister(flat.data_ptr())
-
-
-def accelerate_offload(model: GPT) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Hugging Face accelerate's cpu_offload of the whole model (weights on the host, unpinned)."""
-    from accelerate import cpu_offload
-
-    cpu_offload(model.to("cpu"), execution_device=torch.device("cuda", 0))
-    return model

@@ -15,7 +15,7 @@ from penstock.models.gpt import GPT
 
 @pytest.fixture
 def benchmarks(script):
-    return script("fusion_auto"), script("fusion_page")
+    return script("fusion_suite"), script("fusion_page")
 
 
 class Suite:
@@ -35,18 +35,18 @@ class Suite:
 
 
 def test_a_table_is_single_variants_what_was_chosen_and_the_baseline_twice(benchmarks, monkeypatch):
-    fusion_auto, _ = benchmarks
+    fusion_suite, _ = benchmarks
     config = get_config("tiny")
     heat = Heat({"baseline": [Sample(2.0, 1.0)]}, [Sample(2.0, 1.0)])
     outcomes = iter([Outcome("ffn_layernorm", [heat]), Outcome("dropout_layernorm,ffn_layernorm")])
-    monkeypatch.setattr(fusion_auto, "SHAPES", {"1.5B": ((2, False), (1, True))})
-    monkeypatch.setattr(fusion_auto, "config_of", lambda model: config)
-    monkeypatch.setattr(fusion_auto, "random_model", lambda config: GPT(config).bfloat16())
-    monkeypatch.setattr(fusion_auto, "tokens_for", lambda c, batch: torch.zeros(batch, 4).long())
-    monkeypatch.setattr(fusion_auto.auto, "measure", lambda *_, **__: next(outcomes))
+    monkeypatch.setattr(fusion_suite, "SHAPES", {"1.5B": ((2, False), (1, True))})
+    monkeypatch.setattr(fusion_suite, "config_of", lambda model: config)
+    monkeypatch.setattr(fusion_suite, "random_model", lambda config: GPT(config).bfloat16())
+    monkeypatch.setattr(fusion_suite, "tokens_for", lambda c, batch: torch.zeros(batch, 4).long())
+    monkeypatch.setattr(fusion_suite.auto, "measure", lambda *_, **__: next(outcomes))
     suite = Suite()
-    fusion_auto.tables(suite, "1.5B")
-    single = ["baseline", *fusion_auto.SINGLE]
+    fusion_suite.for_auto(suite, "1.5B")
+    single = ["baseline", *fusion_suite.SINGLE]
     first, second = ([row["fusion"] for row in rows] for rows in suite.tables)
     assert first == [*single, "baseline"]
     assert second == [*single, "dropout_layernorm,ffn_layernorm", "baseline"]
@@ -134,7 +134,7 @@ def test_what_moves_under_a_budget_stands_beside_the_baseline(benchmarks):
 
 def test_a_variant_beyond_its_budget_is_not_begun(benchmarks, monkeypatch):
     _, page = benchmarks
-    import fusion_budget_training as training
+    import fusion_budget as training
 
     names = list(dict.fromkeys(training.PAGED))
     activations = dict.fromkeys(names, 60) | {"ffn_layernorm": 40}
@@ -150,7 +150,7 @@ def test_a_variant_beyond_its_budget_is_not_begun(benchmarks, monkeypatch):
     monkeypatch.setattr(training, "training_row", measured)
     suite = Suite()
     suite.document["left_out"] = rows = []
-    suite.keep, suite.left = rows.append, 100.0
+    suite.add, suite.left = rows.append, 100.0
     training.training_budgets(suite, "6.7B", 4)
     assert asked == [("ffn_layernorm", 50), *((name, 66) for name in training.PAGED)]
     assert [row["fits"] for row in rows[:2]] == [False, False]

@@ -89,7 +89,7 @@ def test_a_peer_leaves_the_model_as_it_was(script, level):
     pytest.importorskip("diffusers")
     peers, cases = script("peers"), script("cases")
     card = script("budget_card").Card(small=True)
-    case = cases.held_out("llama", card)
+    case = cases.held_out("llama", card, 32)
     model = case.resident()
     (step, *_) = case.steps(model).values()
     before = [(module, sorted(vars(module))) for module in model.modules()]

@@ -39,7 +39,7 @@ MIN_CHUNK, MAX_CHUNK = 2 * MIB, 32 * MIB
 PAGES_WANTED = 512
 # Mapping a page and unmapping another takes 0.1 to 0.2 ms beside kernels, and holds up those that
 # are launched meanwhile: up to here a page crosses the link (16 MiB in 0.3 ms) before its turn is
-# over, so that so few will do (benchmarks/page_sizes.py, results/one_budget/h200-pages.txt).
+# over, so that so few will do (results/one_budget/h200-pages.txt).
 CHEAP_CHUNK, PAGES_AT_LEAST = 16 * MIB, 128
 # What is in flight beyond the running module's own: at least so many pages, and 1.2 ms of the link
 # of an H200, which hides the host's pauses, where that is little of the budget (the same sweep).
