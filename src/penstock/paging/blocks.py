@@ -240,6 +240,18 @@ def _pin_small(blocks: list[Block], total: int) -> None:
         left -= size
 
 
+def keep_if_little(blocks: list[Block], room: int) -> None:
+    """Blocks stay on the device, where all of them take no more than the room.
+
+    Args:
+        blocks: Those that are trained, as adapters are.
+        room: Bytes.
+    """
+    if sum(align(block.nbytes) for block in blocks) <= room:
+        for block in blocks:
+            block.home = Home.PINNED
+
+
 def leave_tables_on_host(blocks: list[Block]) -> None:
     """Embedding tables stay on the host: a pass reads a few of their rows, not the table.
 

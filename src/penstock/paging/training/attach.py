@@ -27,7 +27,7 @@ from penstock.units import KIB, format_bytes
 
 from ..attach import Attachment, chunk_size_for, typical_block
 from ..attached import refuse_attached
-from ..blocks import Block, Home
+from ..blocks import Block, Home, keep_if_little
 from ..compiled import refuse_trace
 from ..device import settle
 from ..leaves import tree_leaves
@@ -47,6 +47,8 @@ from .update import Update
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+# Of the budget, for what is trained to stay: uses of adapters take the host longer than the link.
+LITTLE_SHARE = 1 / 16
 STATE = 2  # AdamW's state, in weights: what sizes are guessed from before the state is there
 LAYERS_AHEAD = 1.25  # of state on its way beyond the running use
 MOST_AHEAD = 1 / 6  # of the budget
@@ -200,7 +202,9 @@ class TrainingAttachment(Attachment):
         # Trained blocks apart: a page that a small adapter shares with frozen weights would be
         # written back whole, every step.
         trained = set(self._update.trained())
-        blocks.sort(key=lambda block: any(id(slot.tensor) in trained for slot in block.slots))
+        own = [b for b in blocks if any(id(slot.tensor) in trained for slot in b.slots)]
+        blocks.sort(key=set(own).__contains__)
+        keep_if_little(own, int(LITTLE_SHARE * self.budget / (2 + STATE)))
         return super()._place(blocks)
 
     def _make_hooks(self, blocks: list[Block]) -> TrainingUses:
