@@ -17,7 +17,7 @@ STRATEGIES = (
     ("h200-x4-3", ("",)),
 )
 TRAINED = ("h100", "h100-2", "h100-rows-1")
-BESIDE = ("h100-7b", "h100-7b-2")  # of these, those that are there
+BESIDE = ("h200-7b", "h200-7b-2")
 FULL = ("h200-xl-1", "h200-xl-2", "h200-6.7b")  # of docs/training.md
 
 

@@ -473,7 +473,7 @@ class TrainingAttachment(Attachment):
             gpu_memory_bytes=self.budget,
             passes=self.passes,
             steps=self.steps,
-            updates_in_backward=self._loop.in_backward,
+            updates_in_backward=self._stepper.in_backward,
             activations=self.activations.stats(),
             largest_stall_module=self.hooks.name_of(stats["largest_stall_use"]),
         )

@@ -127,6 +127,11 @@ class Stepper:
 
     # ---- In backward -----------------------------------------------------------------------
 
+    @property
+    def in_backward(self) -> bool:
+        """Whether anything is updated there by now."""
+        return self._loop.in_backward and any(unit.own for unit in self._units)
+
     def gradient_is_whole(self, parameter: torch.Tensor) -> None:
         """This backward pass has added all it has to the parameter's gradient."""
         self._uses.enter_backward()
