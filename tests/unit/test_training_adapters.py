@@ -186,3 +186,13 @@ def test_small_weights_that_stay_are_clipped_by_the_loop(monkeypatch):
     monkeypatch.setattr("penstock.paging.training.attach.LITTLE_SHARE", 0)
     stats = both(clipped)
     assert stats.pinned_bytes >= stats.trained_bytes
+
+
+def test_a_model_that_is_little_stays_whole():
+    first, second = pair(Tower)
+    optimizers = [adamw(model) for model in (first, second)]
+    want = [plain(first, optimizers[0], n) for n in range(4)]
+    with page(second, optimizers[1], gpu_memory=4096 * GRANULE) as attached:
+        assert [plain(second, optimizers[1], n) for n in range(4)] == want
+        assert attached.stats().paged_bytes == 0
+    assert same_weights(first, second)
