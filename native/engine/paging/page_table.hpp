@@ -45,12 +45,12 @@ struct Page {
   std::int32_t active = 0;  // uses begun and not ended
   bool dirty = false;       // the device copy is newer than the host's
   // Of a heap:
-  bool backed = false;   // its memory has been asked for
-  bool blank = false;    // nothing to bring in: never written, or nothing lives in it
-  bool reached = false;  // unseen work of before its last block was freed may, for all we know
-  bool died = false;     // its last block was freed while it was away
+  bool backed = false;      // its memory has been asked for
+  bool blank = false;       // nothing to bring in: never written, or nothing lives in it
+  bool reached = false;     // unseen work of before its last block was freed may, for all we know
+  bool died = false;        // its last block was freed while it was away
   std::vector<Mark> death;  // after which it need not come back as it was, then
-  bool on_host = false;  // its address leads to its host memory
+  bool on_host = false;     // its address leads to its host memory
   driver::Chunk host_chunk{};                  // which is this one, where addresses may lead there
   PageId host_slab = kNoPage;                  // the slab that it is a piece of, where not
   driver::Fingerprint* fingerprint = nullptr;  // of what its host memory holds

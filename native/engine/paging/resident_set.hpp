@@ -118,7 +118,7 @@ class ResidentSet {
  private:
   static Bytes bytes_out(const Page& page);  // that a copy of it moves
   static void forget_dead(Page& page);
-  Status idle();                             // waits for the device, once until work follows
+  Status idle();  // waits for the device, once until work follows
   Status evict_to_host(SlotId id);
   Status unmap_from_host(PageId id);
   Status arrived(PageId first, std::span<const SlotId> into, Status placed);
