@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -219,7 +220,9 @@ def main() -> None:
             Bench(args.model, args, card, Record(None, args.limit)), args.how, args.budget
         )
     except Exception as error:  # an answer too
-        row = {"error": repr(error)[:600], "trace": traceback.format_exc().splitlines()[-8:]}
+        frames = traceback.extract_tb(error.__traceback__)[-4:]
+        where = [f"{Path(each.filename).name}:{each.lineno}, {each.name}" for each in frames]
+        row = {"error": repr(error)[:600], "trace": where}
     print(json.dumps(row))
 
 
