@@ -56,8 +56,8 @@ def trained(model):
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def optimizer_of(model, **more):
-    return torch.optim.AdamW(trained(model), lr=1e-2, **more)
+def optimizer_of(model):
+    return torch.optim.AdamW(trained(model), lr=1e-2)
 
 
 def plain(model, optimizer, n):
