@@ -370,9 +370,9 @@ def test_a_pytorch_without_one_of_the_names_goes_without(name, monkeypatch):
     """A PyTorch that calls it something else; the regions are small enough to stay."""
     monkeypatch.delattr(torchs, name)
     with pytest.warns(UserWarning, match=f"has no {name}.*stays on the device"):
-        uninstall = recomputation.install()
+        uninstall = recomputation.REPLACED.install()
     uninstall()
     monkeypatch.undo()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        recomputation.install()()
+        recomputation.REPLACED.install()()

@@ -23,9 +23,9 @@ from penstock.errors import OutOfMemory, UsageError
 from ..emulated_memory import EmulatedMemory
 from ..manager import Manager
 from ..share import Share
-from . import recomputation
 from .copies import Copies, CudaCopies, HostCopies
 from .host_buffers import HostBuffers
+from .recomputation import REPLACED
 from .room import Bounds, Room, Seen
 from .saving import Saving, may_push
 
@@ -113,7 +113,7 @@ class Activations:
             budget=share.bytes,
             stay=[*model.parameters(), *model.buffers()],
         )
-        self._uninstall = weakref.finalize(self, recomputation.install()) if self._auto else None
+        self._uninstall = weakref.finalize(self, REPLACED.install()) if self._auto else None
         self._passing: tuple[Hashable, int] | None = None
         self._running = False  # a forward that a backward may follow
         self._watched = False  # in the step's last forward

@@ -395,7 +395,7 @@ class TrainingAttachment(Attachment):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 value.grad_fn.register_prehook(enter)
         if self._loop.watching and not self.hooks.watching:
-            self.hooks.between.start()
+            self.hooks.between.start(pending=True)
 
     # ---- The step --------------------------------------------------------------------------
 

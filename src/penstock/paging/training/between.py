@@ -3,15 +3,20 @@
 
 Between steps they lie wherever the plan has left them. While this mode is on, each operator that
 touches one has it brought in, as written, and gone again after it. It is off while the model
-runs: there modules' hooks do that, at no cost for each operator.
+runs: there modules' hooks do that, at no cost for each operator. So it is in backward, once it has
+found nothing there in the first passes, unless what backward follows has read some: a dispatch of
+Python's for each operator takes the host as long again as the operator does.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import wraps
 from typing import Any, Protocol
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from ..leaves import tree_leaves
@@ -19,6 +24,8 @@ from ..modes import leave_over, on_top_is_the_programs
 from ..watch import block_of
 from ..wrappers import plain_parts
 from .kept import each, length
+from .loop import PLAIN_STEPS
+from .replaced import Replacements
 
 
 class Part(Protocol):
@@ -54,12 +61,23 @@ class Between(TorchDispatchMode):
         self.parts = parts
         self._covered = covered
         self._touching = touching
-        self._on = False
+        self._on = self._in_backward = False
+        self._needed = False  # in backward
+        self._backwards = 0
+        self._pending = self._touched = False  # behind a forward; whether its loss reads some
+        self._uninstall = weakref.finalize(self, REPLACED.install())
 
-    def start(self) -> None:
-        """On, unless the program's are: they are left in the order in which they were entered."""
+    def start(self, *, pending: bool | None = None) -> None:
+        """On, unless the program's are: they are left in the order in which they were entered.
+
+        Args:
+            pending: Whether a forward has run that backward and a step are to follow; None where
+                that is as it was.
+        """
+        if pending is not None:
+            self._pending, self._touched = pending, pending and self._touched
         leave_over()
-        if not self._on and not on_top_is_the_programs():
+        if not self._on and self._uninstall.alive and not on_top_is_the_programs():
             self.__enter__()
             self._on = True
 
@@ -74,6 +92,22 @@ class Between(TorchDispatchMode):
         """Off for good."""
         self.stop()
         self.parts = {}
+        self._uninstall()
+
+    def backward(self, run: Callable[[], Any]) -> Any:
+        """While autograd runs."""
+        if self._backwards >= PLAIN_STEPS and not self._needed and not self._touched:
+            self.stop()
+            try:
+                return run()
+            finally:
+                self.start()
+        self._in_backward = True
+        try:
+            return run()
+        finally:
+            self._in_backward = False
+            self._backwards += 1
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -88,8 +122,28 @@ class Between(TorchDispatchMode):
                         found[part.address] = part
         if not found:
             return func(*args, **kwargs)
+        self._needed |= self._in_backward
+        self._touched |= self._pending and torch.is_grad_enabled()
         if min(len(found), length(args)) > 1 and func._schema.name.startswith("aten::_foreach_"):
             with self:  # one by one: together they might not fit
                 return each(func, args, kwargs)
         with self._touching(list(found.values())):
             return func(*args, **kwargs)
+
+
+def _watched(torchs: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(torchs)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        mode = _get_current_dispatch_mode()
+        if not isinstance(mode, Between):
+            return torchs(*args, **kwargs)
+        return mode.backward(lambda: torchs(*args, **kwargs))
+
+    return run
+
+
+REPLACED = Replacements(
+    torch.autograd,
+    {"_engine_run_backward": _watched},
+    without="backward is watched, operator by operator, in loops that use gradients",
+)

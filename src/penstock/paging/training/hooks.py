@@ -343,7 +343,7 @@ class TrainingUses:
         always = self.always_watch or self._reads_vary
         if self._watch is not None and self._pause_watch() and not always:
             self._end_watch()
-        self.between.start()
+        self.between.start(pending=False)
 
     def abandon(self) -> None:
         """End every use that still runs, also after an error, for which no hook ran."""

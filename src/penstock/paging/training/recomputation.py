@@ -5,16 +5,13 @@ A region that is not reentrant is computed again under hooks of torch's own, whi
 until backward asks for it: hooks derived from them keep a stand-in for each that may leave. A
 reentrant region is computed again as any forward is, and saves under hooks put around it.
 
-The names replaced here are none that PyTorch documents. Where one is missing, what that way of
-recomputing saves stays on the device, and a warning says so.
-
-Thread rule: the replacements ask the thread they run in whose pass it is; any may install them.
+Where one of the names replaced here is missing, what that way of recomputing saves stays on the
+device.
 """
 
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,6 +19,8 @@ from typing import Any, Protocol
 
 import torch
 from torch.utils import checkpoint
+
+from .replaced import Replacements
 
 
 class Pages(Protocol):
@@ -65,9 +64,6 @@ class _Here(threading.local):
 
 _here = _Here()
 _pages_of: weakref.WeakKeyDictionary[Any, Pages] = weakref.WeakKeyDictionary()  # by frame
-_lock = threading.RLock()
-_users = 0
-_replaced: list[tuple[Any, str, Any]] = []  # (owner, name, what was there)
 
 
 def enter(pages: Pages | None) -> Pages | None:
@@ -146,47 +142,12 @@ def _forward(torchs: Any) -> Any:
 
 # ---- In torch's place ----------------------------------------------------------------------------
 
-
-_REPLACEMENTS: tuple[tuple[Any, ...], ...] = (
-    ("_checkpoint_hook", _region),
-    ("_recomputation_hook", _again),
-    ("CheckpointFunction", "forward", _forward),
+REPLACED = Replacements(
+    checkpoint,
+    {
+        "_checkpoint_hook": _region,
+        "_recomputation_hook": _again,
+        "CheckpointFunction.forward": _forward,
+    },
+    without="what it computes again stays on the device",
 )
-
-
-def install() -> Callable[[], None]:
-    """Put the replacements in place, if there are none; what is returned takes them off."""
-    global _users
-    with _lock:
-        _users += 1
-        if _users == 1:
-            _replace()
-    return _uninstall
-
-
-def _replace() -> None:
-    hooks: Any = torch.autograd.graph.saved_tensors_hooks
-    for *path, name, make in _REPLACEMENTS:
-        owner: Any = checkpoint
-        for step in path:
-            owner = getattr(owner, step, None)
-        before = vars(owner).get(name) if owner is not None else None
-        fits = issubclass(before, hooks) if isinstance(before, type) else before is not None
-        if not fits:
-            warnings.warn(
-                f"torch.utils.checkpoint of PyTorch {torch.__version__} has no "
-                f"{'.'.join([*path, name])}: what it computes again stays on the device",
-                stacklevel=2,
-            )
-            continue
-        made = make(before.__func__ if isinstance(before, staticmethod) else before)
-        setattr(owner, name, made)
-        _replaced.append((owner, name, before))
-
-
-def _uninstall() -> None:
-    global _users
-    with _lock:
-        _users -= 1
-        while _users == 0 and _replaced:
-            setattr(*_replaced.pop())

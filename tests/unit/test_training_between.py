@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mode that brings in what code outside the model touches, in loops that use gradients."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
+from training_tower import (  # noqa: E402
+    Tower,
+    adamw,
+    batches,
+    loss_of,
+    page,
+    pair,
+    same_weights,
+)
+
+from penstock.paging.training.between import Between  # noqa: E402
+from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
+
+STEPS = PLAIN_STEPS + 5
+DATA = batches(STEPS)
+make = functools.partial(Tower, layers=2)
+
+
+def is_on():
+    return isinstance(_get_current_dispatch_mode(), Between)
+
+
+def clipped(model, optimizer, n, *, seen, loss_from=lambda model, n, loss: loss):
+    """A step as most loops have it; whether the mode is on in backward, and behind it."""
+    loss = loss_from(model, n, loss_of(model, DATA[n]))
+    in_backward = []
+    loss.register_hook(lambda gradient: in_backward.append(is_on()))
+    loss.backward()
+    seen.append((*in_backward, is_on()))
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item(), norm.item()
+
+
+def both_ways(step, seen):
+    plain, paged = pair(make)
+    first, second = adamw(plain), adamw(paged)
+    want = [step(plain, first, n, seen=[]) for n in range(STEPS)]
+    with page(paged, second, chunks=18):
+        got = [step(paged, second, n, seen=seen) for n in range(STEPS)]
+    assert got == want
+    assert same_weights(plain, paged)
+
+
+def test_backward_runs_without_it_where_it_found_nothing_there():
+    seen = []
+    both_ways(clipped, seen)
+    assert seen[0] == (False, False)  # every operator is watched there
+    assert seen[1 : PLAIN_STEPS + 1] == [(True, True)] * PLAIN_STEPS
+    assert seen[PLAIN_STEPS + 1 :] == [(False, True)] * (STEPS - PLAIN_STEPS - 1)
+
+
+@pytest.mark.parametrize("first", [2, PLAIN_STEPS + 2])
+def test_a_loss_that_reads_weights_outside_the_model(first):
+    """Its backward reads them again."""
+
+    def with_penalty(model, n, loss):
+        if n < first:
+            return loss
+        return loss + sum(p.square().sum() for p in model.parameters()) * 1e-4
+
+    seen = []
+    both_ways(functools.partial(clipped, loss_from=with_penalty), seen)
+    assert all(on for on, _ in seen[first:])
+
+
+def test_a_hook_that_reads_another_weight():
+    def hooked(model, optimizer, n, **more):
+        other = model.layers[0].up.weight
+        handle = model.layers[1].down.bias.register_hook(lambda g: g + other.sum() * 1e-3)
+        try:
+            return clipped(model, optimizer, n, **more)
+        finally:
+            handle.remove()
+
+    def later(model, optimizer, n, **more):
+        return (clipped if n < 3 else hooked)(model, optimizer, n, **more)
+
+    seen = []
+    both_ways(later, seen)
+    assert all(on for on, _ in seen[3:])
+
+
+def test_nothing_stays_replaced():
+    before = torch.autograd._engine_run_backward
+    first, second = pair(make)
+    one, other = page(first, adamw(first)), page(second, adamw(second))
+    assert torch.autograd._engine_run_backward is not before
+    one.detach()
+    assert torch.autograd._engine_run_backward is not before
+    other.detach()
+    assert torch.autograd._engine_run_backward is before
