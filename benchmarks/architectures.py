@@ -30,9 +30,10 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
+from architecture_libraries import SIDE, builders, of_torchvision, pictures
 from little import sizes_of
 from measure import provenance, script_parser, write_result
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers.models.auto import configuration_auto, modeling_auto
 
 import penstock
@@ -45,7 +46,6 @@ SHARES = {
     "generate": (0.7, 1, 2, 8),
     "train": (2.5, 5, 12, 40),
 }
-SIDE = 128  # of a picture, where the model leaves that open
 FORWARD = ("forward", "encoded")
 LARGEST = 400 * MIB
 MOST_MADE = 8 * GIB
@@ -65,7 +65,7 @@ class Library(NamedTuple):
 
     names: Callable[[str], list[str]]
     make: Callable[[str, str], Any]
-    inputs: Callable[[Any], dict[str, torch.Tensor]]
+    inputs: Callable[[Any], dict[str, Any]]
 
 
 def small_config(name: str) -> Any:
@@ -154,7 +154,7 @@ def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     )
 
 
-def work_of(kind: str, model: Any, given: dict[str, torch.Tensor]) -> Any:
+def work_of(kind: str, model: Any, given: dict[str, Any]) -> Any:
     """What is done with a model, and gives tensors to compare; the same for each copy."""
     if kind in FORWARD:
         return lambda m: [t for _ in range(3) for t in tensors(m(**given))]
@@ -211,6 +211,7 @@ def run_within(kind: str, model: Any, budget: int, work: Any) -> tuple[Any, list
 LIBRARIES = {
     "transformers": Library(lambda kind: sorted(classes(kind)), of_transformers, inputs_of),
     "timm": Library(families, of_timm, picture),
+    "torchvision": Library(lambda _: sorted(builders()), of_torchvision, pictures),
 }
 
 
@@ -239,7 +240,9 @@ def judge(library: Library, kind: str, name: str) -> dict[str, Any]:
         torch.manual_seed(1)
         given = library.inputs(model) if kind != "generate" else {}
         if kind == "encoded":
-            given = {k: v.bfloat16() if v.is_floating_point() else v for k, v in given.items()}
+            given = tree_map_only(
+                torch.Tensor, lambda t: t.bfloat16() if t.is_floating_point() else t, given
+            )
         work = work_of(kind, model, given)
         with torch.set_grad_enabled(kind == "train"):
             first, again = prepared(kind, model), prepared(kind, model)
