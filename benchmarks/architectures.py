@@ -2,10 +2,11 @@
 """Every architecture of a library, small, with random weights: the resident model's bits or not.
 
 python benchmarks/architectures.py forward|encoded|generate|train [--only NAME...] [--json FILE]
-python benchmarks/architectures.py forward|encoded|train --library timm [--only NAME...]
+python benchmarks/architectures.py forward|encoded|train --library timm|torchvision|diffusers
 
-Nobody has chosen them: of transformers a configuration by default, made small (little.py), and of
-each family of timm the first model by its name that is small. What cannot be made small that way,
+Nobody has chosen them: of transformers a configuration by default, made small (little.py), of each
+family of timm the first model by its name that is small, of each module of torchvision the
+smallest, and of diffusers each class, made small by its sizes' names. What cannot be made small that way,
 does not run by itself or does not repeat itself is told apart.
 `encoded` is a forward in bf16 whose weights travel encoded, and are verified after it.
 Budgets are tried from the smallest up, on the emulated GPU; the first that is no OutOfMemory
@@ -28,9 +29,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import architecture_diffusers as of_diffusers
+import architecture_torchvision as of_torchvision
 import torch
 import transformers
-from architecture_libraries import SIDE, builders, of_torchvision, pictures
 from little import sizes_of
 from measure import provenance, script_parser, write_result
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -46,6 +48,7 @@ SHARES = {
     "generate": (0.7, 1, 2, 8),
     "train": (2.5, 5, 12, 40),
 }
+SIDE = 128  # of a picture, where the model leaves that open
 FORWARD = ("forward", "encoded")
 LARGEST = 400 * MIB
 MOST_MADE = 8 * GIB
@@ -211,7 +214,8 @@ def run_within(kind: str, model: Any, budget: int, work: Any) -> tuple[Any, list
 LIBRARIES = {
     "transformers": Library(lambda kind: sorted(classes(kind)), of_transformers, inputs_of),
     "timm": Library(families, of_timm, picture),
-    "torchvision": Library(lambda _: sorted(builders()), of_torchvision, pictures),
+    "torchvision": Library(of_torchvision.names, of_torchvision.make, of_torchvision.inputs),
+    "diffusers": Library(of_diffusers.names, of_diffusers.make, of_diffusers.inputs),
 }
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of torchvision and of diffusers, small and with what they are given, for architectures.py.
+"""Models of torchvision and what they are given, for architectures.py.
 
-Of each module of torchvision the smallest model, but for the quantised ones, with small pictures.
+Of each module the smallest, but for the quantised ones, with small pictures or a short video.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ SIDES = {"Inception3": 299, "MaxVit": 224, "MViT": 224, "S3D": 224}
 FRAMES = 16
 
 
-# ---- torchvision -----------------------------------------------------------------------------
-
-
 def builders() -> dict[str, list[str]]:
     """The models of each module of torchvision, but for the quantised ones."""
     from torchvision import models
@@ -31,7 +28,12 @@ def builders() -> dict[str, list[str]]:
     return found
 
 
-def of_torchvision(kind: str, module: str) -> Any:
+def names(_: str) -> list[str]:
+    """Those modules."""
+    return sorted(builders())
+
+
+def make(kind: str, module: str) -> Any:
     """The smallest of a module; a detector is not to enlarge its pictures."""
     from torchvision import models
 
@@ -57,7 +59,7 @@ def marked() -> dict[str, torch.Tensor]:
     return {"boxes": boxes, "labels": torch.tensor([1, 1]), "masks": masks, "keypoints": points}
 
 
-def pictures(model: Any) -> dict[str, Any]:
+def inputs(model: Any) -> dict[str, Any]:
     """Two for a model of torchvision, or a video."""
     of, side = type(model).__module__, SIDES.get(type(model).__name__, SIDE)
     side = getattr(model, "image_size", side)
