@@ -6,8 +6,8 @@ python benchmarks/architectures.py forward|encoded|train --library timm|torchvis
 
 Nobody has chosen them: of transformers a configuration by default, made small (little.py), of each
 family of timm the first model by its name that is small, of each module of torchvision the
-smallest, and of diffusers each class, made small by its sizes' names. What cannot be made small that way,
-does not run by itself or does not repeat itself is told apart.
+smallest, and of diffusers each class, made small by its sizes' names. What cannot be made small
+that way, does not run by itself or does not repeat itself is told apart.
 `encoded` is a forward in bf16 whose weights travel encoded, and are verified after it.
 Budgets are tried from the smallest up, on the emulated GPU; the first that is no OutOfMemory
 counts.
