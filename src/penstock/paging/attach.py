@@ -127,6 +127,8 @@ def attach(
 class Attachment(BaseAttachment[Pager]):
     """A model whose blocks Penstock pages by remapping. Made by attach()."""
 
+    _parts_widen = True
+
     def __init__(
         self,
         model: nn.Module,

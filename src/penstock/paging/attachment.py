@@ -71,6 +71,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     # Set by _place(): the unit of the budget, and what is wanted in flight beside the running use.
     _grain: int
     _look_ahead: int
+    _parts_widen = False  # between passes, when a part is given a wider dtype
     _views_follow = True  # at detach(): those that others hold of the model's tensors
 
     def __init__(
@@ -263,7 +264,9 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     def _hook(self) -> None:
         model = self.model
         self._tables = install(model, None)
-        self._conversion = ConversionGuard(self._tables, self._slots, self.hooks.in_forward)
+        self._conversion = ConversionGuard(
+            self._tables, self._slots, self.hooks.in_forward, parts_widen=self._parts_widen
+        )
         self.hooks.arm()
         self.hooks.start_watch()
         self._handles.append(
