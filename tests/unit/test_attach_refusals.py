@@ -188,6 +188,25 @@ def test_what_is_changed_while_it_is_wide_is_kept():
         assert torch.equal(each.view(torch.int16), other.view(torch.int16))
 
 
+def test_a_part_that_would_not_fit_when_it_is_wide_is_not_cast():
+    model, reference = with_reference(stack().half())
+    with page(model, 80) as attached:
+        model[:4].float()  # 66 KiB
+        with pytest.raises(OutOfMemory, match=r"4\.weight and its like it would be 81"):
+            model[4].float()
+        attached.resize("100KiB")
+        model[4].float()
+        attached.resize("80KiB")
+        model.half()
+        assert same_halves(model, reference)
+
+
+def same_halves(model, reference):
+    return all(
+        torch.equal(model(rows(seed=n).half()), reference(rows(seed=n).half())) for n in (0, 1)
+    )
+
+
 def test_what_other_modules_hold_as_well_is_not_cast():
     model = Casting(torch.float32, tied=True).eval().requires_grad_(False)
     with page(model, 80), pytest.raises(UsageError, match="cannot be moved, cast or shared"):

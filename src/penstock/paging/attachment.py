@@ -71,7 +71,6 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     # Set by _place(): the unit of the budget, and what is wanted in flight beside the running use.
     _grain: int
     _look_ahead: int
-    _parts_widen = False  # between passes, when a part is given a wider dtype
     _views_follow = True  # at detach(): those that others hold of the model's tensors
 
     def __init__(
@@ -261,11 +260,15 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             return lambda: 0
         return partial(torch._C._cuda_getCurrentRawStream, self.torch_device.index)
 
+    def _room_for_wider(self) -> int:
+        """Bytes for parts that the program gives a wider dtype."""
+        return 0
+
     def _hook(self) -> None:
         model = self.model
         self._tables = install(model, None)
         self._conversion = ConversionGuard(
-            self._tables, self._slots, self.hooks.in_forward, parts_widen=self._parts_widen
+            self._tables, self._slots, self.hooks.in_forward, self._room_for_wider
         )
         self.hooks.arm()
         self.hooks.start_watch()

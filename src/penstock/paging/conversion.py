@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from penstock.errors import UsageError
+from penstock.errors import OutOfMemory, UsageError
+from penstock.units import format_bytes
 
 from .blocks import Block, Slot
 from .tables import Table
@@ -34,7 +35,7 @@ class ConversionGuard:
         modules: The modules, the whole model first.
         slots: Their tensors.
         in_forward: Whether a pass is under way.
-        parts_widen: Whether a part may be given a wider dtype between passes.
+        room: Bytes of the device for parts that are given a wider dtype between passes.
     """
 
     def __init__(
@@ -42,10 +43,9 @@ class ConversionGuard:
         modules: dict[nn.Module, Any],
         slots: dict[nn.Module, list[tuple[Block, Slot]]],
         in_forward: Callable[[], bool],
-        *,
-        parts_widen: bool = False,
+        room: Callable[[], int],
     ) -> None:
-        self._parts_widen = parts_widen
+        self._room = room
         self._root = next(iter(modules))
         self._modules = modules
         self._slots = slots
@@ -62,13 +62,14 @@ class ConversionGuard:
 
     def _apply(self, module: nn.Module, fn: Convert, recurse: bool = True) -> nn.Module:
         parts = list(module.modules()) if recurse else [module]
-        cast: list[Slot] = []
-        for part in parts:
-            for block, slot in self._slots.get(part, ()):
-                if self._may_be_cast(module, block, slot, fn):
-                    cast.append(slot)
-                else:
-                    _check(slot, fn)
+        owned = [each for part in parts for each in self._slots.get(part, ())]
+        cast = [slot for block, slot in owned if self._may_be_cast(module, block, slot, fn)]
+        casts = set(cast)
+        for _, slot in owned:
+            if slot not in casts:
+                _check(slot, fn)
+        if not self._in_forward():
+            self._check_room(cast, fn)
         for slot in cast:
             _cast(slot, fn)
         for part in parts:
@@ -83,7 +84,7 @@ class ConversionGuard:
         """
         if not isinstance(slot.table, Table) or len(block.slots) > 1:
             return False
-        if dict.get(slot.table, slot.key) is not slot.tensor:
+        if _instead(slot) is not None:
             return True
         probe = _probe(slot.tensor)
         applied = fn(probe)
@@ -91,8 +92,29 @@ class ConversionGuard:
         if same or applied.device != probe.device:
             return False
         wider = torch.promote_types(applied.dtype, probe.dtype) is applied.dtype
-        part = self._parts_widen and module is not self._root
-        return self._in_forward() or (part and wider and applied.dtype is not probe.dtype)
+        part = module is not self._root and wider and applied.dtype is not probe.dtype
+        return self._in_forward() or (part and self._room() > 0)
+
+    def _check_room(self, cast: list[Slot], fn: Convert) -> None:
+        """Whether there is room for what would stay on the device then, or it becomes less."""
+        slots = [slot for own in self._slots.values() for _, slot in own]
+        before = {slot: now.nbytes for slot in slots if (now := _instead(slot)) is not None}
+        after = before | {s: s.tensor.numel() * fn(_probe(s.tensor)).element_size() for s in cast}
+        needed, room = sum(after.values()), self._room()
+        if needed > max(room, sum(before.values())):
+            raise OutOfMemory(
+                f"what has been cast is not paged: with {cast[0].name} and its like it would be "
+                f"{format_bytes(needed)} within a gpu_memory of {format_bytes(room)}",
+                remedy="a larger gpu_memory, or detach(), convert the model, attach() again",
+                needed_bytes=needed,
+                budget_bytes=room,
+            )
+
+
+def _instead(slot: Slot) -> torch.Tensor | None:
+    """What stands in the place of a paged tensor."""
+    now = dict.get(slot.table, slot.key) if isinstance(slot.table, Table) else slot.tensor
+    return None if now is slot.tensor else now
 
 
 def _refuse_script() -> NoReturn:
