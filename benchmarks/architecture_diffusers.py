@@ -29,6 +29,8 @@ TEXTS = re.compile(
     r"|cross_attention_input_dim|global_states_input_dim|clip_text_pooled_in_channels"
 )
 FED = re.compile(r"(audio_)?ffn?_(hidden_)?(size|dim)|.*intermediate_size|ff_inner_dim|d_ff")
+BASES = re.compile(r"base_dim|decoder_base_dim|ch|base_channels|channels|hidden_channels")
+# What a forward is given has these sizes: the first that there is.
 IN = re.compile(
     r"in_channels|input_channels|in_visual_dim|latent_dim|io_channels|audio_channels|input_dim"
 )
@@ -36,7 +38,6 @@ TEXT_KEYS = """joint_attention_dim text_embed_dim text_dim caption_channels cap_
 context_in_dim text_hidden_dim in_text_dim llm_features_dim text_in_dim encoder_hid_dim
 dit_text_dim cond_token_dim cross_attention_input_dim cross_attention_dim""".split()
 ROW = torch.arange(4.0)
-BASES = re.compile(r"base_dim|decoder_base_dim|ch|base_channels|channels|hidden_channels")
 
 
 def shrunk(key: str, value: Any, old: dict[str, int]) -> Any:
@@ -57,7 +58,9 @@ def shrunk(key: str, value: Any, old: dict[str, int]) -> Any:
         return value // old["heads"] * min(old["heads"], HEADS)
     if TEXTS.fullmatch(key):
         return TEXT
-    return {True: 128}.get(bool(FED.fullmatch(key)), 32 if BASES.fullmatch(key) else value)
+    if FED.fullmatch(key):
+        return 4 * TEXT
+    return TEXT if BASES.fullmatch(key) else value
 
 
 def sizes(cls: type) -> dict[str, Any]:
@@ -73,66 +76,63 @@ def sizes(cls: type) -> dict[str, Any]:
 
 
 MORE: dict[str, dict[str, Any]] = {
+    "AnimaTextConditioner": {"source_dim": 32, "target_dim": 32, "model_dim": 32}
+    | {"num_attention_heads": 2, "target_vocab_size": 300},
+    "AudioLDM2ProjectionModel": {"text_encoder_dim": 32, "text_encoder_1_dim": 32}
+    | {"langauge_model_dim": 32},
     "AuraFlowTransformer2DModel": {"attention_head_dim": 32, "caption_projection_dim": 64},
+    "AutoencoderKLHunyuanImage": {"in_channels": 3, "out_channels": 3, "latent_channels": 8}
+    | {"block_out_channels": (32, 64), "layers_per_block": 1, "spatial_compression_ratio": 2}
+    | {"sample_size": 64},
     "AutoencoderKLKVAEVideo": {"ch_mult": (1, 2, 2, 2)},
     "AutoencoderOobleck": {"encoder_hidden_size": 8, "decoder_channels": 8}
     | {"decoder_input_channels": 4},
     "ChromaTransformer2DModel": {"approximator_hidden_dim": 64},
-    "MMAudioVocoder": {"upsample_initial_channel": 128},
-    "ReduxImageEncoder": {"redux_dim": 32, "txt_in_features": 64},
-    "MiniMaxMusic3ConditionEncoder": {"condition_hidden_dim": 64, "out_dim": 64},
-    "MiniMaxMusic3RVQDepthDecoder": {"hidden_size": 128},
-    "MiniMaxMusic3Vocoder": {"decoder_input_dim": 64, "decoder_hidden_dim": 96},
-    "WanAnimateTransformer3DModel": {"motion_encoder_size": 64, "motion_style_dim": 32}
-    | {"motion_encoder_dim": 32, "face_encoder_hidden_dim": 64, "image_dim": 32},
-    "AudioLDM2ProjectionModel": {"text_encoder_dim": 32, "text_encoder_1_dim": 32}
-    | {"langauge_model_dim": 32},
-    "AutoencoderKLHunyuanImage": {"in_channels": 3, "out_channels": 3, "latent_channels": 8}
-    | {"block_out_channels": (32, 64), "layers_per_block": 1, "spatial_compression_ratio": 2}
-    | {"sample_size": 64},
+    "CogVideoXTransformer3DModel": {"sample_width": 16, "sample_height": 16}
+    | {"sample_frames": 17},
+    "ConsisIDTransformer3DModel": {"sample_width": 16, "sample_height": 16, "sample_frames": 17},
     "DreamLiteTransformer2DModel": {"in_channels": 32},
     "DreamLiteUNetModel": {"attention_head_dim": 16},
     "EasyAnimateTransformer3DModel": {"in_channels": 4, "patch_size": 2},
-    "CogVideoXTransformer3DModel": {"sample_width": 16, "sample_height": 16, "sample_frames": 17},
-    "ConsisIDTransformer3DModel": {"sample_width": 16, "sample_height": 16, "sample_frames": 17},
-    "HiDreamImageTransformer2DModel": {
-        "patch_size": 2,
-        "in_channels": 4,
-        "llama_layers": [0, 1],
-        "axes_dims_rope": (64, 32, 32),
-    }
-    | {"caption_channels": [32, 32]},
+    "HiDreamImageTransformer2DModel": {"patch_size": 2, "in_channels": 4}
+    | {"llama_layers": [0, 1], "axes_dims_rope": (64, 32, 32), "caption_channels": [32, 32]},
     "HunyuanDiT2DControlNetModel": {"in_channels": 4, "patch_size": 2, "hidden_size": 176}
     | {"transformer_num_layers": 6},
     "HunyuanDiT2DModel": {"in_channels": 4, "patch_size": 2, "hidden_size": 176},
     "I2VGenXLUNet": {"attention_head_dim": 8},
+    "Ideogram4PromptEnhancerHead": {"hidden_size": 64, "vocab_size": 300},
     "Kandinsky3UNet": {"groups": 8},
-    "Kandinsky6Transformer3DModel": {"model_dim": 256, "ff_dim": 128, "time_dim": 64},
     "Kandinsky5Transformer3DModel": {"model_dim": 128, "ff_dim": 128, "time_dim": 64},
     "Kandinsky6SRTransformer3DModel": {"model_dim": 128, "ff_dim": 128, "time_dim": 64},
+    "Kandinsky6Transformer3DModel": {"model_dim": 256, "ff_dim": 128, "time_dim": 64},
+    "LTX2VideoTransformer3DModel": {"audio_cross_attention_dim": 128},
     "LatteTransformer3DModel": {"in_channels": 4, "patch_size": 2, "sample_size": 16}
     | {"cross_attention_dim": 176, "caption_channels": 32, "norm_type": "ada_norm_single"}
     | {"num_embeds_ada_norm": 1000, "attention_bias": True, "video_length": 5},
-    "LTX2VideoTransformer3DModel": {"audio_cross_attention_dim": 128},
     "LuminaNextDiT2DModel": {"num_kv_heads": 2},
+    "MMAudioVocoder": {"upsample_initial_channel": 128},
+    "MiniMaxMusic3ConditionEncoder": {"condition_hidden_dim": 64, "out_dim": 64},
+    "MiniMaxMusic3RVQDepthDecoder": {"hidden_size": 128},
+    "MiniMaxMusic3Vocoder": {"decoder_input_dim": 64, "decoder_hidden_dim": 96},
     "OmniGenTransformer2DModel": {
         "rope_scaling": {"long_factor": [1.0] * 48, "short_factor": [1.0] * 48}
     },
+    "ReduxImageEncoder": {"redux_dim": 32, "txt_in_features": 64},
     "StableAudioProjectionModel": {"text_encoder_dim": 32, "conditioning_dim": 32}
     | {"min_value": 0, "max_value": 100},
     "Transformer2DModel": {"in_channels": 32, "cross_attention_dim": 32},
     "TransformerTemporalModel": {"in_channels": 32, "cross_attention_dim": None},
     "UNet1DModel": {"extra_in_channels": 64},
-    "Ideogram4PromptEnhancerHead": {"hidden_size": 64, "vocab_size": 300},
-    "AnimaTextConditioner": {"source_dim": 32, "target_dim": 32, "model_dim": 32}
-    | {"num_attention_heads": 2, "target_vocab_size": 300},
-    "UVit2DModel": {"hidden_size": 64, "block_out_channels": 64, "in_channels": 64}
-    | {"block_num_heads": 2, "vocab_size": 300, "codebook_size": 256, "intermediate_size": 128},
-    "WanVACETransformer3DModel": {"vace_layers": [0, 1]},
-    "UNetSpatioTemporalConditionModel": {"num_attention_heads": (2, 2, 2, 2)},
     "UNet3DConditionModel": {"attention_head_dim": 8},
+    "UNetSpatioTemporalConditionModel": {"num_attention_heads": (2, 2, 2, 2)},
+    "UVit2DModel": {"hidden_size": 64, "block_out_channels": 64, "in_channels": 64}
+    | {"block_num_heads": 2, "vocab_size": 300, "codebook_size": 256}
+    | {"intermediate_size": 128},
     "UniDiffuserTextDecoder": {"prefix_length": 4, "prefix_inner_dim": 32, "n_embd": 64}
     | {"vocab_size": 300, "n_layer": 2, "n_head": 2},
+    "WanAnimateTransformer3DModel": {"motion_encoder_size": 64, "motion_style_dim": 32}
+    | {"motion_encoder_dim": 32, "face_encoder_hidden_dim": 64, "image_dim": 32},
+    "WanVACETransformer3DModel": {"vace_layers": [0, 1]},
 }
 Given = Callable[[dict[str, Any]], dict[str, Any]]
 
