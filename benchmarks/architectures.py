@@ -2,11 +2,12 @@
 """Every architecture of a library, small, with random weights: the resident model's bits or not.
 
 python benchmarks/architectures.py forward|encoded|generate|train [--only NAME...] [--json FILE]
-python benchmarks/architectures.py forward|encoded|train --library timm [--only NAME...]
+python benchmarks/architectures.py forward|encoded|train --library timm|torchvision|diffusers
 
-Nobody has chosen them: of transformers a configuration by default, made small (little.py), and of
-each family of timm the first model by its name that is small. What cannot be made small that way,
-does not run by itself or does not repeat itself is told apart.
+Nobody has chosen them: of transformers a configuration by default, made small (little.py), of each
+family of timm the first model by its name that is small, of each module of torchvision the
+smallest, and of diffusers each class, made small by its sizes' names. What cannot be made small
+that way, does not run by itself or does not repeat itself is told apart.
 `encoded` is a forward in bf16 whose weights travel encoded, and are verified after it.
 Budgets are tried from the smallest up, on the emulated GPU; the first that is no OutOfMemory
 counts.
@@ -28,11 +29,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import architecture_diffusers as of_diffusers
+import architecture_torchvision as of_torchvision
 import torch
 import transformers
 from little import sizes_of
 from measure import provenance, script_parser, write_result
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers.models.auto import configuration_auto, modeling_auto
 
 import penstock
@@ -65,7 +68,7 @@ class Library(NamedTuple):
 
     names: Callable[[str], list[str]]
     make: Callable[[str, str], Any]
-    inputs: Callable[[Any], dict[str, torch.Tensor]]
+    inputs: Callable[[Any], dict[str, Any]]
 
 
 def small_config(name: str) -> Any:
@@ -154,7 +157,7 @@ def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     )
 
 
-def work_of(kind: str, model: Any, given: dict[str, torch.Tensor]) -> Any:
+def work_of(kind: str, model: Any, given: dict[str, Any]) -> Any:
     """What is done with a model, and gives tensors to compare; the same for each copy."""
     if kind in FORWARD:
         return lambda m: [t for _ in range(3) for t in tensors(m(**given))]
@@ -211,6 +214,8 @@ def run_within(kind: str, model: Any, budget: int, work: Any) -> tuple[Any, list
 LIBRARIES = {
     "transformers": Library(lambda kind: sorted(classes(kind)), of_transformers, inputs_of),
     "timm": Library(families, of_timm, picture),
+    "torchvision": Library(of_torchvision.names, of_torchvision.make, of_torchvision.inputs),
+    "diffusers": Library(of_diffusers.names, of_diffusers.make, of_diffusers.inputs),
 }
 
 
@@ -231,19 +236,23 @@ def judge(library: Library, kind: str, name: str) -> dict[str, Any]:
         torch.manual_seed(0)
         with limited():
             model = library.make(kind, name)
-        if kind == "encoded":
-            model.bfloat16()
-        weights = weight_bytes(model)
+        weights = weight_bytes(model) // (2 if kind == "encoded" else 1)
         if weights > LARGEST:
             return {"name": name, "apart": f"{weights / MIB:.0f} MiB"}
         torch.manual_seed(1)
         given = library.inputs(model) if kind != "generate" else {}
         if kind == "encoded":
-            given = {k: v.bfloat16() if v.is_floating_point() else v for k, v in given.items()}
+            model.bfloat16()
+            given = tree_map_only(
+                torch.Tensor, lambda t: t.bfloat16() if t.is_floating_point() else t, given
+            )
         work = work_of(kind, model, given)
         with torch.set_grad_enabled(kind == "train"):
             first, again = prepared(kind, model), prepared(kind, model)
-            want = [*work(first), *first.state_dict().values()]
+            came = work(first)
+            if not came:
+                return {"name": name, "apart": "gives no tensor"}
+            want = [*came, *first.state_dict().values()]
             if not same(want, [*work(again), *again.state_dict().values()]):
                 return {"name": name, "apart": "does not repeat itself"}
     except Exception as error:  # each fails in its own way

@@ -148,6 +148,65 @@ def test_what_a_model_casts_of_itself_in_forward_is_cast(dtype, safety):
     assert same_passes(model, reference)
 
 
+def with_wide_part(model, x, change=None):
+    """A pass whose last part runs in float32, as pipelines have it with their decoders."""
+    part = model[4:]
+    x = model[:4](x.half())
+    part.float()
+    if change is not None:
+        change(part)
+    x = part(x.float())
+    part.half()
+    return x
+
+
+def write(part):
+    part[1].weight.data[0] = -0.0
+    part[2].bias.add_(1)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("safety", ["normal", "strict", "fast"])
+def test_a_part_is_widened_between_passes_and_narrowed_again(safety, mode):
+    model, reference = with_reference(stack().half())
+    before = dict(model.named_parameters())
+    with page(model, 80, safety=safety), mode():
+        for x in [rows(seed) for seed in range(4)]:
+            assert torch.equal(with_wide_part(model, x), with_wide_part(reference, x))
+    assert all(each is before[name] for name, each in model.named_parameters())
+    assert same_passes(model.float(), reference.float())
+
+
+def test_what_is_changed_while_it_is_wide_is_kept():
+    model, reference = with_reference(stack().half())
+    with page(model, 80):
+        for x in [rows(seed) for seed in range(3)]:
+            assert with_wide_part(model, x).equal(with_wide_part(reference, x))
+            assert with_wide_part(model, x, write).equal(with_wide_part(reference, x, write))
+        assert with_wide_part(model, rows()).equal(with_wide_part(reference, rows()))
+    for each, other in zip(model.parameters(), reference.parameters(), strict=True):
+        assert torch.equal(each.view(torch.int16), other.view(torch.int16))
+
+
+def test_a_part_that_would_not_fit_when_it_is_wide_is_not_cast():
+    model, reference = with_reference(stack().half())
+    with page(model, 80) as attached:
+        model[:4].float()  # 66 KiB
+        with pytest.raises(OutOfMemory, match=r"4\.weight and its like it would be 81"):
+            model[4].float()
+        attached.resize("100KiB")
+        model[4].float()
+        attached.resize("80KiB")
+        model.half()
+        assert same_halves(model, reference)
+
+
+def same_halves(model, reference):
+    return all(
+        torch.equal(model(rows(seed=n).half()), reference(rows(seed=n).half())) for n in (0, 1)
+    )
+
+
 def test_what_other_modules_hold_as_well_is_not_cast():
     model = Casting(torch.float32, tied=True).eval().requires_grad_(False)
     with page(model, 80), pytest.raises(UsageError, match="cannot be moved, cast or shared"):

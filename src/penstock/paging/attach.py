@@ -220,6 +220,9 @@ class Attachment(BaseAttachment[Pager]):
             always_watch=self._safety == "strict",
         )
 
+    def _room_for_wider(self) -> int:
+        return self.budget
+
     # ---- Reads and writes beside the uses --------------------------------------------------
 
     def _hook(self) -> None:

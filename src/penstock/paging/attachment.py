@@ -260,10 +260,16 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             return lambda: 0
         return partial(torch._C._cuda_getCurrentRawStream, self.torch_device.index)
 
+    def _room_for_wider(self) -> int:
+        """Bytes for parts that the program gives a wider dtype."""
+        return 0
+
     def _hook(self) -> None:
         model = self.model
         self._tables = install(model, None)
-        self._conversion = ConversionGuard(self._tables, self._slots, self.hooks.in_forward)
+        self._conversion = ConversionGuard(
+            self._tables, self._slots, self.hooks.in_forward, self._room_for_wider
+        )
         self.hooks.arm()
         self.hooks.start_watch()
         self._handles.append(

@@ -35,7 +35,7 @@ SMALL_MODEL = 256 * MIB
 _DISTRIBUTED = "torch.distributed"  # a part of a tensor that others have the rest of
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Slot:
     """One place in a module that holds a tensor: module._parameters[key] or _buffers[key].
 

@@ -4,7 +4,9 @@
 They all go through ``nn.Module._apply``, which gives each tensor other data without a word to
 anybody. Those that change nothing, such as ``model.to("cuda")`` of a model that is there, are let
 through. What a model casts of itself in its forward, as some do with routers, is replaced by a
-tensor that stays on the device. ``torch.jit.script`` asks for ``__prepare_scriptable__`` first.
+tensor that stays on the device; so is a part that is given a wider dtype between passes, as
+pipelines do with decoders in half precision. Cast back, unchanged, it is paged again.
+``torch.jit.script`` asks for ``__prepare_scriptable__`` first.
 """
 
 from __future__ import annotations
@@ -16,21 +18,24 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from penstock.errors import UsageError
+from penstock.errors import OutOfMemory, UsageError
+from penstock.units import format_bytes
 
 from .blocks import Block, Slot
 from .tables import Table
 
 _MOVES, _SCRIPTS = "_apply", "__prepare_scriptable__"
+Convert = Callable[[torch.Tensor], torch.Tensor]
 
 
 class ConversionGuard:
     """Stands before what would move, cast or script a module of one attached model.
 
     Args:
-        modules: The modules.
+        modules: The modules, the whole model first.
         slots: Their tensors.
         in_forward: Whether a pass is under way.
+        room: Bytes of the device for parts that are given a wider dtype between passes.
     """
 
     def __init__(
@@ -38,7 +43,10 @@ class ConversionGuard:
         modules: dict[nn.Module, Any],
         slots: dict[nn.Module, list[tuple[Block, Slot]]],
         in_forward: Callable[[], bool],
+        room: Callable[[], int],
     ) -> None:
+        self._room = room
+        self._root = next(iter(modules))
         self._modules = modules
         self._slots = slots
         self._in_forward = in_forward
@@ -52,23 +60,61 @@ class ConversionGuard:
             for name in (_MOVES, _SCRIPTS):
                 module.__dict__.pop(name, None)
 
-    def _apply(
-        self, module: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
-    ) -> nn.Module:
+    def _apply(self, module: nn.Module, fn: Convert, recurse: bool = True) -> nn.Module:
         parts = list(module.modules()) if recurse else [module]
-        cast: list[Slot] = []
-        for part in parts:
-            for block, slot in self._slots.get(part, ()):
-                if self._in_forward() and _may_be_cast(block, slot, fn):
-                    cast.append(slot)
-                else:
-                    _check(slot, fn)
+        owned = [each for part in parts for each in self._slots.get(part, ())]
+        cast = [slot for block, slot in owned if self._may_be_cast(module, block, slot, fn)]
+        casts = set(cast)
+        for _, slot in owned:
+            if slot not in casts:
+                _check(slot, fn)
+        if not self._in_forward():
+            self._check_room(cast, fn)
         for slot in cast:
             _cast(slot, fn)
         for part in parts:
             if part not in self._modules:  # the user has added it
                 part._apply(fn, recurse=False)
         return module
+
+    def _may_be_cast(self, module: nn.Module, block: Block, slot: Slot, fn: Convert) -> bool:
+        """Whether it is a tensor of one place, and becomes one with memory of its own, there too.
+
+        Of what is no longer paged, anything may become.
+        """
+        if not isinstance(slot.table, Table) or len(block.slots) > 1:
+            return False
+        if _instead(slot) is not None:
+            return True
+        probe = _probe(slot.tensor)
+        applied = fn(probe)
+        same = applied.untyped_storage().data_ptr() == probe.untyped_storage().data_ptr()
+        if same or applied.device != probe.device:
+            return False
+        wider = torch.promote_types(applied.dtype, probe.dtype) is applied.dtype
+        part = module is not self._root and wider and applied.dtype is not probe.dtype
+        return self._in_forward() or (part and self._room() > 0)
+
+    def _check_room(self, cast: list[Slot], fn: Convert) -> None:
+        """Whether there is room for what would stay on the device then, or it becomes less."""
+        slots = [slot for own in self._slots.values() for _, slot in own]
+        before = {slot: now.nbytes for slot in slots if (now := _instead(slot)) is not None}
+        after = before | {s: s.tensor.numel() * fn(_probe(s.tensor)).element_size() for s in cast}
+        needed, room = sum(after.values()), self._room()
+        if needed > max(room, sum(before.values())):
+            raise OutOfMemory(
+                f"what has been cast is not paged: with {cast[0].name} and its like it would be "
+                f"{format_bytes(needed)} within a gpu_memory of {format_bytes(room)}",
+                remedy="a larger gpu_memory, or detach(), convert the model, attach() again",
+                needed_bytes=needed,
+                budget_bytes=room,
+            )
+
+
+def _instead(slot: Slot) -> torch.Tensor | None:
+    """What stands in the place of a paged tensor."""
+    now = dict.get(slot.table, slot.key) if isinstance(slot.table, Table) else slot.tensor
+    return None if now is slot.tensor else now
 
 
 def _refuse_script() -> NoReturn:
@@ -78,33 +124,32 @@ def _refuse_script() -> NoReturn:
     )
 
 
-def _may_be_cast(block: Block, slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> bool:
-    """Whether it is a tensor of one place, and becomes one with memory of its own, there too."""
-    if not isinstance(slot.table, Table) or len(block.slots) > 1:
-        return False
-    probe = _probe(slot.tensor)
-    applied = fn(probe)
-    same = applied.untyped_storage().data_ptr() == probe.untyped_storage().data_ptr()
-    return not same and applied.device == probe.device
-
-
-def _cast(slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    with torch.no_grad():
-        before = slot.table[slot.key]
-        assert before is not None
-        after = fn(before)
-    if after is before:
-        return
+def _cast(slot: Slot, fn: Convert) -> None:
+    table = slot.table
+    assert isinstance(table, Table)
+    with torch.inference_mode(mode=False), torch.no_grad():
+        before = table[slot.key]
+        if before is None or (after := fn(before)) is before:
+            return
+        if before is not slot.tensor and after.dtype is slot.tensor.dtype:
+            table[slot.key] = slot.tensor
+            if _same_bits(after, table[slot.key]):
+                table.replaced.discard(slot.key)
+                return
     if slot.is_parameter:
         after = nn.Parameter(after, requires_grad=before.requires_grad)
-    slot.table[slot.key] = after
+    table[slot.key] = after
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
 
 
 def _probe(tensor: torch.Tensor) -> torch.Tensor:
     return torch.zeros((2,) * tensor.dim(), dtype=tensor.dtype, device=tensor.device)
 
 
-def _check(slot: Slot, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def _check(slot: Slot, fn: Convert) -> None:
     tensor = slot.tensor
     probe = _probe(tensor)
     applied = fn(probe)
