@@ -359,8 +359,7 @@ class TrainingAttachment(Attachment):
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._size("", tensors)
         self._look_for_changes()
-        if torch.is_grad_enabled():
-            self._stepper.forward_begins()
+        self._stepper.forward_begins(trains=torch.is_grad_enabled())
         self.hooks.between.stop()
         self.manager.torch.pass_goes_on(self.manager.who_has_what)
         self.hooks.pass_begins()

@@ -38,6 +38,9 @@ class Part(Protocol):
 class Between(TorchDispatchMode):
     """The mode; on and off as often as wanted.
 
+    Attributes:
+        touched: Called when an operator has touched one.
+
     Args:
         parts: Those that page, by the address of their device bytes; more may come.
         covered: Whether a running use covers it.
@@ -54,6 +57,7 @@ class Between(TorchDispatchMode):
         self.parts = parts
         self._covered = covered
         self._touching = touching
+        self.touched: Callable[[], None] = lambda: None
         self._on = False
 
     def start(self) -> None:
@@ -88,6 +92,7 @@ class Between(TorchDispatchMode):
                         found[part.address] = part
         if not found:
             return func(*args, **kwargs)
+        self.touched()
         if min(len(found), length(args)) > 1 and func._schema.name.startswith("aten::_foreach_"):
             with self:  # one by one: together they might not fit
                 return each(func, args, kwargs)

@@ -473,6 +473,7 @@ class TrainingUses:
 
     def _missed(self, block: Block, tensor: torch.Tensor) -> None:
         if not self._in_forward or in_backward():
+            self.between.touched()
             self._throughout.append(block)
             self._throughout_use = NO_USE
             self._stay(self._define_parts([block]))
