@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..leaves import tree_leaves
-from ..modes import leave_over, on_top_is_the_programs
+from ..modes import PassMode, leave_over, on_top_is_the_programs
 from ..watch import block_of
 from ..wrappers import plain_parts
 from .kept import each, length
@@ -35,7 +35,7 @@ class Part(Protocol):
         """For reports."""
 
 
-class Between(TorchDispatchMode):
+class Between(PassMode):
     """The mode; on and off as often as wanted.
 
     Attributes:
@@ -75,9 +75,10 @@ class Between(TorchDispatchMode):
             leave_over()
 
     def end(self) -> None:
-        """Off for good."""
+        """Off for good; at the latest with another attachment's mode that lies on top of it."""
         self.stop()
         self.parts = {}
+        self.over = True
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
