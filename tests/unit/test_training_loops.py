@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from contextlib import nullcontext
 
 import pytest
 
@@ -382,3 +383,22 @@ def test_two_attached_models_at_once_and_after_them():
         for each in attached:
             each.detach()
         assert all(map(same_weights, plain, paged))
+
+
+def test_a_rate_that_is_set_for_every_backward_of_an_accumulated_step():
+    plain, paged = pair(layers=2)
+    first, second = adamw(plain), adamw(paged)
+
+    def step(model, optimizer, n, accumulate):
+        for part, ids in enumerate(batches(2)):
+            optimizer.param_groups[0]["lr"] = 1e-3 * (1 + n + part)
+            with accumulate() if part == 0 else nullcontext():
+                loss_of(model, ids).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with page(paged, second, step_in_backward=True) as attached:
+        for n in range(3):
+            step(plain, first, n, nullcontext)
+            step(paged, second, n, attached.accumulate)
+    assert same_weights(plain, paged)

@@ -138,7 +138,8 @@ class Stepper:
     def gradient_is_whole(self, parameter: torch.Tensor) -> None:
         """This backward pass has added all it has to the parameter's gradient."""
         self._uses.enter_backward()
-        self._update.groups.update_begins()
+        if not self._loop.accumulating:
+            self._update.groups.update_begins()
         unit = self._unit_of.get(id(parameter))
         if unit is None:
             return  # it was taken out of the optimizer
