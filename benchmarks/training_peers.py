@@ -38,7 +38,7 @@ from penstock.units import parse_size
 # What has steps, what steps it, its backward, its settings.
 Started = tuple[nn.Module, Any, Callable[[torch.Tensor], None], dict[str, Any]]
 AHEAD = 2  # layers that are fetched before their turn
-# Of the budget, for weights that stay from forward to backward: with FSDP2 all layers of a 7B within
+# Of the budget, for weights that stay from forward to backward: with FSDP2 all layers of a 7B in
 # 24 GiB; ZeRO-3 wants room for parameters that it gathers ahead.
 KEPT = {"FSDP2": 0.6, "ZeRO-3": 0.4}
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """attach_training() under loops of every kind: as with everything resident, or one clear error.
 
-A loop is a function of (model, optimizer, index of the step), run on a plain model and on a paged
-one; what it returns, the weights and the optimizer's state must be equal, bit for bit.
+What a loop is, and what must be equal: training_both.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 
@@ -16,51 +16,20 @@ torch = pytest.importorskip("torch")
 
 from own_thread import in_a_thread  # noqa: E402
 from torch import nn  # noqa: E402
+from training_both import DATA, STEPS, backward, make, plain_step, same  # noqa: E402
 from training_tower import (  # noqa: E402
     GRANULE,
     Tower,
     adamw,
-    batches,
     loss_of,
     page,
     pair,
-    same_state,
     same_weights,
 )
 
 from penstock.errors import OutOfMemory, UsageError  # noqa: E402
 from penstock.paging import attach_training  # noqa: E402
 from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
-
-DATA = batches(16)
-make = functools.partial(Tower, layers=2)
-STEPS = PLAIN_STEPS + 4  # so that some would be updated in backward
-
-
-def backward(model, n, share=1):
-    loss = loss_of(model, DATA[n % len(DATA)]) / share
-    loss.backward()
-    return loss.item()
-
-
-def plain_step(model, optimizer, n):
-    loss = backward(model, n)
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss
-
-
-def same(loop, optimizer=adamw, steps=STEPS, chunks=18, in_backward=False, **more):
-    """Run the loop both ways; whether updates ended up in backward must be as expected."""
-    plain, paged = pair(make)
-    first, second = optimizer(plain), optimizer(paged)
-    want = [loop(plain, first, n) for n in range(steps)]
-    with page(paged, second, chunks=chunks, **more) as attached:
-        got = [loop(paged, second, n) for n in range(steps)]
-        assert got == want
-        assert attached.stats().updates_in_backward == in_backward
-        assert same_state(first, second)
-    assert same_weights(plain, paged)
 
 
 def test_a_plain_loop_is_updated_in_backward_once_it_is_known():
@@ -75,6 +44,92 @@ def test_zero_grad_that_keeps_zeros():
         return loss
 
     same(loop, in_backward=True)
+
+
+def halve_weights(model, optimizer, n):
+    with torch.no_grad():
+        model.head.weight.mul_(0.5)
+
+
+def read_weights(model, optimizer, n):
+    model.table.weight.norm()
+
+
+def evaluate(model, optimizer, n):
+    with torch.no_grad():
+        model(DATA[0])
+
+
+def set_rate(model, optimizer, n):
+    optimizer.param_groups[0]["lr"] = 1e-3 * (n + 1)
+
+
+def replace_gradient(model, optimizer, n):
+    model.head.weight.grad = torch.ones_like(model.head.weight)
+
+
+def drop_gradient(model, optimizer, n):
+    model.layers[0].up.weight.grad = None
+
+
+BEFORE_THE_STEP = [
+    halve_weights, read_weights, evaluate, set_rate, replace_gradient, drop_gradient,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("act", BEFORE_THE_STEP)
+def test_what_a_loop_does_between_backward_and_step_comes_before_the_update(act):
+    def loop(model, optimizer, n):
+        loss = backward(model, n)
+        act(model, optimizer, n)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    same(loop)
+
+
+@pytest.mark.parametrize("act", BEFORE_THE_STEP)
+def test_what_comes_too_late_for_an_update_in_backward_is_refused(act):
+    _, model = pair(make)
+    optimizer = adamw(model)
+    refused = pytest.raises(UsageError, match=r"backward has updated \S+ already.*=False")
+    with page(model, optimizer, chunks=18):
+        for n in range(STEPS):
+            backward(model, n)
+            with refused if n > PLAIN_STEPS else contextlib.nullcontext():
+                if n > PLAIN_STEPS:
+                    act(model, optimizer, n)
+                optimizer.step()
+            if n > PLAIN_STEPS:
+                break
+            optimizer.zero_grad()
+
+
+def test_a_hook_that_drops_a_gradient_it_has_seen():
+    def loop(model, optimizer, n):
+        if n == 0:
+            weight = model.layers[0].up.weight
+            weight.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+        return plain_step(model, optimizer, n)
+
+    same(loop)
+
+
+def test_a_step_that_is_compiled():
+    _, model = pair(make)
+    plain, _ = pair(make)
+    optimizers = adamw(plain), adamw(model)
+    want = [plain_step(plain, optimizers[0], n) for n in range(4)]
+    with page(model, optimizers[1], chunks=18):
+        step = torch.compile(lambda: optimizers[1].step(), backend="eager")
+        got = []
+        for n in range(4):
+            got.append(backward(model, n))
+            step()
+            optimizers[1].zero_grad()
+        assert got == want
+    assert same_weights(plain, model)
 
 
 @pytest.mark.parametrize("foreach", [None, True])
@@ -322,62 +377,6 @@ def test_two_optimizers_over_one_model(first):
     with page(paged, one, chunks=18):
         assert run(paged, one, other) == want
     assert same_weights(plain, paged)
-
-
-class GlobalNorm(torch.optim.Optimizer):
-    """Divides by the norm of all gradients."""
-
-    def __init__(self, params, lr=0.1):
-        super().__init__(params, {"lr": lr})
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        params = [p for g in self.param_groups for p in g["params"] if p.grad is not None]
-        if params:
-            norm = torch.stack([p.grad.norm() for p in params]).norm()
-            for p in params:
-                p.add_(p.grad / norm, alpha=-self.param_groups[0]["lr"])
-
-
-class Counting(torch.optim.Optimizer):
-    """Its steps are shorter with every call."""
-
-    def __init__(self, params):
-        super().__init__(params, {})
-        self.calls = 0
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        self.calls += 1
-        for p in (p for g in self.param_groups for p in g["params"] if p.grad is not None):
-            p.add_(p.grad, alpha=-0.1 / self.calls)
-
-
-class Momentum(torch.optim.Optimizer):
-    """An optimizer that nobody here knows, which updates each parameter by itself."""
-
-    def __init__(self, params):
-        super().__init__(params, {"lr": 0.05})
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    buffer = self.state[p].setdefault("buffer", torch.zeros_like(p))
-                    p.add_(buffer.mul_(0.9).add_(p.grad), alpha=-group["lr"])
-
-
-@pytest.mark.parametrize("kind", [GlobalNorm, Counting])
-@pytest.mark.parametrize("in_backward", [None, False])
-def test_optimizers_that_need_all_gradients_at_once_are_refused(kind, in_backward):
-    model = make()
-    with pytest.raises(UsageError, match=f"{kind.__name__} needs all parameters and gradients"):
-        page(model, kind(model.parameters()), step_in_backward=in_backward)
-
-
-def test_an_optimizer_of_the_users_own():
-    same(plain_step, lambda model: Momentum(model.parameters()), in_backward=True)
 
 
 def test_weights_read_and_changed_between_steps():

@@ -78,6 +78,26 @@ def test_a_loss_that_reads_weights_outside_the_model(first):
     assert all(on for on, _ in seen[first:])
 
 
+@pytest.mark.parametrize("asked", [None, True])
+def test_a_loss_that_reads_weights_once_updates_are_in_backward(asked):
+    def step(model, optimizer, n):
+        loss = loss_of(model, DATA[n])
+        if n % 4 == 2 or n > PLAIN_STEPS + 2:
+            loss = loss + sum(p.square().sum() for p in model.parameters()) * 1e-4
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.item()
+
+    plain, paged = pair(make)
+    first, second = adamw(plain), adamw(paged)
+    want = [step(plain, first, n) for n in range(STEPS)]
+    with page(paged, second, chunks=18, step_in_backward=asked) as attached:
+        assert [step(paged, second, n) for n in range(STEPS)] == want
+        assert attached.stats().updates_in_backward
+    assert same_weights(plain, paged)
+
+
 def test_a_hook_that_reads_another_weight():
     def hooked(model, optimizer, n, **more):
         other = model.layers[0].up.weight

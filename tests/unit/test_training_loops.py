@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from contextlib import nullcontext
 
 import pytest
 
@@ -350,3 +351,54 @@ def test_a_failing_driver_call_is_clean(monkeypatch):
     assert failed
     assert all(not any(counts.values()) for counts in left)
     tell_calls("attach_training()", calls, few=40)
+
+
+def against_each_other(models, optimizers, steps=12):
+    """Two models by turns, the second judging what the first makes; weights are read in between."""
+    first, second = models
+    seen = []
+    for n, ids in enumerate(batches(steps)):
+        for optimizer, sign in zip(optimizers, (1, -1), strict=True):
+            made = first(ids).softmax(-1) @ second.table.weight.detach()[:300]
+            for layer in second.layers:
+                made = layer(made)
+            loss = sign * second.head(made).square().mean() + loss_of(second, ids)
+            loss.backward()
+            optimizer.step()
+            for each in optimizers:
+                each.zero_grad()
+            seen.append(loss.item())
+        if n % 2:
+            seen += [model.layers[1].up.weight.norm().item() for model in models]
+    return seen
+
+
+def test_two_attached_models_at_once_and_after_them():
+    for _ in range(2):  # nothing of the first two is left for those that follow
+        plain, paged = zip(pair(layers=2), pair(layers=2), strict=True)
+        want = against_each_other(plain, [adamw(model) for model in plain])
+        optimizers = [adamw(model) for model in paged]
+        attached = [page(*each, chunks=60) for each in zip(paged, optimizers, strict=True)]
+        assert against_each_other(paged, optimizers) == want
+        for each in attached:
+            each.detach()
+        assert all(map(same_weights, plain, paged))
+
+
+def test_a_rate_that_is_set_for_every_backward_of_an_accumulated_step():
+    plain, paged = pair(layers=2)
+    first, second = adamw(plain), adamw(paged)
+
+    def step(model, optimizer, n, accumulate):
+        for part, ids in enumerate(batches(2)):
+            optimizer.param_groups[0]["lr"] = 1e-3 * (1 + n + part)
+            with accumulate() if part == 0 else nullcontext():
+                loss_of(model, ids).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with page(paged, second, step_in_backward=True) as attached:
+        for n in range(3):
+            step(plain, first, n, nullcontext)
+            step(paged, second, n, attached.accumulate)
+    assert same_weights(plain, paged)

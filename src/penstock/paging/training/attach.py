@@ -359,8 +359,7 @@ class TrainingAttachment(Attachment):
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._size("", tensors)
         self._look_for_changes()
-        if torch.is_grad_enabled():
-            self._stepper.forward_begins()
+        self._stepper.forward_begins(trains=torch.is_grad_enabled())
         self.hooks.between.stop()
         self.manager.torch.pass_goes_on(self.manager.who_has_what)
         self.hooks.pass_begins()
@@ -394,7 +393,7 @@ class TrainingAttachment(Attachment):
         for value in tree_leaves(dict(output) if isinstance(output, Mapping) else output):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 value.grad_fn.register_prehook(enter)
-        if self._loop.watching and not self.hooks.watching:
+        if not self.hooks.watching:
             self.hooks.between.start(pending=True)
 
     # ---- The step --------------------------------------------------------------------------

@@ -4,23 +4,24 @@
 Between steps they lie wherever the plan has left them. While this mode is on, each operator that
 touches one has it brought in, as written, and gone again after it. It is off while the model
 runs: there modules' hooks do that, at no cost for each operator. So it is in backward, once it has
-found nothing there in the first passes, unless what backward follows has read some: a dispatch of
-Python's for each operator takes the host as long again as the operator does.
+found nothing there in the first passes, or updates have begun there, unless the loss has read some:
+a dispatch of Python's for each operator takes the host as long again as the operator does.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Protocol
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..leaves import tree_leaves
-from ..modes import leave_over, on_top_is_the_programs
+from ..modes import PassMode, leave_over, on_top_is_the_programs
 from ..watch import block_of
 from ..wrappers import plain_parts
 from .kept import each, length
@@ -42,8 +43,12 @@ class Part(Protocol):
         """For reports."""
 
 
-class Between(TorchDispatchMode):
+class Between(PassMode):
     """The mode; on and off as often as wanted.
+
+    Attributes:
+        touched: Called with the addresses of those that an operator is about to touch.
+        rests: Whether backward is run without it, unless the loss has read some.
 
     Args:
         parts: Those that page, by the address of their device bytes; more may come.
@@ -61,10 +66,11 @@ class Between(TorchDispatchMode):
         self.parts = parts
         self._covered = covered
         self._touching = touching
+        self.touched: Callable[[Iterable[int]], None] = lambda addresses: None
         self._on = self._in_backward = False
-        self._needed = False  # in backward
-        self._backwards = 0
-        self._pending = self._touched = False  # behind a forward; whether its loss reads some
+        self.rests = False
+        self._quiet = 0  # passes of backward that have found nothing, while all have
+        self._pending = self._in_loss = False  # behind a forward; whether its loss has read some
         self._uninstall = weakref.finalize(self, REPLACED.install())
 
     def start(self, *, pending: bool | None = None) -> None:
@@ -75,9 +81,9 @@ class Between(TorchDispatchMode):
                 that is as it was.
         """
         if pending is not None:
-            self._pending, self._touched = pending, pending and self._touched
+            self._pending, self._in_loss = pending, pending and self._in_loss
         leave_over()
-        if not self._on and self._uninstall.alive and not on_top_is_the_programs():
+        if not self._on and not self.over and not on_top_is_the_programs():
             self.__enter__()
             self._on = True
 
@@ -89,25 +95,28 @@ class Between(TorchDispatchMode):
             leave_over()
 
     def end(self) -> None:
-        """Off for good."""
+        """Off for good; at the latest with another attachment's mode that lies on top of it."""
         self.stop()
         self.parts = {}
+        self.over = True
         self._uninstall()
 
-    def backward(self, run: Callable[[], Any]) -> Any:
-        """While autograd runs."""
-        if self._backwards >= PLAIN_STEPS and not self._needed and not self._touched:
-            self.stop()
-            try:
-                return run()
-            finally:
-                self.start()
+    @property
+    def may_rest(self) -> bool:
+        """Whether the backward that begins is run without it."""
+        return self._on and self.rests and not self._in_loss
+
+    def watch(self, torchs: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A backward with it on; whether it finds something there."""
+        if self._in_backward:  # by a recomputation's own
+            return torchs(*args, **kwargs)
         self._in_backward = True
         try:
-            return run()
+            return torchs(*args, **kwargs)
         finally:
             self._in_backward = False
-            self._backwards += 1
+            self._quiet += 1
+            self.rests |= self._quiet == PLAIN_STEPS
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -122,8 +131,10 @@ class Between(TorchDispatchMode):
                         found[part.address] = part
         if not found:
             return func(*args, **kwargs)
-        self._needed |= self._in_backward
-        self._touched |= self._pending and torch.is_grad_enabled()
+        if self._in_backward and not self._in_loss:
+            self._quiet = -sys.maxsize
+        self._in_loss |= self._pending and torch.is_grad_enabled()
+        self.touched(found)
         if min(len(found), length(args)) > 1 and func._schema.name.startswith("aten::_foreach_"):
             with self:  # one by one: together they might not fit
                 return each(func, args, kwargs)
@@ -134,10 +145,19 @@ class Between(TorchDispatchMode):
 def _watched(torchs: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(torchs)
     def run(*args: Any, **kwargs: Any) -> Any:
+        off = []
         mode = _get_current_dispatch_mode()
-        if not isinstance(mode, Between):
+        while isinstance(mode, Between) and mode.may_rest:  # one lies on another attachment's
+            mode.stop()
+            off.append(mode)
+            mode = _get_current_dispatch_mode()
+        try:
+            if isinstance(mode, Between):
+                return mode.watch(torchs, args, kwargs)
             return torchs(*args, **kwargs)
-        return mode.backward(lambda: torchs(*args, **kwargs))
+        finally:
+            while off:
+                off.pop().start()
 
     return run
 

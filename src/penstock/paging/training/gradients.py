@@ -119,6 +119,15 @@ class HeldGradients:
         kept.empty()
         parameter.grad = kept
 
+    def is_spent(self, parameter: torch.Tensor) -> bool:
+        """Whether what spend() has left is still in its `.grad`."""
+        kept = self._spent[id(parameter)]
+        return parameter.grad is kept and kept.gone
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        """The path of one that was spent."""
+        return self._spent[id(parameter)].path
+
     def _make_kept(self, unit: Unit, parameter: nn.Parameter, like: torch.Tensor) -> KeptGradient:
         return KeptGradient(like, unit.name_of(parameter), self._touched)
 

@@ -352,11 +352,9 @@ class TrainingUses:
             self.end(self._throughout_runs.pop())
 
     def _end_uses(self) -> None:
-        while self._running:
-            self.end(self._running.pop()[1])
+        self.pass_ends()
         while self._open:
             self.close_backward(self._open[-1], surely=True)
-        self._stack.clear()
 
     def leave_watch(self) -> None:
         """After a step that failed: the mode that watches operators is left, until the next one."""
@@ -376,6 +374,8 @@ class TrainingUses:
         for handle in self._watch_handles:
             handle.remove()
         self._watch_handles.clear()
+        if self._watch is not None:
+            self._watch.over = True  # it may lie under another attachment's
         self._watch = None
 
     # ---- Forward ---------------------------------------------------------------------------
@@ -473,6 +473,7 @@ class TrainingUses:
 
     def _missed(self, block: Block, tensor: torch.Tensor) -> None:
         if not self._in_forward or in_backward():
+            self.between.touched([block.address])
             self._throughout.append(block)
             self._throughout_use = NO_USE
             self._stay(self._define_parts([block]))

@@ -40,13 +40,14 @@ class KeptGradient(torch.Tensor):
         plain: Its content in ordinary memory; None if it is elsewhere.
         zeroed: Whether zero_grad(set_to_none=False) was the last to write it.
         known_norm: Its 2-norm, shape (), if it is known.
+        path: Of the parameter, for errors.
     """
 
     place: Place | None
     plain: torch.Tensor | None
     zeroed: bool
     known_norm: torch.Tensor | None
-    _name: str
+    path: str
     _touched: Callable[[], None]
     _whole: KeptGradient | None  # what it is a view of
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -66,7 +67,7 @@ class KeptGradient(torch.Tensor):
         )
         made.place = made.plain = made.known_norm = None
         made.zeroed = False
-        made._name, made._touched, made._whole = name, touched, None
+        made.path, made._touched, made._whole = name, touched, None
         return made
 
     @property
@@ -97,7 +98,7 @@ class KeptGradient(torch.Tensor):
             self.plain = empty.zero_()
         if self.plain is None:
             raise UsageError(
-                f"the gradient of {self._name} is gone: as steps had gone straight from backward "
+                f"the gradient of {self.path} is gone: as steps had gone straight from backward "
                 "to optimizer.step(), its parameter was updated in backward",
                 remedy="attach_training(..., step_in_backward=False), which keeps gradients",
             )
@@ -158,7 +159,7 @@ def _owned(out: Any, owners: dict[int, KeptGradient]) -> Any:
     owner = owners.get(out.untyped_storage()._cdata)
     if owner is None:
         return out
-    view = KeptGradient(out, owner._name, owner._touched)
+    view = KeptGradient(out, owner.path, owner._touched)
     view.place, view._whole = _Part(out, owner), owner
     return view
 

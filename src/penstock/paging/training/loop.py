@@ -39,6 +39,11 @@ class Loop:
         return self.accumulating or not self.in_backward
 
     @property
+    def stepless(self) -> bool:
+        """Whether a backward is over, and no step has followed it."""
+        return self._backwards > 0
+
+    @property
     def watching(self) -> bool:
         """Whether the loop may yet do anything."""
         return not self.in_backward
@@ -46,6 +51,15 @@ class Loop:
     def gradient_touched(self) -> None:
         """The loop has read or written a gradient."""
         self._keeps = True
+
+    def forward_begins(self) -> None:
+        """A pass of any kind: after a backward it finds weights that an update would change."""
+        self.weights_touched()
+
+    def weights_touched(self) -> None:
+        """The loop has read or written weights or state: after a backward, not those of before."""
+        if self._backwards:
+            self._keeps = True
 
     def backward_ended(self) -> None:
         """A backward pass is over."""

@@ -61,9 +61,11 @@ class PagedStep:
                 optimizer._opt_called = True  # what a scheduler's own wrapper would note
             return hooked(optimizer, *args, **kwargs)
 
+        # In the middle of what is compiled weights and state come and go as elsewhere.
+        made: Any = torch.compiler.disable(either)
         if scheduled:
-            either._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
-        return either
+            made._wrapped_by_lr_sched = True
+        return made
 
     def remove(self) -> None:
         """The optimizer's own step again."""

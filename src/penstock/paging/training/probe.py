@@ -3,13 +3,15 @@
 
 Of torch's own this is known. Any other is tried on small parameters of the same kinds, with the
 settings that it has: an optimizer that takes a norm over all gradients, adapts one number to all
-parameters or counts its calls gives something else in pieces, and cannot be paged.
+parameters or counts its calls (other than in its groups) gives something else in pieces, and cannot
+be paged.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict, defaultdict
+import math
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import torch
@@ -17,8 +19,11 @@ from torch import nn
 
 from penstock.errors import UsageError
 
+from .groups import Groups
+
 _WHOLE = ("LBFGS",)  # of torch's: looks at all gradients together, and runs the model itself
-_STEPS = 4
+_STEPS = 12  # some do something else every ten
+_RTOL, _ATOL = 1e-5, 1e-7  # the latter for weights and state
 _SIZE = 6
 _SCALES = (1e-3, 1.0, 30.0)  # of gradients: a common norm that is clipped must show
 _REMEDY = "an optimizer that updates each parameter by itself, such as AdamW"
@@ -45,30 +50,44 @@ def check_steps_in_pieces(optimizer: torch.optim.Optimizer, step: Any) -> None:
             raise UsageError(f"{name} needs all parameters and gradients at once", remedy=_REMEDY)
         return
     try:
-        whole, pieces = (_run(optimizer, step, apart=apart) for apart in (False, True))
+        (whole, shared), (pieces, others) = (
+            _run(optimizer, step, apart=apart) for apart in (False, True)
+        )
     except Exception as error:
         raise UsageError(
             f"whether {name} updates each parameter by itself cannot be told: tried on small "
             f"parameters, its step fails with {type(error).__name__}: {error}",
             remedy=_REMEDY,
         ) from error
-    same = all(
-        torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
-        for a, b in zip(whole, pieces, strict=True)
-    )
-    if not same:
+    if not (_close(whole, pieces, _ATOL) and _close(shared, others)):
         raise UsageError(
             f"{name} needs all parameters and gradients at once: stepped in pieces, it gives other "
-            "weights",
+            "weights, or other state",
             remedy=_REMEDY,
         )
 
 
-def _run(optimizer: torch.optim.Optimizer, step: Any, *, apart: bool) -> list[torch.Tensor]:
-    """The small parameters after some steps."""
+def _close(a: Any, b: Any, atol: float = 0.0) -> bool:
+    """Whether two are equal but for rounding, as far as they can be compared."""
+    if type(a) is not type(b):
+        return False
+    if type(a) in (torch.Tensor, nn.Parameter):
+        return a.shape == b.shape and torch.allclose(a, b, _RTOL, atol, equal_nan=True)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_close(a[key], b[key], atol) for key in a)
+    if isinstance(a, (list, tuple, deque)):
+        return len(a) == len(b) and all(_close(x, y, atol) for x, y in zip(a, b, strict=True))
+    if isinstance(a, (int, float)):
+        return math.isclose(a, b, rel_tol=_RTOL) or a != a
+    return True
+
+
+def _run(optimizer: torch.optim.Optimizer, step: Any, *, apart: bool) -> tuple[Any, Any]:
+    """After some steps: small parameters with their state, and what all of them share."""
     random = torch.Generator().manual_seed(0)
     groups = [_small(group, random) for group in optimizer.param_groups]
-    small = _like(optimizer, groups)
+    small: Any = _like(optimizer, groups)
+    shared = Groups(small)
     every = [list(group["params"]) for group in groups]
     parameters = [p for some in every for p in some]
     pieces = [[p] for p in parameters] if apart else [parameters]
@@ -83,8 +102,14 @@ def _run(optimizer: torch.optim.Optimizer, step: Any, *, apart: bool) -> list[to
                 chosen = {id(p) for p in piece}
                 for group, some in zip(groups, every, strict=True):
                     group["params"] = [p for p in some if id(p) in chosen]
-                step(small)
-    return [p.detach() for p in parameters]
+                with shared.piece():
+                    step(small)
+            shared.step_ends()
+    own = {p: small.state.pop(p) for p in parameters if p in small.state}
+    values = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+    attributes = {k: v for k, v in vars(small).items() if k not in ("param_groups", "state")}
+    weights = [p.detach() for p in parameters]
+    return (weights, list(own.values())), (dict(small.state), values, attributes)
 
 
 def _small(group: dict[str, Any], random: torch.Generator) -> dict[str, Any]:
@@ -104,7 +129,7 @@ def _small(group: dict[str, Any], random: torch.Generator) -> dict[str, Any]:
 
 
 def _like(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    """The optimizer over other parameters, without state and hooks."""
+    """The optimizer over other parameters, without their state and without hooks."""
     small: Any = object.__new__(type(optimizer))
     own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     for key, value in vars(optimizer).items():
@@ -115,4 +140,6 @@ def _like(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> tor
         else:
             setattr(small, key, copy.deepcopy(value, dict(own)))
     small.param_groups, small.state = groups, defaultdict(dict)
+    shared = {k: v for k, v in optimizer.state.items() if not isinstance(k, torch.Tensor)}
+    small.state.update(copy.deepcopy(shared, dict(own)))
     return small  # type: ignore[no-any-return]

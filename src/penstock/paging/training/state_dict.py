@@ -50,6 +50,8 @@ class StateDicts:
         parameters = self._numbered(state_dict["param_groups"])
         state = {
             number: {**values, **self._state.host_state(parameters[number])}
+            if number in parameters
+            else values  # of all parameters together
             for number, values in state_dict["state"].items()
         }
         return {**state_dict, "state": state}
@@ -59,7 +61,6 @@ class StateDicts:
         self._loaded, rest = {}, {}
         for number, values in state_dict["state"].items():
             parameter = parameters.get(number)
-            large = {}
             if parameter is not None and self._state.is_paged(parameter):
                 large = {
                     key: value
@@ -67,7 +68,8 @@ class StateDicts:
                     if isinstance(value, torch.Tensor) and value.numel() > 1
                 }
                 self._loaded[parameter] = large
-            rest[number] = {key: value for key, value in values.items() if key not in large}
+                values = {key: value for key, value in values.items() if key not in large}
+            rest[number] = values
         return {**state_dict, "state": rest}
 
     def _after_load(self, optimizer: Any) -> None:

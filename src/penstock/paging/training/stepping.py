@@ -10,7 +10,7 @@ many.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -111,6 +111,7 @@ class Stepper:
         self._clip_norm = clip_norm
         self._by_rows = RowUpdates(update, uses, state, budget=budget)
         self._unit_of: dict[int, Unit] = {}
+        self._frozen: set[int] = set()  # the addresses of blocks that no update writes
         self._arrived: dict[Unit, set[int]] = {}  # gradients that this backward has made
         self._grain = grain
         self._together = min(max(TOGETHER, PAGES * grain), int(budget * SHARE))
@@ -118,12 +119,18 @@ class Stepper:
         self._ready: list[nn.Parameter] = []
         self._ready_units: list[Unit] = []
         self._ready_size = Size(grain)
-        self._updated: set[int] = set()
+        # In backward, and those whose gradients wait for step(): with the version of each then.
+        self._updated: dict[torch.Tensor, int] = {}
+        self._kept: dict[torch.Tensor, int] = {}
+        uses.between.touched = self._touched
+        uses.between.rests = loop.in_backward
         self.assign()
 
     def assign(self) -> None:
         """Units have other parameters now."""
         self._unit_of = {id(p): unit for unit in self._units for p in unit.parameters}
+        own = {block.address for unit in self._units for block in unit.own}
+        self._frozen = {block.address for unit in self._units for block in unit.blocks} - own
 
     # ---- In backward -----------------------------------------------------------------------
 
@@ -135,6 +142,8 @@ class Stepper:
     def gradient_is_whole(self, parameter: torch.Tensor) -> None:
         """This backward pass has added all it has to the parameter's gradient."""
         self._uses.enter_backward()
+        if not self._loop.accumulating:
+            self._update.groups.update_begins()
         unit = self._unit_of.get(id(parameter))
         if unit is None:
             return  # it was taken out of the optimizer
@@ -142,13 +151,11 @@ class Stepper:
             with parameter.grad.opened() as content:  # added to what zero_grad() had set to 0
                 parameter.grad = content
         nested = self._uses.nested_backward() and unit.calls > 1
-        if id(parameter) in self._updated and not nested:
-            raise UsageError(
-                f"another backward before optimizer.step(): the one before has updated "
-                f"{unit.name_of(parameter)} already, as steps had gone straight from backward to "
-                "optimizer.step()",
-                remedy="attach_training(..., step_in_backward=False), or with "
-                "attachment.accumulate(): around all but the last backward",
+        if parameter in self._updated and not nested:
+            raise self._updated_already(
+                "another backward",
+                parameter,
+                ", or with attachment.accumulate(): around all but the last backward",
             )
         arrived = self._arrived.setdefault(unit, set())
         arrived.add(id(parameter))
@@ -163,6 +170,7 @@ class Stepper:
             return  # what stays is updated by step(), and its gradients are the loop's till then
         if self._loop.keeps:
             self._held.hold(unit)
+            self._kept |= {p: p._version for p in unit.parameters if _is_kept(p)}
             self._uses.close_backward(unit)
             return
         if not self._loop.checked:
@@ -199,16 +207,20 @@ class Stepper:
     def abandon(self) -> None:
         """A backward broke off: the next gradients are those of another step."""
         self._arrived.clear()
-        self._take_ready()
-        self._updated.clear()
+        self._forget_step()
         for unit in self._units:
             unit.calls = 0
         self._loop.failed()
 
     # ---- Between steps ---------------------------------------------------------------------
 
-    def forward_begins(self) -> bool:
-        """A training pass begins; whether updates are in backward from this one on."""
+    def forward_begins(self, *, trains: bool) -> bool:
+        """A pass begins; whether updates are in backward from this one on."""
+        self._loop.forward_begins()
+        if not trains:
+            if self._updated and self._loop.stepless:
+                raise self._updated_already("a forward pass", next(iter(self._updated)))
+            return False
         self._held.forget()
         paged = [p for unit in self._units if unit.own for p in unit.parameters]
         waits = any(_waits(p) and not _is_zero(p) for p in paged)
@@ -219,6 +231,7 @@ class Stepper:
 
     def step(self, **more: Any) -> None:
         """What optimizer.step() is to do, for all parameters that have gradients."""
+        self._look_at_the_loop()
         with torch.no_grad():
             scale = self._scale()
             for units, some in self._waiting():
@@ -227,11 +240,50 @@ class Stepper:
             rest = [p for p in self._update.parameters() if id(p) not in paged and _waits(p)]
             _multiply(rest, scale)
             with self._held.given_back(rest):
-                if rest:
+                if rest or not self._update.begun:
                     self._update(rest, **more)
+        self._forget_step()
+        self._loop.stepped()
+
+    def _forget_step(self) -> None:
         self._take_ready()
         self._updated.clear()
-        self._loop.stepped()
+        self._kept.clear()
+        self._update.step_ends()
+
+    def _touched(self, addresses: Iterable[int]) -> None:
+        """Code outside the model reads or changes weights or state."""
+        self._loop.weights_touched()
+        if self._updated and self._loop.stepless and not self._frozen.issuperset(addresses):
+            raise self._updated_already("a use of weights or state", next(iter(self._updated)))
+
+    def _look_at_the_loop(self) -> None:
+        """What it has done since backward that an update there cannot have known of.
+
+        Raises:
+            UsageError: If there was one.
+        """
+        changed = self._update.groups.changed()
+        others = [
+            p for p, version in self._kept.items() if not _is_kept(p) or p._version != version
+        ]
+        if changed or others:
+            self._loop.gradient_touched()
+        for parameter, version in self._updated.items():
+            if changed:
+                raise self._updated_already(f"a change of {changed[0]!r} after backward", parameter)
+            if not self._held.is_spent(parameter):
+                raise self._updated_already("another gradient after backward", parameter)
+            if parameter._version != version:
+                raise self._updated_already("a change of weights after backward", parameter)
+
+    def _updated_already(self, what: str, parameter: torch.Tensor, more: str = "") -> UsageError:
+        name = self._held.name_of(parameter)
+        return UsageError(
+            f"{what}, before optimizer.step(): backward has updated {name} already, as "
+            "steps had gone straight from backward to optimizer.step()",
+            remedy=f"attach_training(..., step_in_backward=False){more}",
+        )
 
     def _waiting(self) -> Iterator[tuple[list[Unit], list[nn.Parameter]]]:
         """Units that have gradients, as many as are updated together, with their parameters."""
@@ -313,7 +365,12 @@ class Stepper:
     def _spend(self, parameters: list[nn.Parameter]) -> None:
         for parameter in parameters:
             self._held.spend(self._unit_of[id(parameter)], parameter)
-            self._updated.add(id(parameter))
+            self._updated[parameter] = parameter._version
+
+
+def _is_kept(parameter: torch.Tensor) -> bool:
+    """Whether its gradient is in blocks, or wherever the loop's operators have left it."""
+    return isinstance(parameter.grad, KeptGradient)
 
 
 def _waits(parameter: nn.Parameter) -> bool:

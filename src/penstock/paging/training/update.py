@@ -3,7 +3,8 @@
 
 Its param_groups are narrowed for the call, so that any torch optimizer does it, with the
 hyper-parameters that the groups have at that moment: schedulers work. What is asked of the
-optimizer is that the update of a parameter needs that parameter, its gradient and its state alone.
+optimizer is that the update of a parameter needs that parameter, its gradient and its state alone,
+and what is in its group.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from penstock.errors import UsageError
 
+from .groups import Groups
 from .probe import check_steps_in_pieces, is_torchs
 
 # What they do to an element of a parameter needs that element, of gradient and state too, alone.
@@ -36,6 +38,11 @@ class Update:
     Args:
         optimizer: Any torch optimizer but those whose update looks at all parameters at once.
 
+    Attributes:
+        optimizer: It.
+        groups: What is in its groups beside parameters.
+        begun: Whether this step has updated anything.
+
     Raises:
         UsageError: If it is one of those, or not an optimizer.
     """
@@ -53,6 +60,10 @@ class Update:
         check_steps_in_pieces(optimizer, self._step)
         # Another's may be compiled, as torchao's are, which no mode that looks on may see.
         self._unseen = nullcontext if is_torchs(self._step) else _disable_current_modes
+        self.groups = Groups(optimizer)
+        # torch's own write nothing there.
+        self._piece = nullcontext if is_torchs(self._step) else self.groups.piece
+        self.begun = False
         self._group_of: dict[int, int] = {}
 
     def parameters(self) -> list[nn.Parameter]:
@@ -89,14 +100,20 @@ class Update:
     def _narrowed(self, chosen: list[list[nn.Parameter]], more: dict[str, Any]) -> None:
         groups = self.optimizer.param_groups
         whole = [group["params"] for group in groups]
+        self.begun = True
         try:
             for group, some in zip(groups, chosen, strict=True):
                 group["params"] = some
-            with self._unseen():
+            with self._unseen(), self._piece():
                 self._step(self.optimizer, **more)
         finally:
             for group, every in zip(groups, whole, strict=True):
                 group["params"] = every
+
+    def step_ends(self) -> None:
+        """What is updated next is another step."""
+        self.groups.step_ends()
+        self.begun = False
 
     # ---- By rows ---------------------------------------------------------------------------
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loop on a plain model and on a paged one, which must come to the same, bit for bit.
+
+A loop is a function of (model, optimizer, index of the step); what it returns, the weights and the
+optimizer's state must be equal.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from training_tower import (
+    Tower,
+    adamw,
+    batches,
+    loss_of,
+    page,
+    pair,
+    same_state,
+    same_weights,
+)
+
+from penstock.paging.training.loop import PLAIN_STEPS
+
+DATA = batches(16)
+make = functools.partial(Tower, layers=2)
+STEPS = PLAIN_STEPS + 4  # so that some would be updated in backward
+
+
+def backward(model, n, share=1):
+    loss = loss_of(model, DATA[n % len(DATA)]) / share
+    loss.backward()
+    return loss.item()
+
+
+def plain_step(model, optimizer, n):
+    loss = backward(model, n)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+
+def same(loop, optimizer=adamw, steps=STEPS, chunks=18, in_backward=False, **more):
+    """Run the loop both ways; whether updates ended up in backward must be as expected."""
+    plain, paged = pair(make)
+    first, second = optimizer(plain), optimizer(paged)
+    want = [loop(plain, first, n) for n in range(steps)]
+    with page(paged, second, chunks=chunks, **more) as attached:
+        got = [loop(paged, second, n) for n in range(steps)]
+        assert got == want
+        assert attached.stats().updates_in_backward == in_backward
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
