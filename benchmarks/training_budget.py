@@ -21,8 +21,8 @@ beside it is not taken off the budget. Where layers are recomputed, over is in e
 step must move of weights and state that do not stay, in the room that tensors leave at their peak.
 
 The ideal in turn is a tighter bound: backward begins when forward is over. What is over then comes
-in behind that moment, beside backward's own time; and what of it is neither weights nor state has
-gone out before, beside forward's.
+in behind that moment, beside backward's own time; what of it is neither weights nor state has gone
+out before, beside forward's, and weights that the budget does not hold have come in.
 """
 
 from __future__ import annotations
@@ -131,7 +131,10 @@ def judge(
     row["ratio_to_ideal"] = round(row["median_ms"] / row["ideal_ms"], 4)
     over = max(0, resident["alive_bytes"] - row["budget_bytes"])
     kept = row["stats"]["state_bytes"] + row["stats"]["weight_bytes"]
-    forward = shortest_ms(resident["forward_ms"], (max(0, over - kept), link[1]))
+    beyond = max(0, row["stats"]["weight_bytes"] - row["budget_bytes"])
+    forward = shortest_ms(
+        resident["forward_ms"], (beyond, link[0]), (max(0, over - kept), link[1])
+    )
     backward = shortest_ms(resident["median_ms"] - resident["forward_ms"], (over, link[0]))
     row["ideal_in_turn_ms"] = round(max(row["ideal_ms"], forward + backward), 3)
     row["ratio_to_ideal_in_turn"] = round(row["median_ms"] / row["ideal_in_turn_ms"], 4)
