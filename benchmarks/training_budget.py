@@ -132,9 +132,7 @@ def judge(
     over = max(0, resident["alive_bytes"] - row["budget_bytes"])
     kept = row["stats"]["state_bytes"] + row["stats"]["weight_bytes"]
     beyond = max(0, row["stats"]["weight_bytes"] - row["budget_bytes"])
-    forward = shortest_ms(
-        resident["forward_ms"], (beyond, link[0]), (max(0, over - kept), link[1])
-    )
+    forward = shortest_ms(resident["forward_ms"], (beyond, link[0]), (max(0, over - kept), link[1]))
     backward = shortest_ms(resident["median_ms"] - resident["forward_ms"], (over, link[0]))
     row["ideal_in_turn_ms"] = round(max(row["ideal_ms"], forward + backward), 3)
     row["ratio_to_ideal_in_turn"] = round(row["median_ms"] / row["ideal_in_turn_ms"], 4)
