@@ -254,6 +254,25 @@ class BlockStore:
         self._point(block, lambda moved: moved.device)
         return taken
 
+    def take_in(self, block: Block, slot: Slot) -> bool:
+        """Let other data that the tensor was given (``weight.data = x``) be its content.
+
+        The block is in use, and written. Not where the data are of another kind, or others have
+        them too, who would find what is written there.
+
+        Returns:
+            Whether they are.
+        """
+        given, moved = slot.tensor.data, self._moved[block]
+        own = moved[0].device
+        kinds = [(x.dtype, x.shape, x.stride(), x.device) for x in (given, own)]
+        whole = given.nbytes == given.untyped_storage().nbytes()
+        if len(moved) > 1 or kinds[0] != kinds[1] or not whole or _users(given) > 2:
+            return False
+        own.copy_(given)
+        slot.tensor.data = own
+        return True
+
     def refresh(self, block: Block, chunk: int) -> None:
         """Copy the host copy to the device, page by page: the rest of the block may be evicted."""
         assert self._pager is not None

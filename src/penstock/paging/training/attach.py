@@ -223,9 +223,8 @@ class TrainingAttachment(Attachment):
         if not any(unit.parameters for unit in self._units):
             raise UsageError("the optimizer updates no parameter of this model")
         self._addresses = [
-            (slot, slot.tensor.data_ptr())
-            for block in blocks
-            for slot in block.slots
+            (block, slot, slot.tensor.data_ptr())
+            for block, slot in self.store.slots()
             if slot.is_parameter
         ]
         uses = TrainingUses(
@@ -300,13 +299,18 @@ class TrainingAttachment(Attachment):
 
     def _look_for_changes(self) -> None:
         """What the user has unfrozen, frozen or given to the optimizer since."""
-        for slot, address in self._addresses:
+        for block, slot, address in self._addresses:
             here = dict.get(slot.table, slot.key)
-            if here is None or here is not slot.tensor or here.data_ptr() != address:
-                raise UsageError(
-                    f"{slot.name} was replaced, moved or converted after attach_training()",
-                    remedy="detach(), change it or call functional_call(), attach_training() again",
-                )
+            if here is slot.tensor and here.data_ptr() == address:
+                continue
+            with torch.no_grad(), self.hooks.touching([block]):
+                given = here is slot.tensor and not self._stepper.has_updated(slot.tensor)
+                if not given or not self.store.take_in(block, slot):
+                    raise UsageError(
+                        f"{slot.name} was replaced, moved or converted after attach_training()",
+                        remedy="detach(), change it or call functional_call(), "
+                        "attach_training() again",
+                    )
         trained = self._update.trained()
         if trained == self._trained:
             return
@@ -318,12 +322,7 @@ class TrainingAttachment(Attachment):
         self._take_state()
 
     def _touching(self, tensors: list[torch.Tensor]) -> AbstractContextManager[None] | None:
-        paged = {
-            id(slot.tensor): block
-            for block in self.store.blocks
-            if block.home is Home.PAGED
-            for slot in block.slots
-        }
+        paged = {id(s.tensor): b for b, s in self.store.slots() if b.home is Home.PAGED}
         blocks = {paged[id(x)].address: paged[id(x)] for x in tensors if id(x) in paged}
         return self.hooks.touching(list(blocks.values())) if blocks else None
 
@@ -495,5 +494,6 @@ class TrainingAttachment(Attachment):
         self._state.move_out(keep=keep)
         model: nn.Module = super().detach(keep=keep)
         for number, gradient in gradients.items():
-            parameters[number].grad = gradient
+            if parameters[number].dtype is gradient.dtype:  # and not what was converted meanwhile
+                parameters[number].grad = gradient
         return model

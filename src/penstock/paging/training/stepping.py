@@ -139,6 +139,10 @@ class Stepper:
         """Whether anything is updated there by now."""
         return self._loop.in_backward and any(unit.own for unit in self._units)
 
+    def has_updated(self, parameter: torch.Tensor) -> bool:
+        """Whether this step's backward has updated it."""
+        return parameter in self._updated
+
     def gradient_is_whole(self, parameter: torch.Tensor) -> None:
         """This backward pass has added all it has to the parameter's gradient."""
         self._uses.enter_backward()
