@@ -65,6 +65,17 @@ def test_what_others_have_too_or_is_of_another_kind_is_refused(make_data):
         del others
 
 
+def test_a_part_that_is_converted_is_refused_in_that_line():
+    _, model = pair(make)
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=18):
+        with pytest.raises(UsageError, match="attach"):
+            model.layers[0].double()
+        assert model.layers[0].up.weight.dtype is torch.float32
+        backward(model, 0)
+        optimizer.step()
+
+
 def test_after_an_update_in_backward_they_come_too_late():
     _, model = pair(make)
     optimizer = adamw(model)

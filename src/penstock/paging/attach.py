@@ -127,6 +127,8 @@ def attach(
 class Attachment(BaseAttachment[Pager]):
     """A model whose blocks Penstock pages by remapping. Made by attach()."""
 
+    _parts_widen = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -219,9 +221,6 @@ class Attachment(BaseAttachment[Pager]):
             most_jointly=self._look_ahead,
             always_watch=self._safety == "strict",
         )
-
-    def _room_for_wider(self) -> int:
-        return self.budget
 
     # ---- Reads and writes beside the uses --------------------------------------------------
 

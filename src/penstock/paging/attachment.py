@@ -72,6 +72,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     _grain: int
     _look_ahead: int
     _views_follow = True  # at detach(): those that others hold of the model's tensors
+    _parts_widen = False  # the program may give a part a wider dtype between passes
 
     def __init__(
         self,
@@ -261,15 +262,13 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         return partial(torch._C._cuda_getCurrentRawStream, self.torch_device.index)
 
     def _room_for_wider(self) -> int:
-        """Bytes for parts that the program gives a wider dtype."""
-        return 0
+        return self.budget if self._parts_widen else 0
 
     def _hook(self) -> None:
         model = self.model
         self._tables = install(model, None)
-        self._conversion = ConversionGuard(
-            self._tables, self._slots, self.hooks.in_forward, self._room_for_wider
-        )
+        room = self._room_for_wider
+        self._conversion = ConversionGuard(self._tables, self._slots, self.hooks.in_forward, room)
         self.hooks.arm()
         self.hooks.start_watch()
         self._handles.append(

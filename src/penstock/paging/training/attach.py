@@ -149,6 +149,7 @@ class TrainingAttachment(Attachment):
 
     hooks: TrainingUses
     _views_follow = False  # autograd may have saved some
+    _parts_widen = False  # the optimizer has what they are made of
 
     def __init__(
         self,
