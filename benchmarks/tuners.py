@@ -6,7 +6,7 @@ python benchmarks/tuners.py [--models llama bert t5] [--json FILE]
 Fourteen steps of AdamW with each configuration that PEFT has, as small as it goes, and the variants
 of LoRA; then a pass as it is, one without the adapter, one merged and one unmerged again, and the
 adapter as save_pretrained() would write it. What PEFT cannot make of a model is told apart, and
-`merges` whether merging was refused, as it gives weights other storages, or does not exist. Budgets
+`merges` whether merging was refused, as it gives weights another layout, or does not exist. Budgets
 are tried from the smallest up, on the emulated GPU; the first that is no OutOfMemory counts.
 """
 
