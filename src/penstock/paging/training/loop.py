@@ -43,21 +43,12 @@ class Loop:
         """Whether a backward is over, and no step has followed it."""
         return self._backwards > 0
 
-    @property
-    def watching(self) -> bool:
-        """Whether the loop may yet do anything."""
-        return not self.in_backward
-
     def gradient_touched(self) -> None:
         """The loop has read or written a gradient."""
         self._keeps = True
 
-    def forward_begins(self) -> None:
-        """A pass of any kind: after a backward it finds weights that an update would change."""
-        self.weights_touched()
-
     def weights_touched(self) -> None:
-        """The loop has read or written weights or state: after a backward, not those of before."""
+        """The loop uses weights or state, by a pass too: behind a backward it means those before it."""
         if self._backwards:
             self._keeps = True
 

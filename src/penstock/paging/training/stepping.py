@@ -220,7 +220,7 @@ class Stepper:
 
     def forward_begins(self, *, trains: bool) -> bool:
         """A pass begins; whether updates are in backward from this one on."""
-        self._loop.forward_begins()
+        self._loop.weights_touched()
         if not trains:
             if self._updated and self._loop.stepless:
                 raise self._updated_already("a forward pass", next(iter(self._updated)))
