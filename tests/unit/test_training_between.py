@@ -11,22 +11,13 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
-from training_tower import (  # noqa: E402
-    Tower,
-    adamw,
-    batches,
-    loss_of,
-    page,
-    pair,
-    same_weights,
-)
+from training_both import DATA, make  # noqa: E402
+from training_tower import adamw, loss_of, page, pair, same_weights  # noqa: E402
 
 from penstock.paging.training.between import Between  # noqa: E402
 from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
 
 STEPS = PLAIN_STEPS + 5
-DATA = batches(STEPS)
-make = functools.partial(Tower, layers=2)
 
 
 def is_on():

@@ -150,4 +150,5 @@ REPLACED = Replacements(
         "CheckpointFunction.forward": _forward,
     },
     without="what it computes again stays on the device",
+    base=torch.autograd.graph.saved_tensors_hooks,
 )

@@ -24,12 +24,21 @@ class Replacements:
         owner: The module they are found in.
         made: By each name, dotted where it is an attribute's: what makes ours of PyTorch's.
         without: What it means that one is missing, for the warning.
+        base: What a class has to be, to be that which is meant.
     """
 
-    def __init__(self, owner: Any, made: dict[str, Callable[[Any], Any]], *, without: str) -> None:
+    def __init__(
+        self,
+        owner: Any,
+        made: dict[str, Callable[[Any], Any]],
+        *,
+        without: str,
+        base: type = object,
+    ) -> None:
         self._owner = owner
         self._made = made
         self._without = without
+        self._base = base
         self._lock = threading.RLock()
         self._users = 0
         self._replaced: list[tuple[Any, str, Any]] = []  # (owner, name, what was there)
@@ -43,14 +52,15 @@ class Replacements:
         return self._uninstall
 
     def _replace(self) -> None:
-        hooks: Any = torch.autograd.graph.saved_tensors_hooks
         for dotted, make in self._made.items():
             *path, name = dotted.split(".")
             owner = self._owner
             for step in path:
                 owner = getattr(owner, step, None)
             before = vars(owner).get(name) if owner is not None else None
-            fits = issubclass(before, hooks) if isinstance(before, type) else before is not None
+            fits = (
+                issubclass(before, self._base) if isinstance(before, type) else before is not None
+            )
             if not fits:
                 warnings.warn(
                     f"{self._owner.__name__} of PyTorch {torch.__version__} has no {dotted}: "
