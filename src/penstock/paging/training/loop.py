@@ -48,7 +48,7 @@ class Loop:
         self._keeps = True
 
     def weights_touched(self) -> None:
-        """The loop uses weights or state, by a pass too: behind a backward it means those before it."""
+        """The loop uses weights or state, by a pass too: behind a backward those of before it."""
         if self._backwards:
             self._keeps = True
 
