@@ -7,7 +7,7 @@
 
 A file given by --model defines build() -> model, on the CPU or on "meta" (then its weights are
 noise), and step(model, device) -> result, which is to give the same each time. Without --budgets
-the budget is half of what a model needs.
+the budget is half of what a model needs, or another share of it.
 
 Each model is run with everything on the card first, then attached, each of its steps before a
 resident one. Then the resident weights go to the host, and each peer (peers.py) runs that model.
@@ -33,13 +33,12 @@ from cases import Case, from_file, held_out, modules_of
 from held_out_models import outputs
 from held_out_shapes import SHAPES
 from measure import output_parser, spread
-from one_budget_models import attached_rows, budget_of, half, residents_of
+from one_budget_models import SHARES, attached_rows, budget_of, residents_of, share_of
 from one_budget_suite import Place, Suite, run_all
 from pipelines import flux_pipeline
 from resident import Resident
 
 PIPELINES = {"flux-pipeline": flux_pipeline}
-TOKENS = 32
 LONG_MS = 20e3  # one sample that takes so long is enough
 
 
@@ -48,6 +47,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=[*SHAPES, *PIPELINES], default=[])
     parser.add_argument("--model", type=Path, help="a file with build() and step()")
     parser.add_argument("--budgets", nargs="+", default=[], help="such as 8GiB")
+    parser.add_argument("--share", type=int, choices=SHARES, default=2, help="without: a half, ...")
     parser.add_argument("--seconds", type=float, default=560, help="the whole ends by then")
     parser.add_argument(
         "--peers",
@@ -57,6 +57,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         help="all that are installed, DeepSpeed only when it is named",
     )
     parser.add_argument("--steps", type=int, default=4, help="of a picture's diffusion")
+    parser.add_argument("--tokens", type=int, default=32, help="that a model of text makes")
     parser.add_argument("--images", type=int, default=1024, help="pixels a side")
     parser.add_argument("--samples", type=int, default=10, help="of a step")
     parser.add_argument("--peer-samples", type=int, default=3, help="at most")
@@ -75,7 +76,7 @@ def cases(suite: Suite) -> dict[str, Callable[[], Case]]:
         if name in PIPELINES:
             made[name] = partial(PIPELINES[name], card, steps=args.steps, size=args.images)
         else:
-            made[name] = partial(held_out, name, card, TOKENS)
+            made[name] = partial(held_out, name, card, args.tokens)
     if args.model is not None:
         made[args.model.stem] = partial(from_file, args.model, card)
     return made
@@ -89,7 +90,7 @@ def run(suite: Suite, case: Case) -> None:
     largest = max(residents.values(), key=lambda each: each.needed)
     asked = suite.args.budgets
     budgets = [budget_of(suite, text, largest.weights) for text in asked] or [
-        half(suite, largest.needed)
+        share_of(suite, largest.needed)
     ]
     links = {
         budget: attached_rows(suite, "peers", "penstock", case, residents, budget)

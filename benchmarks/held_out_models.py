@@ -38,6 +38,7 @@ class Subject:
     dtype: torch.dtype = torch.bfloat16
     buffers: dict[str, torch.Tensor] = field(default_factory=dict)
     first_names: dict[str, str] = field(default_factory=dict)
+    plain: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict)
 
     @property
     def generates(self) -> bool:
@@ -51,8 +52,13 @@ class Subject:
         kind = getattr(library, shape.model)
         with default_dtype(self.dtype), torch.device(device):
             if shape.config is None:
-                return kind(**self.sizes).eval()
-            model = kind(getattr(library, shape.config)(**self.sizes)).eval()
+                model = kind(**self.sizes).eval()
+            else:
+                model = kind(getattr(library, shape.config)(**self.sizes)).eval()
+        for prefix, module in model.named_modules():
+            for key, value in plain_tensors(module):
+                if value.is_meta:  # which load() is not asked for
+                    setattr(module, key, self.plain[prefix, key])
         if self.generates:  # as many tokens as are asked for, whatever they are
             model.generation_config.eos_token_id = None
             model.generation_config.pad_token_id = 0
@@ -68,6 +74,8 @@ class Subject:
             for name, parameter in model.named_parameters():
                 draw(name, parameter.data, device)
         self.buffers = {name: buffer.cpu() for name, buffer in model.named_buffers()}
+        for prefix, module in model.named_modules():
+            self.plain.update({(prefix, k): x.cpu() for k, x in plain_tensors(module)})
         return model
 
     def loader(self, device: str | torch.device) -> Callable[[str, torch.Tensor], None]:
@@ -89,9 +97,16 @@ class Subject:
         def place(value: Any) -> Any:
             if isinstance(value, dict):
                 return {key: place(inner) for key, inner in value.items()}
+            if not isinstance(value, torch.Tensor):
+                return value
             return value.to(device, self.dtype if value.is_floating_point() else None)
 
         return {k: place(v) for k, v in self.shape.inputs(model.config, batch, length).items()}
+
+
+def plain_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Tensors that are attributes and nothing else, such as tables of angles."""
+    return [(key, x) for key, x in vars(module).items() if isinstance(x, torch.Tensor)]
 
 
 def draw(name: str, destination: torch.Tensor, device: str | torch.device) -> None:

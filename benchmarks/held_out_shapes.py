@@ -3,8 +3,9 @@
 
 The large ones are published: Llama-3-8B and 70B, Qwen2-1.5B, Gemma-2B, Phi-2, OPT-1.3B, BLOOM-1b7,
 Mamba-1.4B, T5 v1.1 XL, BERT-large, DeepSeek-V2-Lite, ViT-g/14, CLIP ViT-bigG/14, Whisper large-v3,
-the UNet of SDXL and FLUX.1; "llama-medium" is nobody's, and the other mixtures of experts have
-fewer layers.
+the UNet of SDXL, FLUX.1, and the transformers of Qwen-Image (1,024 pixels a side) and Wan 2.1 14B
+(33 frames of 480 x 832); "llama-medium" is nobody's, and the other mixtures of experts have fewer
+layers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from little import sizes_of
 
-# (configuration, batch, length) -> tensors on the CPU.
+# (configuration, batch, length) -> tensors on the CPU, and what else a pass takes.
 Inputs = Callable[[Any, int, int], dict[str, Any]]
 
 
@@ -103,6 +104,28 @@ def patches(config: Any, batch: int, length: int) -> dict[str, torch.Tensor]:
         "timestep": torch.full((batch,), 0.5),
         "img_ids": torch.arange(6 * length).remainder(64).view(-1, 3).float(),
         "txt_ids": torch.zeros(length, 3),
+    }
+
+
+def picture(config: Any, batch: int, length: int) -> dict[str, Any]:
+    """Patches of a picture whose sides have an eighth of `length` each, and its text."""
+    side = max(4, length // 8)
+    return {
+        "hidden_states": noise(batch, side * side, config.in_channels),
+        "encoder_hidden_states": noise(batch, length, config.joint_attention_dim),
+        "encoder_hidden_states_mask": torch.ones(batch, length, dtype=torch.bool),
+        "timestep": torch.full((batch,), 0.5),
+        "img_shapes": [[(1, side, side)]] * batch,
+    }
+
+
+def video(config: Any, batch: int, length: int) -> dict[str, torch.Tensor]:
+    """Latent frames of a video: nine of 60 x 104 behind a text of 512 tokens."""
+    frames, height, width = (9, 60, 104) if length >= 512 else (2, 4, 4)
+    return {
+        "hidden_states": noise(batch, config.in_channels, frames, height, width),
+        "encoder_hidden_states": noise(batch, length, config.text_dim),
+        "timestep": torch.full((batch,), 500),
     }
 
 
@@ -309,6 +332,33 @@ SHAPES: dict[str, Shape] = {
             "joint_attention_dim": 64,
             "pooled_projection_dim": 64,
             "axes_dims_rope": (4, 6, 6),
+        },
+    ),
+    "qwen-image": Shape(
+        "QwenImageTransformer2DModel",
+        None,
+        {"num_layers": 60},
+        picture,
+        small={
+            "in_channels": 16,
+            "num_layers": 4,
+            "attention_head_dim": 16,
+            "num_attention_heads": 4,
+            "joint_attention_dim": 64,
+            "axes_dims_rope": (4, 6, 6),
+        },
+    ),
+    "wan": Shape(
+        "WanTransformer3DModel",
+        None,
+        {"num_layers": 40},
+        video,
+        small={
+            "num_layers": 4,
+            "attention_head_dim": 12,
+            "num_attention_heads": 4,
+            "text_dim": 64,
+            "ffn_dim": 128,
         },
     ),
 }

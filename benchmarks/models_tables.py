@@ -97,11 +97,12 @@ def experts() -> str:
 def experts_prompts() -> str:
     """A long prompt's pass of the same attachments."""
     found = [
-        row for row in mixtures() if "missing_bytes" in row and row["how"] == "attached, half of it"
+        row for row in mixtures() if "missing_bytes" in row and row["how"].startswith("attached")
     ]
     return shown(
-        "model and router | resident | ideal | attached | x ideal",
-        "{name} | {resident_median_ms:ms} | {ideal_ms:ms} | {median_ms:ms} | {ratio_to_ideal:.2f}",
+        "model and router | budget, GiB | resident | ideal | attached | x ideal",
+        "{name} | {budget_bytes:GiB} | {resident_median_ms:ms} | {ideal_ms:ms} | {median_ms:ms} "
+        "| {ratio_to_ideal:.2f}",
         found,
     )
 

@@ -23,7 +23,7 @@ from functools import partial
 import torch
 from measure import output_parser
 from one_budget_experts import moe
-from one_budget_models import fits, generate, llama, pages, shapes
+from one_budget_models import SHARES, fits, generate, llama, pages, shapes
 from one_budget_stress import cycles, oom, random, two
 from one_budget_suite import run_all
 
@@ -37,6 +37,9 @@ def arguments() -> argparse.Namespace:
     parser = output_parser(__doc__, required=False)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS)[:-1])
     parser.add_argument("--seconds", type=float, default=580, help="the whole ends by then")
+    parser.add_argument(
+        "--share", type=int, choices=SHARES, default=2, help="a half, a third, ... of its need"
+    )
     parser.add_argument("--new-tokens", type=int, default=2000, help="of the part generate")
     parser.add_argument("--caches", nargs="+", default=["dynamic", "static"])
     parser.add_argument("--only", nargs="+", default=[], help="of shapes, pages, fits, moe")

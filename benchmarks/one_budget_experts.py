@@ -16,7 +16,7 @@ from budget_card import weight_bytes
 from expert_choices import Choices, experts_of
 from held_out_models import Subject, subject
 from measure import spread
-from one_budget_models import Clock, half
+from one_budget_models import SHARES, Clock, share_of
 from one_budget_suite import Suite, memory
 from record import OutOfTime
 from resident import move_outside
@@ -84,7 +84,7 @@ def _loader(recipe: Subject, device: Any, experts: int) -> Callable[[str, torch.
 
 
 def _mixture(suite: Suite, what: str, lengths: Lengths) -> None:
-    """A text token by token, and a long prompt's pass, within half of what they need."""
+    """A text token by token, and a long prompt's pass, within a share of what they need."""
     suite.check_time()
     card = suite.card
     name, router, implementation = what.split(", ")
@@ -139,9 +139,9 @@ def _mixture(suite: Suite, what: str, lengths: Lengths) -> None:
     aa = {"exact": torch.equal(again, made), **figures(clock)}
     suite.row("moe", what, f"{how}, resident, again (A/A)", lambda: aa)
     forward = None if copies else suite.resident("moe", what, [model], partial(model, **long))
-    # The copies would be most of the half, and so they come whole beside that of the weights.
+    # The copies would be most of it, and so they come whole beside that of the weights.
     most = max(prompt, forward.others) if forward else 2 * prompt
-    budget = half(suite, weights + most)
+    budget = share_of(suite, weights + most)
     dense = weights - choices.total
     table = model.get_input_embeddings().weight
     if table is not model.get_output_embeddings().weight:
@@ -161,17 +161,19 @@ def _mixture(suite: Suite, what: str, lengths: Lengths) -> None:
         bound = {"ideal_ms": round(best, 3), "link_gb_per_s": round(link, 2)}
         return {**row, **bounds, **suite.against(bound, row["median_ms"])}
 
+    attached_in = f"attached, {SHARES[suite.args.share]} of it"
+
     def attached() -> dict[str, Any]:
         meta = recipe.build("meta")
         _use(meta, implementation)
         skewed = router == "skewed"
         load = _loader(recipe, card.device, experts) if skewed else recipe.loader(card.device)
         with card.attached(meta, budget, load=load) as (held, watch):
-            suite.row("moe", what, f"{how}, attached, half of it", partial(generated, held, watch))
+            suite.row("moe", what, f"{how}, {attached_in}", partial(generated, held, watch))
             if forward:
                 step = partial(held.model, **long)
                 row = partial(suite.attached, forward, step, held, watch, budget)
-                suite.row("moe", what, "attached, half of it", row)
+                suite.row("moe", what, attached_in, row)
             return memory(held, watch, budget)
 
     suite.row("moe", what, "attached: all rows of it", attached)

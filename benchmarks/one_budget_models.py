@@ -20,6 +20,7 @@ from penstock.units import MIB, parse_size
 
 BUDGETS = ("4GiB", "8GiB", "12GiB")
 SMALL_SHARES = dict(zip(BUDGETS, (0.5, 0.65, 0.8), strict=True))
+SHARES = {2: "half", 3: "a third", 4: "a quarter"}  # of what a model needs
 ORDERS = {"small first": "SLSLSLSLSL", "large first": "LSSLLSSLLS"}
 
 
@@ -27,9 +28,10 @@ def budget_of(suite: Suite, full: str, weights: int) -> int:
     return parse_size(suite.card.budget(full, weights, SMALL_SHARES.get(full, 0.5)))
 
 
-def half(suite: Suite, needed: int) -> int:
-    """Half of what a model needs, in whole MiB on a card."""
-    return needed // 2 if suite.card.small else needed // 2 // MIB * MIB
+def share_of(suite: Suite, needed: int) -> int:
+    """A half of what a model needs, or another share of it, in whole MiB on a card."""
+    share = suite.args.share
+    return needed // share if suite.card.small else needed // share // MIB * MIB
 
 
 class Sized(NamedTuple):
@@ -222,15 +224,15 @@ def pages(suite: Suite) -> None:
 
 
 def _halves(suite: Suite, part: str, names: list[str], settings: list[str]) -> None:
-    """Each model's steps within half of what they need, with each setting."""
+    """Each model's steps within a share of what they need, with each setting."""
     for name in suite.args.only or names:
         try:
             suite.check_time()
             case = held_out(name, suite.card, TOKENS)
             residents = residents_of(suite, part, case, case.resident())
-            budget = half(suite, max(each.needed for each in residents.values()))
+            budget = share_of(suite, max(each.needed for each in residents.values()))
             for setting in settings:
-                how, more = "attached, half of it", {}
+                how, more = f"attached, {SHARES[suite.args.share]} of it", {}
                 if setting != "default":
                     words = zip(("look_ahead", "chunk_size"), setting.split("/"), strict=False)
                     how, more = f"{how}, {setting}", dict(words)

@@ -19,9 +19,9 @@ from penstock.units import KIB, MIB  # noqa: E402
 PAGE = 4 * KIB
 NAMES = """
     llama qwen2 gemma phi opt bloom mamba t5 bert vit clip whisper mixtral qwen3-moe
-    deepseek-v2-lite sdxl-unet flux
+    deepseek-v2-lite sdxl-unet flux qwen-image wan
 """.split()
-DIFFUSERS = ("sdxl-unet", "flux")
+DIFFUSERS = ("sdxl-unet", "flux", "qwen-image", "wan")
 SHARES = {"mamba": 1.25}  # of the weights, for all that is on the device
 SHAPES = ((2, 8), (1, 16), (2, 8))  # batch and length of each pass
 
