@@ -218,6 +218,19 @@ class Share:
         self._fit(pages, has)
         manager.new_peak()
 
+    def join_pieces(self) -> None:
+        """The largest tensors of a pass come next.
+
+        Where memory is made for them anyway, what is cached goes back: it lies in pieces, and they
+        would be made beside it. Else that costs the launching thread more than the bytes do.
+        """
+        manager, need = self._manager, self._needs.get(self._latest[1])
+        held = manager.held()
+        if need is None or self.has() >= self.whole:
+            return
+        if self._live + need.bytes - held > manager.slack and held - manager.live() > manager.grain:
+            manager.torch.empty_cache()
+
     def shrink(self, least: int) -> None:
         """Give back what the budget has no room for any more, down to so many bytes."""
         has = self.has()

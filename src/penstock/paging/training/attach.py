@@ -34,8 +34,9 @@ from ..leaves import tree_leaves
 from ..store import BlockStore, Loader
 from .activations import AUTO, Activations, check_choice
 from .gradients import HeldGradients
-from .hooks import TrainingUses, in_backward
+from .hooks import TrainingUses
 from .loop import Loop
+from .nodes import in_backward
 from .optimizer_step import OtherOptimizers, PagedStep
 from .state import StateStore
 from .state_dict import StateDicts
@@ -236,6 +237,7 @@ class TrainingAttachment(Attachment):
             self._stream,
             grow=self._grow,
             backward_ends=self._backward_ends,
+            before_last=lambda: self._share.join_pieces(),
             always_watch=self._safety == "strict",
         )
         where = (uses, self.pager, self.torch_device, self._take_host)
@@ -387,12 +389,9 @@ class TrainingAttachment(Attachment):
             self._learn_need()
             return
 
-        def enter(gradients: Any) -> None:
-            self.hooks.enter_backward()
-
         for value in tree_leaves(dict(output) if isinstance(output, Mapping) else output):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-                value.grad_fn.register_prehook(enter)
+                value.grad_fn.register_prehook(lambda _: self.hooks.enter_backward())
         if not self.hooks.watching:
             self.hooks.between.start(pending=True)
 

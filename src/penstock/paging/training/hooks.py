@@ -33,37 +33,8 @@ from ..leaves import tree_leaves
 from ..modes import leave_over
 from ..watch import AccessWatch
 from .between import Between, Part
+from .nodes import NO_TASK, graph_task, in_backward, makers, sources
 from .units import NO_USE, Unit
-
-_graph_task: Callable[[], int] = torch._C._current_graph_task_id
-_NO_TASK = -1
-
-
-def _makers(value: Any) -> list[Any]:
-    """The nodes of which autograd will reach one before any other of the module's."""
-    if not isinstance(value, torch.Tensor) or value.grad_fn is None:
-        return []
-    base = value._base
-    if base is None or base.grad_fn is None:
-        return [value.grad_fn]
-    # When a view is changed in place, its own node is no longer part of the graph.
-    return [value.grad_fn, base.grad_fn]
-
-
-def _sources(args: Any, kwargs: Any) -> list[Any]:
-    """The nodes that made a module's input, which autograd reaches after all of the module's."""
-    if not torch.is_grad_enabled():
-        return []
-    values = [*args, *kwargs.values()]
-    # Walking through a tree takes ten times as long, and most modules are given tensors alone.
-    if not all(value is None or isinstance(value, torch.Tensor) for value in values):
-        values = tree_leaves(values)
-    return [x.grad_fn for x in values if isinstance(x, torch.Tensor) and x.grad_fn is not None]
-
-
-def in_backward() -> bool:
-    """Whether autograd is running on this thread."""
-    return _graph_task() != _NO_TASK
 
 
 class TrainingUses:
@@ -81,6 +52,7 @@ class TrainingUses:
         grow: Called when uses that nest need more than there is, with their (address, bytes)
             pieces; makes room, or raises.
         backward_ends: Called when a backward pass is over.
+        before_last: Called before the unit that ended the last forward, logits' as a rule.
         always_watch: Check every operator in every iteration, not only in the first.
     """
 
@@ -94,6 +66,7 @@ class TrainingUses:
         *,
         grow: Callable[[Exception, list[tuple[int, int]]], None],
         backward_ends: Callable[[], None],
+        before_last: Callable[[], None],
         always_watch: bool,
     ) -> None:
         self._model = model
@@ -102,6 +75,9 @@ class TrainingUses:
         self._stream = stream
         self._grow = grow
         self._backward_ends = backward_ends
+        self._before_last = before_last
+        self._latest: Unit | None = None
+        self._last: Unit | None = None  # of the last forward
         self.always_watch = always_watch
         self._by_module = {unit.module: unit for unit in units}
         self._names: dict[int, str] = {}
@@ -124,7 +100,7 @@ class TrainingUses:
         # Modules whose forward runs, innermost last, with the nodes that made their input.
         self._stack: list[tuple[nn.Module, list[Any]]] = []
         self._in_forward = False
-        self._task = _NO_TASK  # the outermost backward pass
+        self._task = NO_TASK  # the outermost backward pass
         self._watch: AccessWatch | None = None
         self._watching_now = False
         self._reads_vary = False  # a module reads what it does not own; which may be decided anew
@@ -309,7 +285,7 @@ class TrainingUses:
         self.between.stop()
         self._end_uses()
         self._in_forward = True
-        self._task = _NO_TASK
+        self._task = NO_TASK
         if self._watch is not None and not self._watching_now:
             self._watch.__enter__()
             self._watching_now = True
@@ -321,6 +297,7 @@ class TrainingUses:
     def pass_ends(self) -> None:
         """The root's forward is over, with or without an error."""
         self._in_forward = False
+        self._last, self._latest = self._latest or self._last, None
         while self._running:
             self.end(self._running.pop()[1])
         self._stack.clear()
@@ -388,10 +365,13 @@ class TrainingUses:
                 self.enter_backward()
                 self.open_backward(unit)
             else:
+                if unit is self._last and torch.is_grad_enabled():
+                    self._before_last()
+                self._latest = unit
                 unit.calls += 1
                 self.begin(unit.forward)
                 running.append((unit, unit.forward, True))
-            self._close_at(unit, _sources(args, kwargs))
+            self._close_at(unit, sources(args, kwargs))
 
         return hook
 
@@ -417,7 +397,7 @@ class TrainingUses:
                 self._end_forward(unit)
             if torch.is_grad_enabled():
                 for value in [output] if isinstance(output, torch.Tensor) else tree_leaves(output):
-                    for node in _makers(value):
+                    for node in makers(value):
                         node.register_prehook(open_)
 
         return hook
@@ -434,18 +414,18 @@ class TrainingUses:
 
     def enter_backward(self) -> None:
         """A hook runs in backward: if it is the first, see to it that the end is noticed."""
-        if self._task != _NO_TASK:
+        if self._task != NO_TASK:
             return
-        self._task = _graph_task()
+        self._task = graph_task()
         engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
         engine.queue_callback(self._leave_backward)
 
     def nested_backward(self) -> bool:
         """Whether this is a backward pass within another (reentrant recomputation)."""
-        return _graph_task() != self._task
+        return graph_task() != self._task
 
     def _leave_backward(self) -> None:
-        self._task = _NO_TASK
+        self._task = NO_TASK
         self._backward_ends()
         while self._open:
             self.close_backward(self._open[-1], surely=True)
@@ -453,7 +433,7 @@ class TrainingUses:
     # ---- Discovery -------------------------------------------------------------------------
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self._stack.append((module, _sources(args, kwargs)))
+        self._stack.append((module, sources(args, kwargs)))
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._stack:
