@@ -75,7 +75,7 @@ class HostMemory {
   static constexpr Bytes kHugePage = 2 * kMiB;
   static constexpr Bytes kLarge = 2 * kHugePage;
   static constexpr Bytes kWritten = 16 * kMiB;  // by one thread at a time
-  static constexpr std::size_t kWriters = 8;
+  static constexpr std::size_t kWriters = 4;
   static constexpr Bytes kSpare = 512 * kMiB;  // of the host's, for the program itself
 
   struct Piece {

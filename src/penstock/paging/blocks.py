@@ -4,7 +4,7 @@
 A block is one storage: parameters and buffers that share it (tied weights, views) share the
 block. Blocks lie in the order in which the modules own them, which is close to the order of use,
 in arenas of at most ARENA_BYTES, so that moving a model in never holds a second copy of more than
-two of them. Blocks are packed without rounding: a page at a border belongs to both neighbours.
+one arena. Blocks are packed without rounding: a page at a border belongs to both neighbours.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from penstock.errors import UsageError
-from penstock.units import KIB, MIB
+from penstock.units import GIB, KIB, MIB
 
 from .hanging import hanging_on
 from .wrappers import keeps_its_tensors, leaves_of
 
 ALIGNMENT = 512  # what PyTorch's own allocator gives, so that the same kernels are chosen
-ARENA_BYTES = 512 * MIB
+ARENA_BYTES = 1 * GIB
 # Norms and biases are used everywhere and weigh nothing: in a model of some size they stay.
 SMALL_BLOCK = 256 * KIB
 SMALL_SHARE = 0.002

@@ -2,7 +2,7 @@
 """Moves a model's tensors into blocks, and out again.
 
 Invariant: a Parameter keeps its identity (unless it was on "meta", which has none worth keeping),
-ties and shared storages stay as they were, and at no time are more than two arenas held twice.
+ties and shared storages stay as they were, and at no time is more than one arena held twice.
 
 A tensor is in one of two places: at its device address, which is valid while a use is running that
 covers its block, or at the page-locked host copy, which is always valid and which the device
@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
 
 import torch
 from torch import nn
@@ -27,7 +25,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from penstock.errors import UsageError
-from penstock.native import ON_HOST, PINNED, Pager, Range
+from penstock.native import ON_HOST, PINNED, Pager
 
 from .blocks import Block, Home, Slot, align, arenas
 from .dlpack import bytes_at, view_as
@@ -98,22 +96,10 @@ class BlockStore:
     # ---- In and out ------------------------------------------------------------------------
 
     def move_in(self, load: Loader | None) -> None:
-        """Place every block; on failure what was placed can be moved out again.
-
-        Page-locking an arena takes longer than filling it: the next one's is under way meanwhile.
-        """
-        of_home = {home: [b for b in self.blocks if b.home is home] for home in Home}
-        homes = (Home.PINNED, Home.HOST, Home.PAGED)
-        wanted = [(arena, home) for home in homes for arena in arenas(of_home[home])]
-        with ThreadPoolExecutor(1) as thread:
-            coming: Future[Range] | None = None
-            for (arena, home), following in zip_longest(wanted, wanted[1:]):
-                made = coming.result() if coming else self._make_range(arena, home)
-                coming = None
-                # What is encoded is held twice as it is.
-                if following and not any(map(self._encodes_of, (arena, following[0]))):
-                    coming = thread.submit(self._make_range, *following)
-                self._place(arena, made, load, home)
+        """Place every block; on failure what was placed can be moved out again."""
+        for home in (Home.PINNED, Home.HOST, Home.PAGED):
+            for arena in arenas([block for block in self.blocks if block.home is home]):
+                self._place(arena, load, home)
 
     def fetch(self) -> None:
         """Bring everything in and wait for it; there must be room."""
@@ -343,18 +329,12 @@ class BlockStore:
 
     # ---- Moving in -------------------------------------------------------------------------
 
-    def _encodes_of(self, blocks: list[Block]) -> bool:
-        return self._encode is not None and any(map(self._encode, blocks))
-
-    def _make_range(self, blocks: list[Block], home: Home) -> Range:
+    def _place(self, blocks: list[Block], load: Loader | None, home: Home) -> None:
         assert self._pager is not None
-        if self._check_host and self._encodes_of(blocks):
-            self._check_host(2 * _size(blocks))  # as they are, and their codes beside them
-        return self._pager.create_range(_size(blocks), _FLAGS[home])
-
-    def _place(self, blocks: list[Block], made: Range, load: Loader | None, home: Home) -> None:
-        assert self._pager is not None
-        size = _size(blocks)
+        size = sum(align(block.nbytes) for block in blocks)
+        if self._check_host and self._encode and any(map(self._encode, blocks)):
+            self._check_host(2 * size)  # as they are, and their codes beside them
+        made = self._pager.create_range(size, _FLAGS[home])
         if home is Home.PAGED:
             self._ranges.append((made.address, size))
         self._lay(blocks, load, address=made.address, host=made.host)
@@ -378,7 +358,7 @@ class BlockStore:
 
     def _pack(self, blocks: list[Block]) -> None:
         """Encode on the host what may be, unless a loader has kept what it was to fill."""
-        if self._encode is None or not self._encodes_of(blocks):
+        if self._encode is None or not any(map(self._encode, blocks)):
             return
         if any(_users(block.host_bytes) > 1 for block in blocks):
             return
@@ -426,10 +406,6 @@ class BlockStore:
                 entries[id(before)] = _Moved(_with_data(slot, data), before, data)
             slot.table[slot.key] = slot.tensor = entries[id(before)].tensor
         self._moved[block] = list(entries.values())
-
-
-def _size(blocks: list[Block]) -> int:
-    return sum(align(block.nbytes) for block in blocks)
 
 
 def _users(flat: torch.Tensor | None) -> int:
