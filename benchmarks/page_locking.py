@@ -25,7 +25,7 @@ from penstock.units import GIB, MIB
 
 PORTABLE = 1
 HUGE = 2 * MIB
-PIECES = ((64 * MIB, 1), (64 * MIB, 4), (1 * GIB, 1), (1 * GIB, 4))
+PIECES = [(size, threads) for size in (64 * MIB, 512 * MIB) for threads in (1, 4, 8, 16)]
 
 
 class Driver:

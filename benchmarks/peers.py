@@ -123,7 +123,9 @@ def zero_inference(model: nn.Module, device: torch.device, room: int) -> None:
             "stage3_param_persistence_threshold": 100_000,
         },
     }
-    deepspeed.zero.Init(module=model, config_dict_or_path=config)  # else it goes to the device whole
+    deepspeed.zero.Init(
+        module=model, config_dict_or_path=config
+    )  # else it goes to the device whole
     deepspeed.initialize(model=model, config=config)
 
 

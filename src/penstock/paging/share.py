@@ -219,16 +219,15 @@ class Share:
         manager.new_peak()
 
     def join_pieces(self) -> None:
-        """The largest tensors of a pass come next.
+        """The largest tensors of a pass come next, and what is cached lies in pieces: it goes back.
 
-        Where memory is made for them anyway, what is cached goes back: it lies in pieces, and they
-        would be made beside it. Else that costs the launching thread more than the bytes do.
+        In the first pass, after which memory stays where it is, and where it is made anew in each.
+        Else that costs the launching thread more than the bytes do.
         """
         manager, need = self._manager, self._needs.get(self._latest[1])
         held = manager.held()
-        if need is None or self.has() >= self.whole:
-            return
-        if self._live + need.bytes - held > manager.slack and held - manager.live() > manager.grain:
+        anew = need is None or self._live + need.bytes - held > manager.slack
+        if anew and self.has() < self.whole and held - manager.live() > manager.grain:
             manager.torch.empty_cache()
 
     def shrink(self, least: int) -> None:

@@ -77,7 +77,7 @@ class TrainingUses:
         self._backward_ends = backward_ends
         self._before_last = before_last
         self._latest: Unit | None = None
-        self._last: Unit | None = None  # of the last forward
+        self._last = units[-1] if units else None  # of the last forward, or of the model
         self.always_watch = always_watch
         self._by_module = {unit.module: unit for unit in units}
         self._names: dict[int, str] = {}
