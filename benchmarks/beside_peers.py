@@ -12,6 +12,7 @@ the budget is half of what a model needs, or another share of it.
 Each model is run with everything on the card first, then attached, each of its steps before a
 resident one. Then the resident weights go to the host, and each peer (peers.py) runs that model.
 Peers are kept within the budget by PyTorch's allocator; what they take is the driver's own figure.
+DeepSpeed keeps the host's memory and changes parameters for good: with it, a command a model.
 `exact` says whether bits are those of the resident run. One_budget.py explains the ideal.
 
 `--small` runs everything but the peers, in little, on the emulated GPU.
@@ -29,7 +30,7 @@ from typing import Any
 import peers
 import torch
 from budget_card import PeakWatch, same_bits
-from cases import Case, from_file, held_out, modules_of
+from cases import Case, Steps, from_file, held_out, modules_of
 from held_out_models import outputs
 from held_out_shapes import SHAPES
 from measure import output_parser, spread
@@ -104,49 +105,67 @@ def run(suite: Suite, case: Case) -> None:
     steps = case.steps(model)
     for name, peer in peers.fitting(suite.args.peers, model).items():
         for budget in budgets:
-            for what, step in steps.items():
-                measured = partial(
-                    beside, suite, peer, model, step, residents[what], budget, links[budget]
-                )
-                suite.row("peers", what, name, measured)
+            beside(suite, name, peer, model, steps, residents, budget, links[budget])
 
 
 def beside(
     suite: Suite,
+    name: str,
     peer: peers.Peer,
     model: Any,
+    steps: Steps,
+    residents: dict[str, Resident],
+    budget: int,
+    link: float | None,
+) -> None:
+    """The rows of one peer, which is entered once; of steps that did not run, why."""
+    card, left = suite.card, dict(steps)
+    room = max(0, budget - max(residents[what].others for what in steps))
+    card.clear()
+    with PeakWatch(card) as watch:
+        try:
+            with peers.offloaded(peer, model, card, budget + watch.kept, room):
+                for what, step in steps.items():
+                    del left[what]
+                    card.clear()
+                    watch.forget()
+                    row = partial(measured, suite, step, residents[what], budget, link, watch)
+                    suite.row("peers", what, name, row)
+        except Exception as error:
+            for what in left:
+                suite.fail("peers", what, name, error)
+
+
+def measured(
+    suite: Suite,
     step: Callable[[], Any],
     resident: Resident,
     budget: int,
     link: float | None,
+    watch: PeakWatch,
 ) -> dict[str, Any]:
-    """The figures of one peer; of one that fails as far as it came, and why."""
-    card = suite.card
-    room = budget - resident.others
+    """The figures of a peer's step; of one that fails as far as it came, and why."""
     row: dict[str, Any] = {"budget_bytes": budget, "resident_median_ms": resident.step_ms}
-    card.clear()
-    with PeakWatch(card) as watch:
-        try:
-            with peers.offloaded(peer, model, card, budget + watch.kept, max(0, room)):
-                row.update(compared(step, resident.references))
-                samples: list[float] = []
-                while len(samples) < suite.args.peer_samples:
-                    samples += card.time(step, steps=1, warmups=0)
-                    if samples[-1] > LONG_MS or suite.left < samples[-1] / 1e3:
-                        break
-                again = compared(step, resident.references) if samples[-1] < LONG_MS else row
-                row["exact"] = row["exact"] and again["exact"]
-            row.update(spread(samples))
-            if link is not None:
-                bound = resident.bound(resident.step_ms, budget, link)
-                row.update(bound, **suite.against(bound, row["median_ms"]))
-        except Exception as error:
-            row["error"] = f"{type(error).__name__}: {error}"[:600]
-        row.update(
-            peak_bytes=watch.peak(),
-            kept_by_the_benchmark_bytes=watch.kept,
-            within_budget=watch.peak() <= budget,
-        )
+    try:
+        row.update(compared(step, resident.references))
+        samples: list[float] = []
+        while len(samples) < suite.args.peer_samples:
+            samples += suite.card.time(step, steps=1, warmups=0)
+            if samples[-1] > LONG_MS or suite.left < samples[-1] / 1e3:
+                break
+        again = compared(step, resident.references) if samples[-1] < LONG_MS else row
+        row["exact"] = row["exact"] and again["exact"]
+        row.update(spread(samples))
+        if link is not None:
+            bound = resident.bound(resident.step_ms, budget, link)
+            row.update(bound, **suite.against(bound, row["median_ms"]))
+    except Exception as error:
+        row["error"] = f"{type(error).__name__}: {error}"[:600]
+    row.update(
+        peak_bytes=watch.peak(),
+        kept_by_the_benchmark_bytes=watch.kept,
+        within_budget=watch.peak() <= budget,
+    )
     return row
 
 

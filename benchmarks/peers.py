@@ -123,9 +123,8 @@ def zero_inference(model: nn.Module, device: torch.device, room: int) -> None:
             "stage3_param_persistence_threshold": 100_000,
         },
     }
-    deepspeed.zero.Init(
-        module=model, config_dict_or_path=config
-    )  # else it goes to the device whole
+    # Else it goes to the device whole first.
+    deepspeed.zero.Init(module=model, config_dict_or_path=config)
     deepspeed.initialize(model=model, config=config)
 
 

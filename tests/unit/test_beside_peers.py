@@ -102,3 +102,29 @@ def test_a_peer_leaves_the_model_as_it_was(script, level):
         assert torch.equal(step().logits, want)
     assert [(module, sorted(vars(module))) for module in model.modules()] == before
     assert [tensor.data_ptr() for tensor in model.parameters()] == places
+
+
+@torch.no_grad()
+def test_a_peer_is_entered_once_and_what_fails_is_told(script, tmp_path):
+    """DeepSpeed cannot be had a second time."""
+    beside, cases, suites = map(script, ("beside_peers", "cases", "one_budget_suite"))
+    args = beside.arguments(["--small", "--only", "llama", "--tokens", "2", "--peer-samples", "1"])
+    suite = suites.Suite(args)
+    case = cases.held_out("llama", suite.card, 2)
+    model = case.resident()
+    residents = beside.residents_of(suite, "peers", case, model)
+    entered = []
+
+    def peer(model, device, room):
+        entered.append(room)
+        if len(entered) == 2:
+            raise RuntimeError("a second time")
+
+    steps = case.steps(model)
+    for _ in range(2):
+        beside.beside(suite, "own", peer, model, steps, residents, 1 << 20, None)
+    rows = [row for row in suite.rows if row["how"] == "own"]
+    assert [row["name"] for row in rows] == [*steps, *steps]
+    assert [row.get("exact") for row in rows] == [True, True, None, None]
+    assert [row.get("error") for row in rows] == [None] * 2 + ["RuntimeError: a second time"] * 2
+    assert len(entered) == 2
