@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,11 @@ from training_models import JOBS
 from penstock.units import MIB, parse_size
 
 HOST_SAMPLE_S = 0.05  # between two looks at the host's memory
+
+
+def full_collections() -> int:
+    """How many there have been of Python's: of all that torch and transformers made, 0.2 s each."""
+    return int(gc.get_stats()[2]["collections"])
 
 
 class Bench:
@@ -73,10 +79,12 @@ class Bench:
             after: Called after each step, beside the time.
             backward: Called with the loss.
         """
-        losses, times, alive = [], [], 0
+        losses, times, alive, collections = [], [], 0, 0
         self.card.forget_peak()
         for number in range(self.args.warmups + self.args.steps):
             self.record.check_time()
+            if number == self.args.warmups:
+                collections = full_collections()
             begin = time.perf_counter()
             with torch.autocast(self.device.type, torch.bfloat16, enabled=not self.job.half):
                 loss = self.job.loss(model, self.batches[number % 2])
@@ -90,6 +98,7 @@ class Bench:
             times.append((time.perf_counter() - begin) * 1e3)
             after()
         row = {**spread(times[self.args.warmups :]), "losses": losses}
+        row["full_collections"] = full_collections() - collections
         row["warmups_ms"] = [round(each, 1) for each in times[: self.args.warmups]]
         row["host_peak_bytes"] = self._host.highest - self._host.before
         if self.cuda:

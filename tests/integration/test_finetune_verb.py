@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import re
@@ -16,6 +17,7 @@ from verbs import called, result_of
 from penstock import attachments
 from penstock.finetune.data import IGNORED, Synthetic
 from penstock.finetune.engine import Engine
+from penstock.finetune.loop import Loop
 from penstock.models.checkpoint import shipped_checkpoint
 
 FROZEN = {
@@ -108,6 +110,20 @@ def test_json_has_the_promised_keys_first_and_in_order(capsys):
     assert result["memory_figures"] == "replayed"
     assert result["tokens_per_second"] == pytest.approx(32 * 2 / sum(result["step_ms"][2:]) * 1e3)
     assert (result["memory"], result["engine"], result["gpus"]) == ("resident", "single", 1)
+
+
+def test_full_collections_leave_out_what_was_there_before_the_steps(capsys, monkeypatch):
+    frozen, run = [], Loop.run
+
+    def seen(self):
+        frozen.append(gc.get_freeze_count())
+        run(self)
+
+    monkeypatch.setattr(Loop, "run", seen)
+    finetune_json(capsys, *TINY, *LEARN)
+    assert len(frozen) == 1
+    assert frozen[0] > 100_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_text_for_people(capsys):

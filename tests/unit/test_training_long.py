@@ -7,7 +7,9 @@ Weights, state and activations leave in every step, those of checkpointed region
 from __future__ import annotations
 
 import copy
+import gc
 import os
+import types
 
 import pytest
 
@@ -16,7 +18,10 @@ torch = pytest.importorskip("torch")
 from deep_layers import WIDTH, Layer, attach, dead_references  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+from training_tower import Tower, batches, loss_of, page  # noqa: E402
 
+from penstock.paging.training import hooks  # noqa: E402
+from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
 from penstock.units import KIB, MIB  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
@@ -103,3 +108,30 @@ def test_steps_of_random_shapes(steps):
     assert late == early
     assert references < few + 100  # those of one step
     assert after - before < 4 * MIB
+
+
+def functions():
+    """How many there are of hooks on modules and nodes."""
+    found = [each for each in gc.get_objects() if type(each) is types.FunctionType]
+    return sum(each.__module__ == hooks.__name__ for each in found)
+
+
+def test_a_forward_makes_no_function_of_each_module():
+    """They would live to its backward, and bring Python's full collections on."""
+    model = Tower(layers=8)
+    optimizer = adamw(model)
+    data = batches(PLAIN_STEPS + 3)
+    with page(model, optimizer, chunks=60):
+        for ids in data[:-1]:
+            loss_of(model, ids).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        gc.disable()
+        try:
+            before = functions()
+            losses = [loss_of(model, data[-1]) for _ in range(4)]
+            made = functions() - before
+        finally:
+            gc.enable()
+        sum(losses).backward()
+    assert made == 0

@@ -358,7 +358,7 @@ class TrainingUses:
     # ---- Forward ---------------------------------------------------------------------------
 
     def _before_forward(self, unit: Unit) -> Callable[..., None]:
-        running = self._running
+        running, close = self._running, self._closer(unit)
 
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
             if in_backward():  # recomputation: backward follows, so the blocks stay for it
@@ -371,18 +371,22 @@ class TrainingUses:
                 unit.calls += 1
                 self.begin(unit.forward)
                 running.append((unit, unit.forward, True))
-            self._close_at(unit, sources(args, kwargs))
+            for node in sources(args, kwargs):
+                node.register_prehook(close)
 
         return hook
 
-    def _close_at(self, unit: Unit, nodes: list[Any]) -> None:
-        """The unit's backward is over when autograd reaches the nodes that made its input."""
+    def _closer(self, unit: Unit) -> Callable[[Any], None]:
+        """For the nodes that made a unit's input: where autograd reaches them, it is over.
+
+        One for all of the unit's forward passes: what lives from each to its backward counts for
+        Python's collector.
+        """
 
         def close(gradients: Any) -> None:
             self.close_backward(unit)
 
-        for node in nodes:
-            node.register_prehook(close)
+        return close
 
     def _after_forward(self, unit: Unit) -> Callable[..., None]:
         def open_(gradients: Any) -> None:
@@ -477,4 +481,5 @@ class TrainingUses:
         if fresh:
             # This very forward has begun without the unit's own hooks.
             self._arm(unit)
-            self._close_at(unit, nodes)
+            for node in nodes:
+                node.register_prehook(self._closer(unit))
