@@ -114,6 +114,28 @@ def test_a_thread_within_a_pass_is_refused_what_would_wait_for_the_pass():
                 assert says in str(error)
 
 
+def test_a_thread_may_ask_where_a_model_is_that_another_runs():
+    class Asked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = stack()
+            self.errors, self.found = [], []
+
+        def ask(self, _):
+            self.found.append(next(self.parameters()).device)
+
+        def forward(self, x):
+            self.errors += run_in_threads(self.ask, 1)
+            return self.layers(x)
+
+    model = Asked().eval()
+    with page(model) as attached:
+        for _ in range(3):
+            model(rows())
+        assert model.errors == []
+        assert model.found == 3 * [attached.torch_device]
+
+
 def test_an_interrupted_pass_keeps_nobody_waiting():
     model, reference = with_reference(stack())
 

@@ -400,9 +400,9 @@ class UseHooks:
 
     def listed(self, tensor: torch.Tensor) -> None:
         """Somebody walks through the tensors: mostly for what they are, not what they hold."""
-        for block in self._uncovered(tensor):
-            frame = sys._getframe(1)
-            if only_looks(frame) or (block.encoded and only_saves(frame)):
+        frame = sys._getframe(1)
+        for block in () if only_looks(frame) else self._uncovered(tensor):
+            if block.encoded and only_saves(frame):
                 return
             self.on_host.give(block, asked_for=not self.in_forward())
 
