@@ -16,7 +16,7 @@ from attach_models import WIDTH, page, rows, same_passes, stack, with_reference 
 from torch import nn  # noqa: E402
 
 from penstock.errors import UsageError  # noqa: E402
-from penstock.paging import attachments  # noqa: E402
+from penstock.paging import attachments, turns  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,9 @@ def test_models_of_one_attachment_take_turns():
         assert not any(wrong)
 
 
-def test_a_thread_within_a_pass_is_refused_what_would_wait_for_the_pass():
+def test_a_thread_within_a_pass_is_refused_what_would_wait_for_the_pass(monkeypatch):
+    monkeypatch.setattr(turns, "PATIENCE_S", 0.2)
+
     class Parallel(nn.Module):
         def __init__(self, work):
             super().__init__()
@@ -112,6 +114,21 @@ def test_a_thread_within_a_pass_is_refused_what_would_wait_for_the_pass():
                 (error,) = model.errors
                 assert isinstance(error, UsageError)
                 assert says in str(error)
+
+
+def test_parts_that_threads_call_alone_wait_for_the_passes_of_others():
+    """As generate() of encoder-decoders does with the encoder."""
+    model, reference = with_reference(stack())
+    x = rows()
+    part, whole = reference[0](x), reference(x)
+    with page(model):
+
+        def work(_):
+            for _ in range(20):
+                assert torch.equal(model[0](x), part)
+                assert torch.equal(model(x), whole)
+
+        assert run_in_threads(work, 3) == []
 
 
 def test_a_thread_may_ask_where_a_model_is_that_another_runs():

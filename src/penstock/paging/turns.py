@@ -2,20 +2,24 @@
 """Whose turn it is: passes of several threads through one attached model follow one another.
 
 What is resident, and where a weight lies, is one state for the whole model. A thread that calls the
-model waits until the pass of another is over; one that calls a part of it, or reads a weight,
-while another's pass is running is refused: that pass might be waiting for it.
+model waits until the pass of another is over. One that calls a part of it waits for a while, as an
+encoder that generate() calls alone does; then it is refused, since that pass might be waiting for
+it. One that reads a weight meanwhile is refused at once.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 
 from penstock.errors import UsageError
 
+PATIENCE_S = 10.0  # of a part for another thread's pass
 _POLL_S = 0.1  # how soon a pass is missed that ended without a word
 
 
@@ -31,13 +35,24 @@ class Turn:
         self._frame = 0
         self._over = threading.Condition()
 
-    def take(self, frame: int) -> None:
-        """Wait for the turn; `frame` is the id() of the frame that it lasts as long as."""
-        me = get_ident()
+    def take(self, frame: int, patience_s: float = math.inf) -> bool:
+        """Wait for the turn, so long at the most.
+
+        Args:
+            frame: The id() of the frame that it lasts as long as.
+            patience_s: Seconds.
+
+        Returns:
+            Whether this thread has it.
+        """
+        me, until = get_ident(), time.monotonic() + patience_s
         with self._over:
             while self.owner not in (0, me) and self._lasts():
+                if time.monotonic() > until:
+                    return False
                 self._over.wait(_POLL_S)
             self.owner, self._frame = me, frame
+        return True
 
     @contextmanager
     def held(self, frame: int) -> Iterator[None]:
@@ -49,20 +64,16 @@ class Turn:
             self.release()
 
     def take_or_refuse(self, what: str, frame: int, *, wait: bool = False) -> None:
-        """Take the turn unless another thread has it, or when it has done with it.
+        """Take the turn; wait: however long that takes.
 
         Raises:
-            UsageError: If one has it and is not to be waited for.
+            UsageError: If another thread has it, and goes on to have it.
         """
-        if wait:
-            self.take(frame)
-        with self._over:
-            if self.owner not in (0, get_ident()) and self._lasts():
-                raise UsageError(
-                    f"{what} while another thread runs the attached model",
-                    remedy="call the attached model itself: such calls take turns",
-                )
-            self.owner, self._frame = get_ident(), frame
+        if not self.take(frame, math.inf if wait else PATIENCE_S):
+            raise UsageError(
+                f"{what} while another thread runs the attached model",
+                remedy="call the attached model itself: such calls take turns",
+            )
 
     def is_anothers(self) -> bool:
         """Whether another thread runs the model."""
