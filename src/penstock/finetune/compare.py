@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -81,11 +81,7 @@ def settings_of(allocators: Sequence[str], budgets: Sequence[str]) -> list[Setti
 
 
 def run_all(
-    work: Sequence[str],
-    settings: Sequence[Setting],
-    *,
-    stream: TextIO | None,
-    after: Callable[[Row], None] = lambda row: None,
+    work: Sequence[str], settings: Sequence[Setting], *, stream: TextIO | None
 ) -> list[Row]:
     """Run the work under each setting.
 
@@ -93,13 +89,8 @@ def run_all(
         work: Flags of `penstock finetune`.
         settings: In which order.
         stream: Where the progress of the processes goes, line by line; None shows none.
-        after: Told of each that is done.
     """
-    rows = []
-    for setting in settings:
-        rows.append(_run(work, setting, stream))
-        after(rows[-1])
-    return rows
+    return [_run(work, setting, stream) for setting in settings]
 
 
 def _run(work: Sequence[str], setting: Setting, stream: TextIO | None) -> Row:

@@ -50,7 +50,6 @@ class StepCache(KVCache):
     ) -> None:
         super().__init__(config, batch=batch, max_tokens=max_tokens, dtype=dtype, device=device)
         self.step_of: int | None = None
-        self.batch = batch
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
         self._bias_1S: Tensor | None = None
 

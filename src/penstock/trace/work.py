@@ -33,8 +33,6 @@ from penstock.units import TIB, format_bytes
 OP_ALLOCATE, OP_FREE, OP_WORK, OP_TOUCH, OP_PIN, OP_UNPIN = 1, 2, 3, 4, 5, 6
 # `flags`: work that may touch more than was seen; a touch that may write.
 OPAQUE, WRITTEN = 1, 1
-# `kind` of work.
-KINDS = ("kernel", "copy", "fill", "graph", "value")
 
 MAGIC = b"PNSTWORK"
 VERSION = 1
