@@ -25,8 +25,8 @@ from penstock.errors import UsageError
 
 from .arguments import as_rows, check_floating, check_like, check_once, check_shape
 from .dropout_layernorm import backward_rows, dropout_add, forward_rows
-from .guard import as_forward, autocast_of, once
-from .layernorm_gemm import needs_graph, residual_linear
+from .guard import as_forward, autocast_of, needs_graph, once
+from .layernorm_gemm import residual_linear
 from .philox import check_probability, draw_seed
 from .product import compute
 

@@ -34,14 +34,8 @@ from .arguments import (
     check_shape,
 )
 from .dropout_layernorm import backward_rows, forward_rows
-from .guard import as_forward, autocast_of, once
-from .layernorm_gemm import (
-    layer_norm_linear,
-    needs_graph,
-    normalise,
-    normalise_backward,
-    residual_linear,
-)
+from .guard import as_forward, autocast_of, needs_graph, once
+from .layernorm_gemm import layer_norm_linear, normalise, normalise_backward, residual_linear
 from .philox import check_probability, draw_seed
 from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
