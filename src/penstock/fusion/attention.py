@@ -49,15 +49,6 @@ def _merged(out: Tensor) -> Tensor:
     return out.transpose(1, 2).reshape(batch * tokens, heads * size)
 
 
-def reference(
-    qkv: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor, n_heads: int
-) -> Tensor:
-    """The op in torch's own layers, without dropout."""
-    q, k, v = split_heads(qkv, n_heads)
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return residual + F.linear(out.transpose(1, 2).flatten(2), weight, bias)
-
-
 def _attend(kind: str, q: Tensor, k: Tensor, v: Tensor, p: float) -> tuple[Any, ...]:
     """The result (B, H, T, K) and what the backward of this kind of attention takes."""
     aten = torch.ops.aten

@@ -44,23 +44,6 @@ from .variants import RECOMPUTE_LEVELS
 _NAME = "layer_norm_mlp"
 
 
-def reference(
-    x: Tensor,
-    norm_weight: Tensor,
-    norm_bias: Tensor | None,
-    up: Tensor,
-    up_bias: Tensor | None,
-    down: Tensor,
-    down_bias: Tensor | None,
-    *,
-    eps: float = 1e-5,
-    activation: str = "gelu_tanh",
-) -> Tensor:
-    """The op in torch's own layers, without dropout."""
-    y = F.layer_norm(x, x.shape[-1:], norm_weight, norm_bias, eps)
-    return x + F.linear(activate(F.linear(y, up, up_bias), activation), down, down_bias)
-
-
 class _FeedForward(torch.autograd.Function):
     """On rows; see the table above for what is kept."""
 
