@@ -51,22 +51,16 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Row:
-    """What came of one setting.
+class Row(Setting):
+    """A setting, and what came of it.
 
     Attributes:
-        name: Of the setting.
-        allocator: As set, or None.
-        budget: As set, or None.
         exit_code: Of the process.
         error: Its error in one line; None where it succeeded.
         seconds: From start to end, imports included.
         result: Its JSON; None where it failed.
     """
 
-    name: str
-    allocator: str | None
-    budget: str | None
     exit_code: int
     error: str | None
     seconds: float
@@ -119,8 +113,8 @@ def _run(work: Sequence[str], setting: Setting, stream: TextIO | None) -> Row:
     if code and error is None:
         error = f"the process ended with {code}"
     seconds = round(time.monotonic() - begin, 2)
-    where = (setting.name, setting.allocator, setting.budget)
-    return Row(*where, code, None if code == 0 else error, seconds, result)
+    error = None if code == 0 else error
+    return Row(setting.allocator, setting.budget, code, error, seconds, result)
 
 
 def _follow(process: subprocess.Popen[str], setting: Setting, stream: TextIO | None) -> str | None:
@@ -172,7 +166,8 @@ def document(work: Sequence[str], rows: Sequence[Row]) -> dict[str, Any]:
     """The comparison as JSON gives it; the result of each row is that of `penstock finetune`."""
     done = [row for row in rows if row.result is not None]
     listed = [
-        {**asdict(row), "loss_difference": loss_difference(row, done[0]) if done else None}
+        {"name": row.name, **asdict(row)}
+        | {"loss_difference": loss_difference(row, done[0]) if done else None}
         for row in rows
     ]
     return with_head("compare", {"work": ["finetune", *work], "rows": listed})

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -47,7 +48,7 @@ def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]
     """
     with tempfile.TemporaryDirectory(prefix="penstock-finetune-") as name:
         folder = Path(name)
-        write_whole("the request", str(folder / REQUEST), json.dumps(request.to_json()))
+        write_whole("the request", str(folder / REQUEST), json.dumps(asdict(request)))
         kept = follow(_command(request, folder), _environment(os.environ), stream, verbose)
         if (folder / RESULT).exists():
             result: dict[str, Any] = json.loads((folder / RESULT).read_text())
