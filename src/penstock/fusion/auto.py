@@ -22,9 +22,9 @@ from penstock.models.gpt import PlainParts, torch_dtype
 from . import tuning
 from .captured import record
 from .chain import Chain, chain_like, layers_that_fit, random_chain, step_of, timed
-from .contest import Outcome, Sample, decide, sets_of
+from .contest import Outcome, Sample, decide
 from .parts import parts_for
-from .variants import BASELINE, VARIANTS, Fusion, parse
+from .variants import BASELINE, Fusion, parse
 
 log = logging.getLogger("penstock.fusion")
 
@@ -80,11 +80,6 @@ class Step:
         threads = () if torch.autograd.is_multithreading_enabled() else ("one thread",)
         how = (config.dropout, self.recompute, *threads)
         return ("auto", name, *shape, "training", *how, *captured)
-
-
-def combinations() -> list[str]:
-    """The baseline, then every set of variants, smaller sets first."""
-    return sets_of(VARIANTS)
 
 
 def choose(

@@ -76,26 +76,18 @@ class WorkTrace:
 
     Attributes:
         name: The file.
-        device: The GPU's number in the process.
-        process: Its id.
         budget_bytes: Device memory that the program ran under.
         device_bytes: Of the whole GPU.
         records: Of type `RECORD`, shape (records,), contiguous.
     """
 
     name: str
-    device: int
-    process: int
     budget_bytes: int
     device_bytes: int
     records: npt.NDArray[np.void]
 
     def __len__(self) -> int:
         return len(self.records)
-
-    def count(self, op: int) -> int:
-        """How many records of a kind there are."""
-        return int(np.count_nonzero(self.records["op"] == op))
 
 
 def read_work(path: str | Path) -> WorkTrace:
@@ -124,8 +116,6 @@ def read_work(path: str | Path) -> WorkTrace:
         raise FailedError(f"{name} holds no work", remedy="a program that uses the GPU for longer")
     return WorkTrace(
         name,
-        device=int(header["device"]),
-        process=int(header["process"]),
         budget_bytes=int(header["budget"]),
         device_bytes=int(header["device_bytes"]),
         records=records,
