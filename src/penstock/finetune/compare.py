@@ -14,16 +14,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from penstock.results import with_head
 
-# What a process that is told to end may take to clean up.
-END_S = 30.0
+from .parent import ended
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def _run(work: Sequence[str], setting: Setting, stream: TextIO | None) -> Row:
             )
         finally:
             os.close(theirs)
-        with ThreadPoolExecutor(1) as threads, _ended(process):
+        with ThreadPoolExecutor(1) as threads, ended(process):
             written = threads.submit(result_pipe.read)
             error = _follow(process, setting, stream)
             code = process.wait()
@@ -128,24 +126,6 @@ def _follow(process: subprocess.Popen[str], setting: Setting, stream: TextIO | N
             stream.write(f"{setting.name}: {line}")
             stream.flush()
     return error
-
-
-@contextmanager
-def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Whatever happens within, the process is gone afterwards."""
-    try:
-        yield
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        for pipe in (process.stdin, process.stderr):
-            if pipe is not None:
-                pipe.close()
 
 
 def loss_difference(row: Row, first: Row) -> float | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,12 +23,12 @@ from penstock import errors
 from penstock.errors import EnvironmentProblem, FailedError, PenstockError
 from penstock.files import write_whole
 
+from .parent import ended
 from .request import Request
 from .worker import MARK, REQUEST, RESULT
 
 # Lines of what processes print that are kept for an error.
 KEPT = 60
-END_S = 30.0
 
 
 def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]:
@@ -83,7 +82,7 @@ def follow(
         env=environment,
     )
     assert process.stdout is not None
-    try:
+    with ended(process):  # torchrun, told to end, ends its processes
         for line in process.stdout:
             if line.startswith(MARK):
                 stream.write(line.removeprefix(MARK))
@@ -93,13 +92,6 @@ def follow(
             if verbose:
                 stream.write(line)
         process.wait()
-    except BaseException:
-        process.send_signal(signal.SIGTERM)  # torchrun ends its processes
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        raise
     return list(kept)
 
 
