@@ -140,7 +140,8 @@ def load_kernels(
     how = {"dtype": DTYPE, "device": "cuda:0"}
     parts = parts_for(name) or PlainParts()
     for batch in batches:
-        auto.warm(parse(name), config, **how, batch=batch, seq_len=SEQ_LEN, training=training)
+        step = auto.Step(config, **how, batch=batch, seq_len=SEQ_LEN, training=training)
+        auto.warm(parse(name), step)
         chain = random_chain(config, 1, **how).train(training)
         chain = chain_like(chain, parts, config)
         x_BTD = torch.randn(batch, SEQ_LEN, config.d_model, device="cuda").to(DTYPE)
@@ -218,7 +219,8 @@ def decode(suite: Suite) -> None:
     for name in ("baseline", EVERYTHING, "attention_projection"):
         model = variant_of(plain, name)
         if name != "baseline":
-            auto.warm(parse(name), config, dtype=DTYPE, device="cuda:0", batch=1, seq_len=1)
+            step = auto.Step(config, dtype=DTYPE, device="cuda:0", batch=1, seq_len=1)
+            auto.warm(parse(name), step)
         for captured in (False, True):
             suite.row(
                 "decode",

@@ -31,14 +31,15 @@ from torch import Tensor
 from torch.library import opcheck
 
 from penstock.fusion import (
+    VARIANTS,
     Fusion,
     activation,
-    auto,
     layer_norm_linear,
     layer_norm_mlp,
     product,
 )
 from penstock.fusion import dropout_layernorm as rows
+from penstock.fusion.contest import sets_of
 from penstock.fusion.parts import parts_for
 from penstock.fusion.philox import keep
 from penstock.models.configs import get_config
@@ -269,7 +270,7 @@ def check_models(report: Report) -> None:
 
     for dtype in DTYPES[:2]:
         plain = loss_and_gradients(built(Fusion(), dtype), tokens)
-        for number, name in enumerate(auto.combinations()[1:]):
+        for number, name in enumerate(sets_of(VARIANTS)[1:]):
             fusion = Fusion(**dict.fromkeys(name.split(","), True), recompute=number % 3)
             model = built(fusion, dtype)
             got = loss_and_gradients(model, tokens)

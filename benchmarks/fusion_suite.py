@@ -189,9 +189,7 @@ def tune(suite: Suite, model: str, plain: GPT, batch: int, *, training: bool) ->
     """What auto chooses for the shape; the ops inside are measured on the way."""
     config, begin = plain.config, time.monotonic()
     with torch.autograd.set_multithreading_enabled(False):  # as the steps of the tables
-        outcome = auto.measure(
-            config, dtype=DTYPE, device="cuda:0", batch=batch, seq_len=SEQ_LEN, training=training
-        )
+        outcome = auto.measure(auto.Step(config, DTYPE, "cuda:0", batch, SEQ_LEN, training))
     suite.document.setdefault("auto", []).append(
         {
             "model": model,

@@ -27,11 +27,11 @@ def finetuned(reserved=120 * MIB, loss=(3.0, 2.0, 1.0), **changes):
 def compared(*, failed=False):
     """Rows of `penstock compare`."""
     rows = [
-        Row("native", "native", None, 0, None, 1.0, finetuned(120 * MIB, [3.0, 2.0, 1.0])),
-        Row("stitch", "stitch", None, 0, None, 1.0, finetuned(91 * MIB, [3.0, 2.0, 1.25])),
+        Row("native", None, 0, None, 1.0, finetuned(120 * MIB, [3.0, 2.0, 1.0])),
+        Row("stitch", None, 0, None, 1.0, finetuned(91 * MIB, [3.0, 2.0, 1.25])),
     ]
     if failed:
-        rows.append(Row("<b>", None, "1MiB", 4, "needs <more> & more", 1.0, None))
+        rows.append(Row(None, "<b>", 4, "needs <more> & more", 1.0, None))
     return rows
 
 

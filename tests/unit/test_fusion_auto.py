@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from penstock.fusion import VARIANTS, auto, chain, contest, tuning
-from penstock.fusion.contest import Outcome, Sample
+from penstock.fusion.contest import Outcome, Sample, sets_of
 from penstock.models.configs import get_config
 from penstock.models.gpt import PlainParts
 
@@ -27,16 +27,8 @@ def cache(tmp_path, monkeypatch):
 
 def stage(*, layers=3, training=False):
     config = get_config("tiny", n_layers=4, dropout=0.0)
-    return auto.Stage(
-        config,
-        dtype="fp32",
-        device=CPU,
-        batch=1,
-        seq_len=8,
-        training=training,
-        recompute=1,
-        layers=layers,
-    )
+    step = auto.Step(config, "fp32", CPU, batch=1, seq_len=8, training=training)
+    return auto.Stage(step, layers)
 
 
 class FakeTimer:
@@ -69,11 +61,11 @@ def test_auto_is_the_baseline_without_a_gpu():
 def test_every_combination_runs_and_is_the_same_function(training, monkeypatch, caplog):
     FakeTimer(monkeypatch, 1.0)
     made = stage(training=training)
-    assert made.sound(auto.combinations()) == auto.combinations()
+    assert made.sound(sets_of(VARIANTS)) == sets_of(VARIANTS)
     x = torch.randn(1, 8, get_config("tiny").d_model)
     with torch.no_grad():
         wanted = made.chains["baseline"](x)
-        for name in auto.combinations():
+        for name in sets_of(VARIANTS):
             assert made.chains[name].training is training
             got = made.chains[name](x)
             torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
@@ -128,8 +120,8 @@ def test_a_sample_is_about_as_long_whatever_a_block_takes(
 ):
     timer = FakeTimer(monkeypatch, block_ms, host_ms=block_ms / 2)
     config = get_config("tiny", n_layers=12, dropout=0.0)
-    what = {"dtype": "fp32", "device": CPU, "batch": 1, "seq_len": 8, "recompute": 1}
-    made = auto.Stage(config, **what, training=training, layers=8)
+    step = auto.Step(config, "fp32", CPU, batch=1, seq_len=8, training=training)
+    made = auto.Stage(step, layers=8)
     made.sound(["baseline", "dropout_layernorm"])
     assert timer.ran[:2] == [2, 2]  # checked on two blocks
     assert (made.layers, made.passes) == (layers, passes)
@@ -170,8 +162,8 @@ def test_a_chain_is_blocks_and_the_norm_of_a_model():
 def test_the_choice_is_measured_once(monkeypatch):
     config, asked = get_config("tiny"), []
 
-    def measure(config, **what):
-        asked.append(what)
+    def measure(step):
+        asked.append(step)
         return Outcome("ffn_layernorm")
 
     monkeypatch.setattr(auto, "measure", measure)
@@ -182,7 +174,7 @@ def test_the_choice_is_measured_once(monkeypatch):
         assert (chosen.name, chosen.recompute) == ("ffn_layernorm", 2)
     assert len(asked) == 1
     auto.choose(config, **what, training=True)
-    assert [entry["training"] for entry in asked] == [False, True]
+    assert [step.training for step in asked] == [False, True]
 
 
 @pytest.mark.slow
@@ -196,7 +188,7 @@ def test_measuring_takes_what_memory_there_is(monkeypatch):
     for free, layers in ((GIB, 6), (0, 1)):
         monkeypatch.setattr(cuda, "mem_get_info", lambda free=free: (free, GIB))
         timer.ran.clear()
-        outcome = auto.measure(config, **what, training=True)
+        outcome = auto.measure(auto.Step(config, **what, training=True))
         assert outcome.name == "baseline"  # all take the same time
         assert len(outcome.heats) == 2
         assert max(timer.ran) == layers

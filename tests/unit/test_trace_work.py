@@ -44,10 +44,8 @@ def write(path: Path, *, records: bytes | None = None, **changes: object) -> Pat
 def test_a_recording_is_read_whole(tmp_path):
     trace = read_work(write(tmp_path / "a.trace"))
     assert len(trace) == 6
-    assert (trace.device, trace.process) == (2, 77)
     assert (trace.budget_bytes, trace.device_bytes) == (1 << 30, 2 << 30)
     assert trace.records.tolist() == EVENTS
-    assert [trace.count(op) for op in (OP_ALLOCATE, OP_WORK, OP_TOUCH)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -241,11 +241,7 @@ def _help(field: str) -> str:
     return next(option.summary for option in OPTIONS if option.field == field)
 
 
-def force_option(function: Any) -> Any:
-    """The flag ``--force``."""
-    return click.option("--force", is_flag=True, help="Write over a file that is not ours.")(
-        function
-    )
+force_option = click.option("--force", is_flag=True, help="Write over a file that is not ours.")
 
 
 _OUTPUT = ("json_file", "output_file", "force")

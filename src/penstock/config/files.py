@@ -90,13 +90,14 @@ def _options(path: Path) -> dict[str, Any] | None:
     table = _read(path)
     if path.name == OWN_FILE:
         return table
-    tools = table.get("tool")
-    if tools is None:
-        return None
-    if not isinstance(tools, dict):
-        raise FailedError(f"{path}: tool is not a table", remedy="[tool.penstock]")
-    own = tools.get("penstock")
-    return None if own is None else _as_table(own, path)
+    for name in ("tool", "tool.penstock"):
+        within = table.get(name.rpartition(".")[2])
+        if within is None:
+            return None
+        if not isinstance(within, dict):
+            raise FailedError(f"{path}: {name} is not a table", remedy="[tool.penstock]")
+        table = within
+    return table
 
 
 def _may_have_options(path: Path) -> bool:
@@ -116,12 +117,6 @@ def flatten(table: dict[str, Any], prefix: str = "", levels: int = 3) -> dict[st
         else:
             flat[prefix + key] = value
     return flat
-
-
-def _as_table(value: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise FailedError(f"{path}: tool.penstock is not a table", remedy="[tool.penstock]")
-    return value
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -105,20 +105,17 @@ def resolve(
     return Resolved(settings, tuple(origins), path, notes)
 
 
-def load(
-    *, flags: Mapping[str, Any] | None = None, arguments: Mapping[str, Any] | None = None
-) -> Settings:
+def load(*, arguments: Mapping[str, Any] | None = None) -> Settings:
     """The settings of this process; warns once about each variable or key that nobody reads.
 
     Args:
-        flags: Values from the command line by field name; None stands for "not given".
-        arguments: Values from API calls, likewise.
+        arguments: Values from API calls by field name; None stands for "not given".
 
     Raises:
         UsageError: If a value is not valid.
         FailedError: If the configuration file is not valid.
     """
-    resolved = resolve(flags=flags, arguments=arguments, environ=os.environ, folder=Path.cwd())
+    resolved = resolve(arguments=arguments, environ=os.environ, folder=Path.cwd())
     for note in resolved.warnings:
         if note not in _warned:
             _warned.add(note)

@@ -59,13 +59,13 @@ def read_text(path: str | Path, most: int, *, remedy: str) -> str:
         raise FailedError(f"{path} is not UTF-8: {error}", remedy=remedy) from error
 
 
-def read_json(path: str | Path, *, most: int = MOST_JSON, remedy: str) -> Any:
+def read_json(path: str | Path, *, remedy: str) -> Any:
     """What a JSON file holds; numbers that JSON has no word for are None.
 
     Raises:
         FailedError: As `read_bytes`, or if it is not JSON.
     """
-    content = read_bytes(path, most, remedy=remedy)
+    content = read_bytes(path, MOST_JSON, remedy=remedy)
     try:
         return json.loads(content.decode("utf-8-sig"), parse_constant=lambda word: None)
     except (ValueError, RecursionError) as error:

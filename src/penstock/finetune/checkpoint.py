@@ -15,6 +15,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ class Store:
         (partial / self._random_file()).write_bytes(content.getvalue())
         self._group.wait()
         if self._group.leads:
-            state = {"format": FORMAT, "request": self._deciding(), "history": history.to_json()}
+            state = {"format": FORMAT, "request": self._deciding(), "history": asdict(history)}
             (partial / STATE).write_text(json.dumps(state), encoding="utf-8")
             write_manifest(partial)
             publish(partial, self._folder / f"{_NAME}{history.done:08d}")
@@ -197,8 +198,7 @@ class Store:
         return f"random-{self._group.rank}.pt"
 
     def _deciding(self) -> dict[str, Any]:
-        document = self._request.to_json()
-        return {name: document[name] for name in _DECIDING}
+        return {name: getattr(self._request, name) for name in _DECIDING}
 
     def _state(self, folder: Path) -> dict[str, Any]:
         """What a checkpoint says about its run, if it is a run like this one."""

@@ -14,16 +14,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from penstock.results import with_head
 
-# What a process that is told to end may take to clean up.
-END_S = 30.0
+from .parent import ended
 
 
 @dataclass(frozen=True)
@@ -51,22 +49,16 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Row:
-    """What came of one setting.
+class Row(Setting):
+    """A setting, and what came of it.
 
     Attributes:
-        name: Of the setting.
-        allocator: As set, or None.
-        budget: As set, or None.
         exit_code: Of the process.
         error: Its error in one line; None where it succeeded.
         seconds: From start to end, imports included.
         result: Its JSON; None where it failed.
     """
 
-    name: str
-    allocator: str | None
-    budget: str | None
     exit_code: int
     error: str | None
     seconds: float
@@ -81,11 +73,7 @@ def settings_of(allocators: Sequence[str], budgets: Sequence[str]) -> list[Setti
 
 
 def run_all(
-    work: Sequence[str],
-    settings: Sequence[Setting],
-    *,
-    stream: TextIO | None,
-    after: Callable[[Row], None] = lambda row: None,
+    work: Sequence[str], settings: Sequence[Setting], *, stream: TextIO | None
 ) -> list[Row]:
     """Run the work under each setting.
 
@@ -93,13 +81,8 @@ def run_all(
         work: Flags of `penstock finetune`.
         settings: In which order.
         stream: Where the progress of the processes goes, line by line; None shows none.
-        after: Told of each that is done.
     """
-    rows = []
-    for setting in settings:
-        rows.append(_run(work, setting, stream))
-        after(rows[-1])
-    return rows
+    return [_run(work, setting, stream) for setting in settings]
 
 
 def _run(work: Sequence[str], setting: Setting, stream: TextIO | None) -> Row:
@@ -119,7 +102,7 @@ def _run(work: Sequence[str], setting: Setting, stream: TextIO | None) -> Row:
             )
         finally:
             os.close(theirs)
-        with ThreadPoolExecutor(1) as threads, _ended(process):
+        with ThreadPoolExecutor(1) as threads, ended(process):
             written = threads.submit(result_pipe.read)
             error = _follow(process, setting, stream)
             code = process.wait()
@@ -128,8 +111,8 @@ def _run(work: Sequence[str], setting: Setting, stream: TextIO | None) -> Row:
     if code and error is None:
         error = f"the process ended with {code}"
     seconds = round(time.monotonic() - begin, 2)
-    where = (setting.name, setting.allocator, setting.budget)
-    return Row(*where, code, None if code == 0 else error, seconds, result)
+    error = None if code == 0 else error
+    return Row(setting.allocator, setting.budget, code, error, seconds, result)
 
 
 def _follow(process: subprocess.Popen[str], setting: Setting, stream: TextIO | None) -> str | None:
@@ -143,24 +126,6 @@ def _follow(process: subprocess.Popen[str], setting: Setting, stream: TextIO | N
             stream.write(f"{setting.name}: {line}")
             stream.flush()
     return error
-
-
-@contextmanager
-def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Whatever happens within, the process is gone afterwards."""
-    try:
-        yield
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        for pipe in (process.stdin, process.stderr):
-            if pipe is not None:
-                pipe.close()
 
 
 def loss_difference(row: Row, first: Row) -> float | None:
@@ -181,7 +146,8 @@ def document(work: Sequence[str], rows: Sequence[Row]) -> dict[str, Any]:
     """The comparison as JSON gives it; the result of each row is that of `penstock finetune`."""
     done = [row for row in rows if row.result is not None]
     listed = [
-        {**asdict(row), "loss_difference": loss_difference(row, done[0]) if done else None}
+        {"name": row.name, **asdict(row)}
+        | {"loss_difference": loss_difference(row, done[0]) if done else None}
         for row in rows
     ]
     return with_head("compare", {"work": ["finetune", *work], "rows": listed})

@@ -27,12 +27,10 @@ class Group:
     Attributes:
         rank: Of this process.
         world: How many there are.
-        local_rank: Of this process on this machine: its GPU.
     """
 
     rank: int = 0
     world: int = 1
-    local_rank: int = 0
 
     @property
     def leads(self) -> bool:
@@ -61,11 +59,10 @@ class Group:
 def joined(*, cuda: bool) -> Iterator[Group]:
     """The group that torchrun's variables describe, for as long as the context lasts."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local = int(os.environ["LOCAL_RANK"])
     if cuda:
-        torch.cuda.set_device(local)
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=TIMEOUT)
     try:
-        yield Group(rank, world, local)
+        yield Group(rank, world)
     finally:
         dist.destroy_process_group()

@@ -8,7 +8,7 @@ are of this process's own steps too, those before are marked by `resumed_at`.
 from __future__ import annotations
 
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 # Steps that make optimizer state and load kernels, and with the pager those in which the order is
@@ -64,13 +64,9 @@ class History:
         total = sum(self.step_ms[self.timed_from :])
         return sum(self.tokens[self.timed_from :]) / total * 1e3 if total > 0 else None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data that `from_json` understands."""
-        return asdict(self)
-
     @staticmethod
     def from_json(document: dict[str, Any]) -> History:
-        """The history that `to_json` gave, as that of steps before."""
+        """The history that `dataclasses.asdict` gave, as that of steps before."""
         history = History(**document)
         history.shape = [(rows, length) for rows, length in history.shape]
         history.evaluations = [(step, loss) for step, loss in history.evaluations]

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,12 +23,12 @@ from penstock import errors
 from penstock.errors import EnvironmentProblem, FailedError, PenstockError
 from penstock.files import write_whole
 
+from .parent import ended
 from .request import Request
 from .worker import MARK, REQUEST, RESULT
 
 # Lines of what processes print that are kept for an error.
 KEPT = 60
-END_S = 30.0
 
 
 def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]
     """
     with tempfile.TemporaryDirectory(prefix="penstock-finetune-") as name:
         folder = Path(name)
-        write_whole("the request", str(folder / REQUEST), json.dumps(request.to_json()))
+        write_whole("the request", str(folder / REQUEST), json.dumps(asdict(request)))
         kept = follow(_command(request, folder), _environment(os.environ), stream, verbose)
         if (folder / RESULT).exists():
             result: dict[str, Any] = json.loads((folder / RESULT).read_text())
@@ -82,7 +82,7 @@ def follow(
         env=environment,
     )
     assert process.stdout is not None
-    try:
+    with ended(process):  # torchrun, told to end, ends its processes
         for line in process.stdout:
             if line.startswith(MARK):
                 stream.write(line.removeprefix(MARK))
@@ -92,13 +92,6 @@ def follow(
             if verbose:
                 stream.write(line)
         process.wait()
-    except BaseException:
-        process.send_signal(signal.SIGTERM)  # torchrun ends its processes
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        raise
     return list(kept)
 
 

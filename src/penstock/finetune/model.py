@@ -253,12 +253,6 @@ def _with_adapters(model: Any, rank: int, device: torch.device) -> Any:
             raise UsageError(f"L: {error}", remedy="--strategy without L") from error
 
 
-def make_optimizer(model: nn.Module, lr: float) -> torch.optim.Optimizer:
-    """AdamW over what is trained, in fused kernels."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.optim.AdamW(trained, lr=lr, fused=True)
-
-
 def layers_of(model: nn.Module) -> list[nn.Module]:
     """The decoder layers: the members of the longest list of modules."""
     lists = [list(each) for each in model.modules() if isinstance(each, nn.ModuleList)]

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ending with the process that started this one, however that ends.
+"""Processes that end with the one that started them, however that ends.
 
-It holds the other end of this one's standard input and never writes: when that closes, it is gone.
+It holds the other end of their standard input and never writes: when that closes, it is gone.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# What a process that is told to end may take to clean up.
+END_S = 30.0
 
 
 def end_with_parent(last: Callable[[], object] = lambda: None) -> None:
@@ -27,3 +32,21 @@ def end_with_parent(last: Callable[[], object] = lambda: None) -> None:
             os._exit(1)
 
     threading.Thread(target=watch, name="penstock-parent", daemon=True).start()
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Whatever happens within, the process is gone afterwards."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()

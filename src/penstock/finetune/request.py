@@ -8,7 +8,6 @@ JSON and back, which is how the processes of several GPUs get it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -144,13 +143,9 @@ class Request:
             )
         return self.seq_len
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data that `from_json` understands."""
-        return dataclasses.asdict(self)
-
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Request:
-        """The request that `to_json` gave."""
+        """The request that `dataclasses.asdict` gave."""
         values = dict(document)
         return Request(settings=Settings(**values.pop("settings")), **values)
 

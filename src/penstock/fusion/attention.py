@@ -25,8 +25,8 @@ from penstock.errors import UsageError
 
 from .arguments import as_rows, check_floating, check_like, check_once, check_shape
 from .dropout_layernorm import backward_rows, dropout_add, forward_rows
-from .guard import as_forward, autocast_of, once
-from .layernorm_gemm import needs_graph, residual_linear
+from .guard import as_forward, autocast_of, needs_graph, once
+from .layernorm_gemm import residual_linear
 from .philox import check_probability, draw_seed
 from .product import compute
 
@@ -47,15 +47,6 @@ def _merged(out: Tensor) -> Tensor:
     """Rows of all heads side by side, of (B, H, T, K): a view, as attentions lay it out."""
     batch, heads, tokens, size = out.shape
     return out.transpose(1, 2).reshape(batch * tokens, heads * size)
-
-
-def reference(
-    qkv: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor, n_heads: int
-) -> Tensor:
-    """The op in torch's own layers, without dropout."""
-    q, k, v = split_heads(qkv, n_heads)
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return residual + F.linear(out.transpose(1, 2).flatten(2), weight, bias)
 
 
 def _attend(kind: str, q: Tensor, k: Tensor, v: Tensor, p: float) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,9 +22,9 @@ from penstock.models.gpt import PlainParts, torch_dtype
 from . import tuning
 from .captured import record
 from .chain import Chain, chain_like, layers_that_fit, random_chain, step_of, timed
-from .contest import Outcome, Sample, decide, sets_of
+from .contest import Outcome, Sample, decide
 from .parts import parts_for
-from .variants import BASELINE, VARIANTS, Fusion, parse
+from .variants import BASELINE, Fusion, parse
 
 log = logging.getLogger("penstock.fusion")
 
@@ -40,9 +41,45 @@ MOST_BLOCKS = {False: 48, True: 16}
 CHECKED_LAYERS = 2
 
 
-def combinations() -> list[str]:
-    """The baseline, then every set of variants, smaller sets first."""
-    return sets_of(VARIANTS)
+@dataclass(frozen=True)
+class Step:
+    """What is to be fast.
+
+    Attributes:
+        config: Shape of the model.
+        dtype: Of weights and activations, as `configs.dtype_name` takes it.
+        device: Where the model will run.
+        batch: Sequences per step.
+        seq_len: Tokens per sequence.
+        training: Whether forward and backward count, with the model's dropout; backward in
+            autograd's threads, unless the caller has `torch.autograd.set_multithreading_enabled`
+            say otherwise.
+        recompute: What `ffn_layernorm` keeps for backward.
+        captured: Whether the model will run as a CUDA graph, so that the host does not count.
+    """
+
+    config: GPTConfig
+    dtype: object
+    device: torch.device | str
+    batch: int
+    seq_len: int
+    training: bool = False
+    recompute: int = 1
+    captured: bool = False
+
+    @property
+    def key(self) -> tuning.Key:
+        """What a choice holds for, beside the device."""
+        config = self.config
+        shape = (config.d_model, config.n_heads, config.d_ff, self.batch, self.seq_len)
+        name = str(torch_dtype(self.dtype)).removeprefix("torch.")
+        captured = ("captured",) if self.captured else ()
+        if not self.training:
+            return ("auto", name, *shape, "eval", *captured)
+        # Where backward runs decides what an op of Python costs the host.
+        threads = () if torch.autograd.is_multithreading_enabled() else ("one thread",)
+        how = (config.dropout, self.recompute, *threads)
+        return ("auto", name, *shape, "training", *how, *captured)
 
 
 def choose(
@@ -58,71 +95,37 @@ def choose(
 ) -> Fusion:
     """The fastest variants for a shape, from the cache on disk or measured now.
 
-    Args:
-        config: Shape of the model.
-        dtype: Of weights and activations, as `configs.dtype_name` takes it.
-        device: Where the model will run.
-        batch: Sequences per step.
-        seq_len: Tokens per sequence.
-        training: Whether forward and backward count, with the model's dropout; backward in
-            autograd's threads, unless the caller has `torch.autograd.set_multithreading_enabled`
-            say otherwise.
-        recompute: What `ffn_layernorm` keeps for backward.
-        captured: Whether the model will run as a CUDA graph, so that the host does not count.
+    Arguments are the fields of a `Step`.
     """
     device = torch.device(device)
     if device.type != "cuda":
         return parse(BASELINE)
-    key = _key(config, dtype, batch, seq_len, training, recompute)
-    if captured:
-        key = (*key, "captured")
+    step = Step(config, dtype, device, batch, seq_len, training, recompute, captured)
+    key = step.key
     name = tuning.known(key, device)
     if name is None:
-        outcome = measure(
-            config,
-            dtype=dtype,
-            device=device,
-            batch=batch,
-            seq_len=seq_len,
-            training=training,
-            recompute=recompute,
-            captured=captured,
-        )
-        name = outcome.name
+        name = measure(step).name
         tuning.remember(key, device, name)
     return parse(name, recompute=recompute)
 
 
-def measure(
-    config: GPTConfig,
-    *,
-    dtype: object,
-    device: torch.device | str,
-    batch: int,
-    seq_len: int,
-    training: bool = False,
-    recompute: int = 1,
-    captured: bool = False,
-) -> Outcome:
+def measure(step: Step) -> Outcome:
     """Measure the variants for a shape on a GPU, known or not; the choice is not kept.
 
-    What is measured for the ops inside is kept. Arguments as for `choose`.
+    What is measured for the ops inside is kept.
     """
-    device = torch.device(device)
-    what: dict[str, Any] = {"dtype": dtype, "batch": batch, "seq_len": seq_len}
-    with torch.cuda.device(device):
+    with torch.cuda.device(step.device):
         torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info()[0]
-        layers = layers_that_fit(config, **what, training=training, free=free)
-        stage = Stage(
-            config,
-            **what,
-            device=device,
-            training=training,
-            recompute=recompute,
-            layers=layers,
-            captured=captured,
+        layers = layers_that_fit(
+            step.config,
+            dtype=step.dtype,
+            batch=step.batch,
+            seq_len=step.seq_len,
+            training=step.training,
+            free=free,
         )
+        stage = Stage(step, layers)
         outcome = decide(stage.run, stage.sound)
         log.info("fusion auto, %d layers: %s: %s", stage.layers, outcome.name, outcome.figures())
         del stage
@@ -130,64 +133,26 @@ def measure(
     return outcome
 
 
-def warm(
-    fusion: Fusion,
-    config: GPTConfig,
-    *,
-    dtype: object,
-    device: torch.device | str,
-    batch: int,
-    seq_len: int,
-    training: bool = False,
-) -> None:
+def warm(fusion: Fusion, step: Step) -> None:
     """Measure what the ops of some variants have to choose from, before memory is short.
 
-    Arguments as for `choose`. Does nothing where there is no GPU.
+    Does nothing where there is no GPU.
     """
-    device = torch.device(device)
-    if device.type != "cuda" or not fusion.variants:
+    if torch.device(step.device).type != "cuda" or not fusion.variants:
         return
-    stage = Stage(
-        config,
-        dtype=dtype,
-        device=device,
-        batch=batch,
-        seq_len=seq_len,
-        training=training,
-        recompute=fusion.recompute,
-        layers=1,
-    )
+    stage = Stage(replace(step, recompute=fusion.recompute), layers=1)
     with tuning.measuring():
         stage.step(fusion.name)()
     del stage
     torch.cuda.empty_cache()
 
 
-def _key(
-    config: GPTConfig, dtype: object, batch: int, seq_len: int, training: bool, recompute: int
-) -> tuning.Key:
-    shape = (config.d_model, config.n_heads, config.d_ff, batch, seq_len)
-    name = str(torch_dtype(dtype)).removeprefix("torch.")
-    if not training:
-        return ("auto", name, *shape, "eval")
-    # Where backward runs decides what an op of Python costs the host.
-    threads = () if torch.autograd.is_multithreading_enabled() else ("one thread",)
-    return ("auto", name, *shape, "training", config.dropout, recompute, *threads)
-
-
 class Stage:
     """Chains of all variants around the same parameters, for `contest.decide`.
 
     Args:
-        config: Shape of the model.
-        dtype: Type of weights and activations.
-        device: Where they run.
-        batch: Sequences per step.
-        seq_len: Tokens per sequence.
-        training: Whether a step is forward and backward.
-        recompute: What `ffn_layernorm` keeps for backward.
+        step: What they are to be fast at.
         layers: Blocks of a chain, at most.
-        captured: Whether samples are of CUDA graphs.
 
     Attributes:
         chains: By the name of their variants, as far as they have been asked for.
@@ -195,28 +160,18 @@ class Stage:
         passes: Passes through the chain in one sample.
     """
 
-    def __init__(
-        self,
-        config: GPTConfig,
-        *,
-        dtype: object,
-        device: torch.device,
-        batch: int,
-        seq_len: int,
-        training: bool,
-        recompute: int,
-        layers: int,
-        captured: bool = False,
-    ) -> None:
-        self._config, self._recompute = config, recompute
-        self._source = random_chain(config, layers, dtype=dtype, device=device).train(training)
-        shape = (batch, seq_len, config.d_model)
-        self._x_BTD = torch.randn(shape, device=device).to(torch_dtype(dtype))
+    def __init__(self, step: Step, layers: int) -> None:
+        config, device = step.config, step.device
+        self._config, self._recompute = config, step.recompute
+        source = random_chain(config, layers, dtype=step.dtype, device=device)
+        self._source = source.train(step.training)
+        shape = (step.batch, step.seq_len, config.d_model)
+        self._x_BTD = torch.randn(shape, device=device).to(torch_dtype(step.dtype))
         self.chains: dict[str, Chain] = {}
         self._steps: dict[str, Callable[[], Any]] = {}
         self._replays: dict[str, Callable[[], Any]] = {}
         # Nobody wants what the chains give, so their graphs may write it to the same place.
-        self._pool = torch.cuda.graph_pool_handle() if captured else None
+        self._pool = torch.cuda.graph_pool_handle() if step.captured else None
         self.layers, self.passes = layers, 0
 
     def step(self, name: str) -> Callable[[], Any]:

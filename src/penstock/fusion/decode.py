@@ -39,19 +39,10 @@ class StepCache(KVCache):
         position: (1,) int64 on the device, the place of the next token.
     """
 
-    def __init__(
-        self,
-        config: GPTConfig,
-        *,
-        batch: int = 1,
-        max_tokens: int | None = None,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        super().__init__(config, batch=batch, max_tokens=max_tokens, dtype=dtype, device=device)
+    def __init__(self, config: GPTConfig, **how: Any) -> None:
+        super().__init__(config, **how)
         self.step_of: int | None = None
-        self.batch = batch
-        self.position = torch.zeros(1, dtype=torch.int64, device=device)
+        self.position = torch.zeros(1, dtype=torch.int64, device=self._kv.device)
         self._bias_1S: Tensor | None = None
 
     def positions(self, tokens: int) -> Tensor:

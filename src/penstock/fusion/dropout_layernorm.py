@@ -20,7 +20,7 @@ from torch import Tensor
 
 from . import rows
 from .arguments import as_rows
-from .guard import once
+from .guard import needs_graph, once
 from .launch import operator, seen_by_torch
 from .philox import check_probability, draw_seed
 
@@ -93,9 +93,7 @@ def _apply(
     y: Tensor | None
     z: Tensor | None
     parts = (x, residual, x_bias, weight, bias, seed, p, eps)
-    graph = torch.is_grad_enabled() and any(
-        part is not None and part.requires_grad for part in parts[:5]
-    )
+    graph = needs_graph(x, residual, x_bias, weight, bias)
     if seen_by_torch():
         y, z = _seen(*parts, statistics=graph)
     elif graph:

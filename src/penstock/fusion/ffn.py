@@ -34,37 +34,14 @@ from .arguments import (
     check_shape,
 )
 from .dropout_layernorm import backward_rows, forward_rows
-from .guard import as_forward, autocast_of, once
-from .layernorm_gemm import (
-    layer_norm_linear,
-    needs_graph,
-    normalise,
-    normalise_backward,
-    residual_linear,
-)
+from .guard import as_forward, autocast_of, needs_graph, once
+from .layernorm_gemm import layer_norm_linear, normalise, normalise_backward, residual_linear
 from .philox import check_probability, draw_seed
 from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
 from .variants import RECOMPUTE_LEVELS
 
 _NAME = "layer_norm_mlp"
-
-
-def reference(
-    x: Tensor,
-    norm_weight: Tensor,
-    norm_bias: Tensor | None,
-    up: Tensor,
-    up_bias: Tensor | None,
-    down: Tensor,
-    down_bias: Tensor | None,
-    *,
-    eps: float = 1e-5,
-    activation: str = "gelu_tanh",
-) -> Tensor:
-    """The op in torch's own layers, without dropout."""
-    y = F.layer_norm(x, x.shape[-1:], norm_weight, norm_bias, eps)
-    return x + F.linear(activate(F.linear(y, up, up_bias), activation), down, down_bias)
 
 
 class _FeedForward(torch.autograd.Function):

@@ -29,6 +29,11 @@ def autocast_of(tensor: Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind)
 
 
+def needs_graph(*tensors: Tensor | None) -> bool:
+    """Whether an op on these has to be differentiable."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
 def once(backward: Backward) -> Backward:
     """`once_differentiable`, which takes 5 us a call, where somebody asks for a graph of backward.
 

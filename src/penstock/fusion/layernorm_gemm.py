@@ -26,7 +26,7 @@ from .arguments import (
     check_shape,
 )
 from .dropout_layernorm import backward_rows, forward_rows
-from .guard import as_forward, autocast_of, once
+from .guard import as_forward, autocast_of, needs_graph, once
 from .product import Folded, compute
 from .product_kernel import ACTIVATIONS
 
@@ -123,11 +123,6 @@ class _ResidualLinear(torch.autograd.Function):
         dbias = dout.sum(0) if ctx.has_bias else None
         dweight = dout.T @ x if ctx.needs_input_grad[1] else None
         return dout @ weight, dweight, dbias, dout
-
-
-def needs_graph(*tensors: Tensor | None) -> bool:
-    """Whether an op on these has to be differentiable."""
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 # ---- Functions ---------------------------------------------------------------------------------

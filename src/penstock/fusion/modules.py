@@ -25,7 +25,8 @@ from penstock.models.gpt import Attention, KVCache
 from .attention import attention_projection
 from .dropout_layernorm import dropout_add, dropout_add_layer_norm
 from .ffn import layer_norm_mlp
-from .layernorm_gemm import layer_norm_linear, needs_graph, residual_linear
+from .guard import needs_graph
+from .layernorm_gemm import layer_norm_linear, residual_linear
 from .product import Folded
 from .variants import Fusion, parse
 

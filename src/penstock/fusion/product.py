@@ -23,7 +23,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from . import kernels, tuning
 from .activation import activate
 from .arguments import Layouts, as_rows, check_once, layout
-from .guard import autocast_of
+from .guard import autocast_of, needs_graph
 from .launch import seen_by_torch
 from .product_kernel import ACTIVATIONS, Ready, Tile, kernel_product, tiles
 
@@ -98,10 +98,7 @@ def reference(
     out = F.linear(y, weight, bias)
     # Without a graph the product is nobody else's. With 8 x 1,024 tokens a second inner tensor of
     # the feed-forward part would be 256 MiB of 6.7B.
-    graph = torch.is_grad_enabled() and any(
-        part is not None and part.requires_grad for part in (out, residual)
-    )
-    own = not graph and not torch.compiler.is_compiling()
+    own = not needs_graph(out, residual) and not torch.compiler.is_compiling()
     out = activate(out, activation, inplace=own)
     if residual is None:
         return out

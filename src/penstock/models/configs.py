@@ -30,7 +30,6 @@ _DTYPE_ALIASES = {
     "f16": "float16",
     "bf16": "bfloat16",
 }
-DTYPES = tuple(_DTYPE_BYTES)
 _WORDS, _POSITIONS = 50257, 1024
 
 

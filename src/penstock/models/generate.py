@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text token by token: greedy, by temperature, or from the k most likely.
+"""Text token by token: greedy, or by temperature.
 
 Invariant: the same forward, prompt and seed give the same tokens; the draw is made on the CPU, so
 that the device decides nothing but the logits. Requests that cannot be met are refused before the
@@ -27,7 +27,6 @@ def generate(
     *,
     max_new_tokens: int,
     temperature: float = 1.0,
-    top_k: int | None = None,
     seed: int = 0,
     stop_token: int | None = None,
     cache: KVCache | None = None,
@@ -41,7 +40,6 @@ def generate(
         prompt: Token ids, at least one.
         max_new_tokens: How many tokens to add, at most.
         temperature: 0 takes the most likely token each time; larger is more varied.
-        top_k: Draw from this many most likely tokens only.
         seed: Decides the draws.
         stop_token: End before this token.
         cache: An empty cache to use; None runs the whole sequence again for every token.
@@ -56,7 +54,8 @@ def generate(
         FailedError: While drawing, if logits are not numbers.
     """
     _check_request(config, prompt, max_new_tokens, cache)
-    _check_sampling(temperature, top_k)
+    if not 0.0 <= temperature < float("inf"):
+        raise UsageError(f"temperature is {temperature}", remedy="0 (greedy) or more")
     generator = torch.Generator().manual_seed(seed)
 
     def tokens() -> Iterator[int]:
@@ -66,7 +65,7 @@ def generate(
             with torch.no_grad():
                 idx_BT = torch.tensor([fresh], dtype=torch.int64, device=device)
                 logits_V = forward(idx_BT, cache)[0, -1].float().cpu()
-            token = _draw(logits_V, temperature, top_k, generator)
+            token = _draw(logits_V, temperature, generator)
             if token == stop_token:
                 return
             yield token
@@ -76,9 +75,7 @@ def generate(
     return tokens()
 
 
-def _draw(
-    logits_V: Tensor, temperature: float, top_k: int | None, generator: torch.Generator
-) -> int:
+def _draw(logits_V: Tensor, temperature: float, generator: torch.Generator) -> int:
     if bool(logits_V.isnan().any()):
         raise FailedError(
             f"{int(logits_V.isnan().sum()):,} of {logits_V.numel():,} logits are not numbers",
@@ -86,16 +83,12 @@ def _draw(
         )
     if temperature == 0:
         return int(logits_V.argmax())
-    ids = None
-    if top_k is not None and top_k < logits_V.numel():
-        logits_V, ids = logits_V.topk(top_k)
     scaled_V = logits_V / temperature
     if not bool(scaled_V.isfinite().all()) and bool(logits_V.isfinite().all()):
         scaled_V = logits_V - logits_V.max()  # so cold that only the most likely is left
         scaled_V[scaled_V < 0] = -torch.inf
     probabilities = torch.softmax(scaled_V, dim=0)
-    drawn = int(torch.multinomial(probabilities, 1, generator=generator))
-    return drawn if ids is None else int(ids[drawn])
+    return int(torch.multinomial(probabilities, 1, generator=generator))
 
 
 def _check_request(
@@ -124,10 +117,3 @@ def _check_request(
             f"for {room} positions",
             remedy=f"{left} new tokens or fewer" if left > 0 else "a shorter prompt",
         )
-
-
-def _check_sampling(temperature: float, top_k: int | None) -> None:
-    if not 0.0 <= temperature < float("inf"):
-        raise UsageError(f"temperature is {temperature}", remedy="0 (greedy) or more")
-    if top_k is not None and top_k < 1:
-        raise UsageError(f"top_k is {top_k}", remedy="1 or more")

@@ -6,7 +6,7 @@ A loader is a function ``load(name, destination)`` that fills one parameter, nam
 with no second copy of it. Invariant: what a loader writes depends on its source and the name
 alone, not on the order of calls. A loader is used by one thread at a time.
 
-`checkpoint.open_checkpoint` gives the loader of a Hugging Face directory; it is at home here too.
+`checkpoint.open_checkpoint` gives the loader of a Hugging Face directory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from penstock.errors import FailedError
-from penstock.models.checkpoint import open_checkpoint
 from penstock.models.configs import GPTConfig
 from penstock.models.gpt import GPT, Parts, build_on_meta
-
-__all__ = ["Loader", "load_model", "open_checkpoint", "synthetic_loader"]
 
 Loader = Callable[[str, Tensor], None]
 

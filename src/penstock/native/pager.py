@@ -35,7 +35,6 @@ class Pager(Paging):
         max_copy_bytes: Neighbouring pages go in one copy up to this size.
         safety: "normal", "strict" or "fast".
         profile_every: Time the stalls of every Nth iteration; 0 = never.
-        copy_streams: Copies in that may be under way at once; 0 = the library's default.
         link_gb_per_s: Speed of copies in, measured: where compute sets the pace, plans then look
             ahead up to 4 times as far. 0 = unknown.
     """
@@ -52,7 +51,6 @@ class Pager(Paging):
         max_copy_bytes: int,
         safety: str = "normal",
         profile_every: int = 8,
-        copy_streams: int = 0,
         link_gb_per_s: float = 0,
     ) -> None:
         super().__init__()
@@ -66,7 +64,6 @@ class Pager(Paging):
             max_copy_bytes=max_copy_bytes,
             safety=SAFETY[safety],
             profile_every=profile_every,
-            copy_streams=copy_streams,
             link_gb_per_s=link_gb_per_s,
         )
         self._open(self._lib.penstock_pager_create, device.handle, options)

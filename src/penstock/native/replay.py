@@ -72,7 +72,6 @@ def replay(
     allocator: str = "stitch",
     capacity: int = 0,
     packing: Mapping[str, int | float] | None = None,
-    costs: Mapping[str, float] | None = None,
     points: int = 0,
 ) -> Replayed:
     """Replay a trace on an allocator.
@@ -82,8 +81,6 @@ def replay(
         allocator: One of `ALLOCATORS`: Penstock's own, or a model of one of PyTorch's.
         capacity: Bytes of device memory; 0 is as much as it takes.
         packing: Fields of penstock_allocator_options, for "stitch".
-        costs: Microseconds a chunk (create_us, map_us, set_access_us, unmap_us,
-            release_us) where they are not those measured on an H200.
         points: Points of the curve, at most.
 
     Raises:
@@ -96,8 +93,7 @@ def replay(
         raise UsageError(f"there is no allocator '{allocator}'", remedy=", ".join(ALLOCATORS))
     options = new("replay_options")
     check(lib.penstock_replay_defaults(options))
-    for name, value in {"allocator": kind, "capacity": capacity, **(costs or {})}.items():
-        setattr(options, name, value)
+    options.allocator, options.capacity = kind, capacity
     wanted = new("allocator_options", **{"grow_exactly": 1, **(packing or {})})
     curve = new_array("replay_point", points)
     result = new("replay_result")

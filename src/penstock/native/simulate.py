@@ -73,7 +73,6 @@ def simulate(
     policy: str = "penstock",
     link_gb_per_s: float | None = None,
     steps: int = 0,
-    page_bytes: int = 0,
     kernels_write: bool = False,
 ) -> Simulated:
     """Simulate a recorded program under a budget of device memory.
@@ -84,7 +83,6 @@ def simulate(
         policy: One of `POLICIES`: Penstock's engine, or pages on demand by a classic rule.
         link_gb_per_s: Of each direction; None is what was measured on an H200.
         steps: How many the recording is cut into; 0: by where it repeats itself.
-        page_bytes: The unit of paging; 0: the engine's for the budget.
         kernels_write: Take all that kernels touch for changed by them, weights too.
 
     Raises:
@@ -103,7 +101,6 @@ def simulate(
     options.policy = kind
     options.budget = budget
     options.device_bytes = recorded.device_bytes
-    options.page_bytes = page_bytes
     options.steps = steps
     options.kernels_write = int(kernels_write)
     options.recorded_budget = recorded.budget_bytes

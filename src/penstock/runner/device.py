@@ -110,9 +110,7 @@ def choose_device(settings: Settings) -> RunDevice:
     return RunDevice(f"cuda:{index}", device, torch.cuda.get_device_name(device), {})
 
 
-def check_batch(
-    device: RunDevice, *, batch: int, tokens: int, vocabulary: int, budget: int | None = None
-) -> None:
+def check_batch(device: RunDevice, *, batch: int, tokens: int, vocabulary: int) -> None:
     """Refuse a batch of which not even the logits fit, before anything is made of it.
 
     Args:
@@ -120,7 +118,6 @@ def check_batch(
         batch: Sequences.
         tokens: Of each.
         vocabulary: Logits of a token, of two bytes at the least.
-        budget: Bytes that it may take, where they are known.
 
     Raises:
         OutOfMemory: With the numbers, and a batch that might do.
@@ -128,7 +125,6 @@ def check_batch(
     room = available()
     if device.is_cuda:
         room = torch.cuda.mem_get_info(device.torch_device)[1]
-        room = room if budget is None else min(room, budget)
     each = 2 * tokens * vocabulary
     if room is not None and batch * each > room:
         most = room // each

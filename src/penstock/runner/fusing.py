@@ -7,6 +7,8 @@ would be wrong and in the way.
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.fusion import auto
 from penstock.fusion.variants import AUTO, Fusion, parse
 
@@ -20,25 +22,15 @@ def choose_fusion(request: Request, subject: Subject, device: RunDevice) -> Fusi
 
     Text, where there are no timed steps, is measured for the steps of one token.
     """
-    tokens = request.tokens_in_a_sequence(subject.config) if request.timed_steps else 1
-    batch = request.batch if request.timed_steps else 1
+    how: dict[str, Any] = {
+        "dtype": subject.dtype,
+        "device": device.torch_device,
+        "batch": request.batch if request.timed_steps else 1,
+        "seq_len": request.tokens_in_a_sequence(subject.config) if request.timed_steps else 1,
+    }
     if request.fusion == AUTO:
-        return auto.choose(
-            subject.config,
-            dtype=subject.dtype,
-            device=device.torch_device,
-            batch=batch,
-            seq_len=tokens,
-            captured=request.cuda_graph,
-        )
+        return auto.choose(subject.config, **how, captured=request.cuda_graph)
     fusion = parse(request.fusion)
     if not request.compile:
-        auto.warm(
-            fusion,
-            subject.config,
-            dtype=subject.dtype,
-            device=device.torch_device,
-            batch=batch,
-            seq_len=tokens,
-        )
+        auto.warm(fusion, auto.Step(subject.config, **how))
     return fusion

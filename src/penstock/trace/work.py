@@ -33,8 +33,6 @@ from penstock.units import TIB, format_bytes
 OP_ALLOCATE, OP_FREE, OP_WORK, OP_TOUCH, OP_PIN, OP_UNPIN = 1, 2, 3, 4, 5, 6
 # `flags`: work that may touch more than was seen; a touch that may write.
 OPAQUE, WRITTEN = 1, 1
-# `kind` of work.
-KINDS = ("kernel", "copy", "fill", "graph", "value")
 
 MAGIC = b"PNSTWORK"
 VERSION = 1
@@ -78,26 +76,18 @@ class WorkTrace:
 
     Attributes:
         name: The file.
-        device: The GPU's number in the process.
-        process: Its id.
         budget_bytes: Device memory that the program ran under.
         device_bytes: Of the whole GPU.
         records: Of type `RECORD`, shape (records,), contiguous.
     """
 
     name: str
-    device: int
-    process: int
     budget_bytes: int
     device_bytes: int
     records: npt.NDArray[np.void]
 
     def __len__(self) -> int:
         return len(self.records)
-
-    def count(self, op: int) -> int:
-        """How many records of a kind there are."""
-        return int(np.count_nonzero(self.records["op"] == op))
 
 
 def read_work(path: str | Path) -> WorkTrace:
@@ -126,8 +116,6 @@ def read_work(path: str | Path) -> WorkTrace:
         raise FailedError(f"{name} holds no work", remedy="a program that uses the GPU for longer")
     return WorkTrace(
         name,
-        device=int(header["device"]),
-        process=int(header["process"]),
         budget_bytes=int(header["budget"]),
         device_bytes=int(header["device_bytes"]),
         records=records,
