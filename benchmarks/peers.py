@@ -29,7 +29,11 @@ HOST_BYTES = 1 << 50  # as much as there is
 
 
 def accelerate_dispatch(model: nn.Module, device: torch.device, room: int) -> None:
-    """As many whole blocks as fit stay on the device; the others come when they are called."""
+    """As many whole blocks as fit stay on the device; the others come when they are called.
+
+    Where none fits beside the largest, as in SDXL's UNet, the map has the whole model on the host,
+    and dispatch_model() finds none of its weights (1.15: a KeyError): cpu_offload() does that.
+    """
     from accelerate import dispatch_model, infer_auto_device_map
 
     places = infer_auto_device_map(
@@ -37,6 +41,9 @@ def accelerate_dispatch(model: nn.Module, device: torch.device, room: int) -> No
         max_memory={0: room, "cpu": HOST_BYTES},
         no_split_module_classes=list(getattr(model, "_no_split_modules", None) or ()),
     )
+    if set(places) == {""}:
+        accelerate_cpu_offload(model, device, room)
+        return
     dispatch_model(
         model,
         places,
