@@ -118,7 +118,10 @@ def beside(
     budget: int,
     link: float | None,
 ) -> None:
-    """The rows of one peer, which is entered once; of steps that did not run, why."""
+    """The rows of one peer, which is entered once, with room for the weights beside any step.
+
+    Of steps that did not run, why.
+    """
     card, left = suite.card, dict(steps)
     room = max(0, budget - max(residents[what].others for what in steps))
     card.clear()
@@ -132,7 +135,7 @@ def beside(
                     row = partial(measured, suite, step, residents[what], budget, link, watch)
                     suite.row("peers", what, name, row)
         except Exception as error:
-            for what in left:
+            for what in left or ["afterwards"]:
                 suite.fail("peers", what, name, error)
 
 

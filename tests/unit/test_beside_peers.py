@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -105,7 +106,7 @@ def test_a_peer_leaves_the_model_as_it_was(script, level):
 
 
 @torch.no_grad()
-def test_a_peer_is_entered_once_and_what_fails_is_told(script, tmp_path):
+def test_a_peer_is_entered_once_and_what_fails_is_told(script):
     """DeepSpeed cannot be had a second time."""
     beside, cases, suites = map(script, ("beside_peers", "cases", "one_budget_suite"))
     args = beside.arguments(["--small", "--only", "llama", "--tokens", "2", "--peer-samples", "1"])
@@ -128,3 +129,24 @@ def test_a_peer_is_entered_once_and_what_fails_is_told(script, tmp_path):
     assert [row.get("exact") for row in rows] == [True, True, None, None]
     assert [row.get("error") for row in rows] == [None] * 2 + ["RuntimeError: a second time"] * 2
     assert len(entered) == 2
+
+
+@torch.no_grad()
+def test_a_peer_that_fails_when_it_is_left_says_so(script, monkeypatch):
+    beside, cases, suites = map(script, ("beside_peers", "cases", "one_budget_suite"))
+    suite = suites.Suite(beside.arguments(["--small", "--only", "bert", "--peer-samples", "1"]))
+    case = cases.held_out("bert", suite.card, 2)
+    model = case.resident()
+    residents = beside.residents_of(suite, "peers", case, model)
+
+    @contextmanager
+    def offloaded(*_):
+        yield
+        raise RuntimeError("on leaving")
+
+    monkeypatch.setattr(beside.peers, "offloaded", offloaded)
+    steps = case.steps(model)
+    beside.beside(suite, "own", None, model, steps, residents, 1 << 20, None)
+    rows = [row for row in suite.rows if row["how"] == "own"]
+    assert [row["name"] for row in rows] == [*steps, "afterwards"]
+    assert rows[-1]["error"] == "RuntimeError: on leaving"
