@@ -66,7 +66,7 @@ def train(request: Request, *, progress: Progress, group: Group | None = None) -
 def _frozen() -> Iterator[None]:
     """Python's full collections leave out what is there: torch's and transformers' objects, 0.2 s.
 
-    What lives from forward to backward brings one on every ten to forty steps.
+    What lives from forward to backward brings one on every few dozen steps.
     """
     gc.collect()
     gc.freeze()
