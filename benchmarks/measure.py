@@ -130,9 +130,12 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def alone() -> None:
-    """Say to torch.distributed that this process is the only one of its group."""
+    """Say to torch.distributed that this process is the only one of its group.
+
+    Its store listens at a port that the system picks: several such processes may run at once.
+    """
     one = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    for name, value in {**one, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29577"}.items():
+    for name, value in {**one, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
         os.environ.setdefault(name, value)
 
 

@@ -60,7 +60,7 @@ SEVERAL: dict[str, tuple[str, list[str], int]] = {
     "attention, cudnn": ("attention_order.py", ["--backend", "cudnn"], 512 * MIB),
 }
 PROCESSES = {"fsdp": 2, "fsdp, one process": 1}
-TORCHRUN = ["-m", "torch.distributed.run", "--master-port", "29577", "--nproc-per-node"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 # XLA and Inductor pick among their kernels by timing them, which two runs need not do alike; what
 # Inductor keeps on disk would make the second plain run the first one's, and not the paged one,
 # since it is kept by the size of the device's memory too.
