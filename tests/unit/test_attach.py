@@ -85,6 +85,29 @@ def test_same_bits_at_any_budget(device, dtype, chunks, safety):
         assert torch.equal(reference(model, x, device), want)
 
 
+class Products(nn.Module):
+    """Of a weight and rows that cannot be folded without a copy."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(386, 768, bias=False)
+
+    def forward(self, x):
+        x, weight = x.transpose(1, 2), self.layer.weight
+        return torch.stack([self.layer(x), x @ weight.T, nn.functional.linear(x, weight[:])])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("safety", ["normal", "strict"])
+def test_products_are_chosen_as_without_a_mode(device, mode, safety):
+    torch.manual_seed(0)
+    model, x = Products(), torch.randn(2, 386, 1)
+    resident = copy.deepcopy(model).to("cuda" if device == "cuda" else "cpu")
+    with page(model, device, chunks=32, safety=safety), mode():
+        for _ in range(4):  # the first ones are watched
+            assert torch.equal(model(on(device, x)), resident(on(device, x)))
+
+
 @pytest.mark.parametrize("safety", ["normal", "fast"])
 def test_steady_passes_move_what_was_planned(device, safety):
     model = Stack().eval()

@@ -24,7 +24,7 @@ from penstock.native import Budget
 from penstock.units import format_bytes
 
 from .leaves import tree_leaves
-from .modes import PassMode
+from .modes import PassMode, run
 from .watch import has_storage
 
 
@@ -182,11 +182,11 @@ class StorageMode(PassMode):
     ) -> Any:
         kwargs = kwargs or {}
         if self.over:
-            return func(*args, **kwargs)
+            return run(func, args, kwargs)
         # What a view, or a change in place, returns had its storage before.
         given = _storages((args, kwargs)) if _may_return_an_argument(func) else ()
         before = {storage._cdata: storage.nbytes() for storage in given}
-        result = func(*args, **kwargs)
+        result = run(func, args, kwargs)
         for storage in _storages(result):
             if before.get(storage._cdata) != storage.nbytes():
                 before[storage._cdata] = storage.nbytes()

@@ -5,14 +5,42 @@ A thread's modes are left in the order opposite to that in which they were enter
 thread alone. One that is over while another lies on top of it does nothing more, and is left with
 the first that can be. Nor is one left within an inference_mode() that began after it: at its end
 PyTorch has operators look for modes again, as they did at its beginning, whether there are any.
+
+Under inference_mode() an operator that is made of others comes to a mode as a whole, and what it is
+made of runs as below a mode: without the dispatch key that has a view of a parameter require
+gradients as the parameter does. By that matmul() chooses between two products of other bits, so
+that `run` gives it the key back.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+_VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+
+
+@cache
+def _made_of_others(func: Any) -> bool:
+    """Whether an operator is, and has no kernel of its own for the key of views and changes."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    name = func.name()
+    return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "ADInplaceOrView")
+
+
+def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operator that came to a mode gives, as it would without one."""
+    if not torch.is_inference_mode_enabled() or not _made_of_others(func):
+        return func(*args, **kwargs)
+    included = torch._C._dispatch_tls_local_include_set()
+    excluded = torch._C._dispatch_tls_local_exclude_set() - _VIEWS
+    with torch._C._ForceDispatchKeyGuard(included, excluded):
+        return func(*args, **kwargs)
 
 
 class PassMode(TorchDispatchMode):

@@ -17,7 +17,7 @@ import torch
 
 from .blocks import Block
 from .leaves import tree_leaves
-from .modes import PassMode
+from .modes import PassMode, run
 from .wrappers import plain_parts
 
 Part = TypeVar("Part")
@@ -76,7 +76,7 @@ class AccessWatch(PassMode):
     ) -> Any:
         kwargs = kwargs or {}
         if self.over:
-            return func(*args, **kwargs)
+            return run(func, args, kwargs)
         for leaf in tree_leaves((args, kwargs)):
             for part in plain_parts(leaf):
                 block = block_of(part, self._blocks)
@@ -91,4 +91,4 @@ class AccessWatch(PassMode):
                             written = block_of(part, self._blocks)
                             if written is not None:
                                 self._writes(written)
-        return func(*args, **kwargs)
+        return run(func, args, kwargs)

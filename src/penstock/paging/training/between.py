@@ -21,7 +21,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..leaves import tree_leaves
-from ..modes import PassMode, leave_over, on_top_is_the_programs
+from ..modes import PassMode, leave_over, on_top_is_the_programs, run
 from ..watch import block_of
 from ..wrappers import plain_parts
 from .kept import each, length
@@ -130,7 +130,7 @@ class Between(PassMode):
                     if part is not None and not self._covered(part):
                         found[part.address] = part
         if not found:
-            return func(*args, **kwargs)
+            return run(func, args, kwargs)
         if self._in_backward and not self._in_loss:
             self._quiet = -sys.maxsize
         self._in_loss |= self._pending and torch.is_grad_enabled()
@@ -139,7 +139,7 @@ class Between(PassMode):
             with self:  # one by one: together they might not fit
                 return each(func, args, kwargs)
         with self._touching(list(found.values())):
-            return func(*args, **kwargs)
+            return run(func, args, kwargs)
 
 
 def _watched(torchs: Callable[..., Any]) -> Callable[..., Any]:
