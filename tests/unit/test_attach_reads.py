@@ -244,6 +244,58 @@ def test_parts_called_alone():
             assert torch.equal(model(x), reference(x))
 
 
+class Rotary(nn.Module):
+    """Hands a buffer to its layers, as vision transformers do with rotary embeddings."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions = nn.Module()
+        self.positions.register_buffer("table", torch.randn(WIDTH, WIDTH))
+        self.layers = nn.ModuleList(Rotated() for _ in range(4))
+
+    def features(self, x):
+        table = self.positions.table
+        for layer in self.layers:
+            x = layer(x, table)
+        return x + table[:1]
+
+    def forward(self, x):
+        return self.features(x)
+
+
+class Rotated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = stack(2)
+        self.kept = []
+
+    def forward(self, x, table=None, hidden=False):
+        for each in self.kept if hidden else [] if table is None else [table]:
+            x = x @ each
+        return self.down(torch.tanh(self.up(x)))
+
+
+@BOTH
+@pytest.mark.parametrize("whole", [0, 3])
+def test_parts_called_alone_with_a_weight_that_is_none_of_theirs(safety, whole):
+    model, reference = with_reference(Rotary())
+    with page(model, 60, safety=safety):
+        assert same_passes(model, reference, whole)
+        assert same_passes(model.features, reference.features, 6)
+        assert same_passes(model, reference, 3)
+
+
+@BOTH
+def test_parts_called_alone_in_a_new_way(safety):
+    """As of whole passes, the first ones of each kind are watched."""
+    model, reference = with_reference(Rotary())
+    mine, theirs = model.layers[1], reference.layers[1]
+    mine.kept, theirs.kept = [model.positions.table], [reference.positions.table]
+    with page(model, 60, safety=safety):
+        assert same_passes(mine, theirs, 4)
+        assert same_passes(mine, theirs, 4, hidden=True)
+
+
 def test_a_root_that_calls_itself():
     class Again(nn.Module):
         def __init__(self):

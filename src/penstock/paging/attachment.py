@@ -309,8 +309,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         # Which kind it is first, so that the room it gets is planned for it.
         self.pager.iteration(self._kind, size)
         self._size(name, tensors)
-        if not name:
-            self._inputs(signature)
+        self._inputs((name, *signature))
         self._follow_tensors()
 
     def _follow_tensors(self) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from penstock.errors import OutOfMemory, UsageError
+from penstock.errors import OutOfMemory
 from penstock.native import Pager
 from penstock.units import format_bytes
 
@@ -210,9 +210,7 @@ class UseHooks:
         self.on_host.take_all_back()
         self._unwritten.forget()
         self._in_pass = True
-        if self._always_watch or self._signatures[self.signature] < WATCHED:
-            self._signatures[self.signature] += 1
-            self._start_watching()
+        self._watch_new()
 
     def pass_ends(self) -> None:
         """The root's forward is over, with or without an error."""
@@ -289,7 +287,7 @@ class UseHooks:
 
     # No more is called at each use than has something to do: many models wait for this thread.
     def _begins(self, module: nn.Module, use: Use, args: Any, kwargs: Any) -> None:
-        if self._turn.owner != get_ident():
+        if outermost := self._turn.owner != get_ident():
             self._outermost(use, module, args, kwargs)
         part = use
         if use in self._gathering:
@@ -320,6 +318,8 @@ class UseHooks:
         (part.whole or part).open += 1
         for table in part.tables:
             table.open += 1
+        for leaf in tree_leaves((args, kwargs)) if outermost else ():
+            self.read(leaf)  # a weight that the caller has, and gives to this part
 
     def _ends(self, use: Use, *, whole: bool) -> None:
         """The module's forward has returned, or raised; what was read inside it ends with it."""
@@ -347,6 +347,7 @@ class UseHooks:
                 self._unwritten.forget()
             self.on_host.take_all_back()
             self._passes.part_begins(use.name, module, args, kwargs)
+            self._watch_new()
         except BaseException:
             self._turn.release()
             raise
@@ -411,17 +412,9 @@ class UseHooks:
         for part in plain_parts(tensor):
             block = self._by_tensor.get(id(part))
             if block is not None:
-                self._check_thread(block)
+                self._turn.refuse_read(block.name, in_child=self._child)
                 if not self._covers(block):
                     yield block
-
-    def _check_thread(self, block: Block) -> None:
-        if self._child or self._turn.is_anothers():
-            raise UsageError(
-                f"{block.name} is read "
-                + ("in a child process" if self._child else "while another thread runs the model"),
-                remedy="a copy made before, such as of its state_dict()",
-            )
 
     def _read(self, block: Block) -> None:
         use = self._reads.get(block)
@@ -473,6 +466,12 @@ class UseHooks:
         # A mode that the program has entered would be left before ours.
         if self._watch is None and self._searches < MOST_SEARCHES and not on_top_is_the_programs():
             self._searches += 1
+            self._start_watching()
+
+    def _watch_new(self) -> None:
+        """A pass begins: one of a new kind is watched."""
+        if self._always_watch or self._signatures[self.signature] < WATCHED:
+            self._signatures[self.signature] += 1
             self._start_watching()
 
     def _start_watching(self) -> None:

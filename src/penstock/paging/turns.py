@@ -79,6 +79,19 @@ class Turn:
         """Whether another thread runs the model."""
         return self.owner not in (0, get_ident()) and self._lasts()
 
+    def refuse_read(self, name: str, *, in_child: bool) -> None:
+        """Refuse that this thread reads a tensor of the model, where it may not.
+
+        Raises:
+            UsageError: In a child process, or while another thread has the turn.
+        """
+        if in_child or self.is_anothers():
+            raise UsageError(
+                f"{name} is read "
+                + ("in a child process" if in_child else "while another thread runs the model"),
+                remedy="a copy made before, such as of its state_dict()",
+            )
+
     def release(self) -> None:
         """The turn is over, if it is this thread's."""
         with self._over:
