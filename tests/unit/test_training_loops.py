@@ -29,6 +29,7 @@ from training_tower import (  # noqa: E402
 )
 
 from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
+from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
 from penstock.paging.training.update import Update  # noqa: E402
 
 
@@ -401,4 +402,32 @@ def test_a_rate_that_is_set_for_every_backward_of_an_accumulated_step():
         for n in range(3):
             step(plain, first, n, nullcontext)
             step(paged, second, n, attached.accumulate)
+    assert same_weights(plain, paged)
+
+
+def test_a_reference_pass_that_freezes_the_weights_while_it_lasts():
+    """As adapters are switched for one, between forward and backward; later steps go without it."""
+
+    def run(model, optimizer):
+        seen = []
+        for n, ids in enumerate(batches(PLAIN_STEPS + 4)):
+            loss = loss_of(model, ids)
+            if n <= PLAIN_STEPS:
+                model.requires_grad_(False)
+                with torch.no_grad():
+                    reference = loss_of(model, ids)
+                model.requires_grad_(True)
+                loss = loss * reference
+            loss.backward()
+            seen += [nn.utils.clip_grad_norm_(model.parameters(), 0.1).item(), loss.item()]
+            optimizer.step()
+            optimizer.zero_grad()
+        return seen
+
+    plain, paged = pair(layers=2)
+    want = run(plain, adamw(plain))
+    optimizer = adamw(paged)
+    with page(paged, optimizer, chunks=18) as attached:
+        assert run(paged, optimizer) == want
+        assert not attached.stats().updates_in_backward
     assert same_weights(plain, paged)
