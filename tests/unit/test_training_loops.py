@@ -181,6 +181,31 @@ def test_checkpoints_go_both_ways():
         assert same_weights(plain, model)
 
 
+def test_a_model_that_is_attached_takes_a_checkpoint():
+    """As the best one at the end is, or that of a run that goes on; before any pass too."""
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    checkpoint = copy.deepcopy((Tower().state_dict(), first.state_dict()))
+
+    def run(model, optimizer):
+        model.load_state_dict(checkpoint[0])
+        losses = train(model, optimizer, batches(PLAIN_STEPS + 2))
+        saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        losses += train(model, optimizer, batches(3))
+        model.load_state_dict(saved[0])
+        optimizer.load_state_dict(saved[1])
+        losses += train(model, optimizer, batches(3))
+        model.layers[1].load_state_dict(model.layers[0].state_dict())
+        return losses
+
+    want = run(plain, first)
+    with page(paged, second) as attached:
+        assert run(paged, second) == want
+        assert attached.stats().updates_in_backward
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
+
+
 def test_evaluation_in_between():
     plain, paged = pair()
     first, second = adamw(plain), adamw(paged)
