@@ -69,6 +69,23 @@ def test_weights_changed_between_passes(safety, kib, how):
     assert same_state(model, reference)
 
 
+@ALL
+def test_weights_changed_before_a_buffer_of_the_same_page_is_read(kib):
+    """As moving averages do: all parameters first, then the buffers, which passes write."""
+    layers = [nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH)] * 3
+    model, reference = with_reference(nn.Sequential(*layers))
+    with page(model, kib, chunk_size="16KiB"):
+        for step in range(3):
+            assert same_passes(model, reference, 2)
+            for each in (model, reference):
+                for parameter in each.parameters():
+                    parameter.mul_(1.5).add_(step)
+                for buffer in each.buffers():
+                    buffer.add_(1)
+        assert same_passes(model, reference, 2)
+    assert same_state(model, reference)
+
+
 def test_a_change_that_nobody_was_told_of_is_an_error():
     model, reference = with_reference(stack())
     kept = list(model.parameters())

@@ -29,6 +29,7 @@ from training_tower import (  # noqa: E402
 )
 
 from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
+from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
 from penstock.paging.training.update import Update  # noqa: E402
 
 
@@ -178,6 +179,31 @@ def test_checkpoints_go_both_ways():
             assert train(model, optimizer, batches(3)) == want
             assert same_state(first, optimizer)
         assert same_weights(plain, model)
+
+
+def test_a_model_that_is_attached_takes_a_checkpoint():
+    """As the best one at the end is, or that of a run that goes on; before any pass too."""
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    checkpoint = copy.deepcopy((Tower().state_dict(), first.state_dict()))
+
+    def run(model, optimizer):
+        model.load_state_dict(checkpoint[0])
+        losses = train(model, optimizer, batches(PLAIN_STEPS + 2))
+        saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        losses += train(model, optimizer, batches(3))
+        model.load_state_dict(saved[0])
+        optimizer.load_state_dict(saved[1])
+        losses += train(model, optimizer, batches(3))
+        model.layers[1].load_state_dict(model.layers[0].state_dict())
+        return losses
+
+    want = run(plain, first)
+    with page(paged, second) as attached:
+        assert run(paged, second) == want
+        assert attached.stats().updates_in_backward
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
 
 
 def test_evaluation_in_between():
@@ -401,4 +427,32 @@ def test_a_rate_that_is_set_for_every_backward_of_an_accumulated_step():
         for n in range(3):
             step(plain, first, n, nullcontext)
             step(paged, second, n, attached.accumulate)
+    assert same_weights(plain, paged)
+
+
+def test_a_reference_pass_that_freezes_the_weights_while_it_lasts():
+    """As adapters are switched for one, between forward and backward; later steps go without it."""
+
+    def run(model, optimizer):
+        seen = []
+        for n, ids in enumerate(batches(PLAIN_STEPS + 4)):
+            loss = loss_of(model, ids)
+            if n <= PLAIN_STEPS:
+                model.requires_grad_(False)
+                with torch.no_grad():
+                    reference = loss_of(model, ids)
+                model.requires_grad_(True)
+                loss = loss * reference
+            loss.backward()
+            seen += [nn.utils.clip_grad_norm_(model.parameters(), 0.1).item(), loss.item()]
+            optimizer.step()
+            optimizer.zero_grad()
+        return seen
+
+    plain, paged = pair(layers=2)
+    want = run(plain, adamw(plain))
+    optimizer = adamw(paged)
+    with page(paged, optimizer, chunks=18) as attached:
+        assert run(paged, optimizer) == want
+        assert not attached.stats().updates_in_backward
     assert same_weights(plain, paged)

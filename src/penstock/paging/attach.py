@@ -264,8 +264,7 @@ class Attachment(BaseAttachment[Pager]):
             self.hooks.on_host.unread(self._read_before)
 
     def _before_load(self, *_: Any) -> None:
-        if not isinstance(self.hooks, UseHooks):
-            super()._before_load()
+        """Nothing: what it writes is brought in, or lies at the host copy."""
 
     def _in_child(self) -> None:
         super()._in_child()

@@ -36,9 +36,12 @@ class OnHost:
         self._versions: dict[Block, int] = {}  # when they were given
         self._held: dict[Block, None] = {}  # given again after each use
         self._aliases: dict[Block, int] = {}  # tensors over the host copy, without any of others
-        self._references = {
-            block: self._count(block) for block in store.blocks if block.home is Home.PAGED
-        }
+        self._references: dict[Block, int] = {}
+        self._on_page: dict[int, list[Block]] = {}  # by where a page begins: those that lie on it
+        for block in (block for block in store.blocks if block.home is Home.PAGED):
+            self._references[block] = self._count(block)
+            for page in self._ends(block):
+                self._on_page.setdefault(page, []).append(block)
 
     def __contains__(self, block: Block) -> bool:
         return block in self.given
@@ -57,7 +60,10 @@ class OnHost:
             self._store.to_host(block)
             if block not in self._aliases:
                 self._aliases[block] = self._store.host_aliases(block)
-        if asked_for:
+        if asked_for and self.given[block] != _ASKED_FOR:
+            if not block.written and self._is_beside_written(block):
+                # Pages go out whole: later that would be over what is written to the host copy.
+                self._store.flush([block])
             self.given[block] = _ASKED_FOR
 
     def take_back(self, blocks: Iterable[Block]) -> None:
@@ -100,6 +106,14 @@ class OnHost:
             del self._held[block]
             if self._is_held(block):
                 self.give(block, asked_for=True)
+
+    def _ends(self, block: Block) -> set[int]:
+        """The pages that the block may share with others: its first and its last."""
+        pages = self._store.pages(block, self._chunk)
+        return {*pages[:1], *pages[-1:]}
+
+    def _is_beside_written(self, block: Block) -> bool:
+        return any(other.written for page in self._ends(block) for other in self._on_page[page])
 
     def _is_held(self, block: Block) -> bool:
         return (

@@ -300,7 +300,7 @@ class TrainingAttachment(Attachment):
                     self._followed.add(id(parameter))
                     self._handles.append(parameter.register_post_accumulate_grad_hook(whole))
 
-    def _look_for_changes(self) -> None:
+    def _look_for_changes(self, *, trains: bool) -> None:
         """What the user has unfrozen, frozen or given to the optimizer since."""
         for block, slot, address in self._addresses:
             here = dict.get(slot.table, slot.key)
@@ -315,8 +315,8 @@ class TrainingAttachment(Attachment):
                         "attach_training() again",
                     )
         trained = self._update.trained()
-        if trained == self._trained:
-            return
+        if trained == self._trained or not trains:
+            return  # what is frozen in a pass of a reference alone is trained all the same
         self._trained = trained
         self._update.regroup()
         assign_parameters(self._units, self.store.blocks, set(trained))
@@ -360,8 +360,9 @@ class TrainingAttachment(Attachment):
         refuse_trace()
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._size("", tensors)
-        self._look_for_changes()
-        self._stepper.forward_begins(trains=torch.is_grad_enabled())
+        trains = torch.is_grad_enabled()
+        self._look_for_changes(trains=trains)
+        self._stepper.forward_begins(trains=trains)
         self.hooks.between.stop()
         self.manager.torch.pass_goes_on(self.manager.who_has_what)
         self.hooks.pass_begins()
@@ -398,7 +399,7 @@ class TrainingAttachment(Attachment):
     # ---- The step --------------------------------------------------------------------------
 
     def _step(self, **more: Any) -> None:
-        self._look_for_changes()
+        self._look_for_changes(trains=True)
         self._stepper.step(**more)
 
     def _backward_ends(self) -> None:

@@ -34,6 +34,7 @@ from ..modes import leave_over
 from ..watch import AccessWatch
 from .between import Between, Part
 from .nodes import NO_TASK, graph_task, in_backward, makers, sources
+from .run import Run
 from .units import NO_USE, Unit
 
 
@@ -90,8 +91,8 @@ class TrainingUses:
         self._by_pointer = {block.address: block for block in blocks if block.home is Home.PAGED}
         self._handles: list[Any] = []
         self._watch_handles: list[Any] = []
-        # Uses of forward, innermost last, and whether the use is the unit's own.
-        self._running: list[tuple[Unit, int, bool]] = []
+        self._running: list[Run] = []  # uses of forward, innermost last
+        self._written: set[Block] = set()  # what this forward was seen to write
         self._updating: list[int] = []
         self._updates: dict[tuple[int, ...], int] = {}  # of units together, by their own
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
@@ -111,10 +112,8 @@ class TrainingUses:
     # ---- Uses ------------------------------------------------------------------------------
 
     def _define(self, unit: Unit) -> None:
-        pieces = [
-            (block.address, block.nbytes, any(not slot.is_parameter for slot in block.slots))
-            for block in unit.blocks
-        ]
+        pieces = [(block.address, block.nbytes, block.written) for block in unit.blocks]
+        unit.unwritten = [s.tensor for b in unit.blocks if not b.written for s in b.slots]
         addresses = frozenset(block.address for block in unit.blocks)
         unit.forward = self._define_use(pieces)
         unit.backward = self._define_use(pieces)
@@ -265,7 +264,7 @@ class TrainingUses:
 
     def start_watch(self) -> None:
         """From the next forward on, check what every operator touches."""
-        self._watch = AccessWatch(self._by_pointer, self._covers, self._missed)
+        self._watch = AccessWatch(self._by_pointer, self._covers, self._missed, self._writes)
         for module in self._model.modules():
             self._watch_handles += [
                 module.register_forward_pre_hook(self._enter, prepend=True, with_kwargs=True),
@@ -299,7 +298,8 @@ class TrainingUses:
         self._in_forward = False
         self._last, self._latest = self._latest or self._last, None
         while self._running:
-            self.end(self._running.pop()[1])
+            self._end_run()
+        self._written.clear()
         self._stack.clear()
 
     def in_forward(self) -> bool:
@@ -370,7 +370,7 @@ class TrainingUses:
                 self._latest = unit
                 unit.calls += 1
                 self.begin(unit.forward)
-                running.append((unit, unit.forward, True))
+                running.append(Run(unit, unit.forward, own=True))
             for node in sources(args, kwargs):
                 node.register_prehook(close)
 
@@ -408,11 +408,22 @@ class TrainingUses:
 
     def _end_forward(self, unit: Unit) -> None:
         """End the unit's use, and with it whatever was found missing inside the module."""
-        begun = [n for n, entry in enumerate(self._running) if entry[2] and entry[0] is unit]
-        while self._running and (begun or self._running[-1][0] is unit):
-            self.end(self._running.pop()[1])
+        begun = [n for n, run in enumerate(self._running) if run.own and run.unit is unit]
+        while self._running and (begun or self._running[-1].unit is unit):
+            self._end_run()
             if begun and len(self._running) == begun[-1]:
                 return
+
+    def _end_run(self) -> None:
+        """The innermost use of forward is over; what it wrote goes out with its pages."""
+        run = self._running.pop()
+        if written := run.wrote(self._written):
+            for unit in self._units:
+                if not set(written).isdisjoint(unit.blocks):
+                    self._define(unit)
+            with self.touching(written):
+                pass
+        self.end(run.use)
 
     # ---- Backward --------------------------------------------------------------------------
 
@@ -444,7 +455,7 @@ class TrainingUses:
             self._stack.pop()
 
     def _covers(self, block: Part) -> bool:
-        uses = [entry[1] for entry in self._running] + [unit.backward for unit in self._open]
+        uses = [run.use for run in self._running] + [unit.backward for unit in self._open]
         uses += self._throughout_runs + self._updating
         return any(block.address in self._covered[use] for use in uses)
 
@@ -454,6 +465,10 @@ class TrainingUses:
     def _stay(self, use: int) -> None:
         self.begin(use)
         self._throughout_runs.append(use)
+
+    def _writes(self, block: Block) -> None:
+        if self._in_forward:
+            self._written.add(block)
 
     def _missed(self, block: Block, tensor: torch.Tensor) -> None:
         if not self._in_forward or in_backward():
@@ -476,7 +491,7 @@ class TrainingUses:
         unit.blocks.append(block)
         use = self._define_parts([block])
         self.begin(use)
-        self._running.append((unit, use, False))
+        self._running.append(Run(unit, use, own=False))
         self._define(unit)
         if fresh:
             # This very forward has begun without the unit's own hooks.

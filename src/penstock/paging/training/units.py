@@ -26,6 +26,7 @@ class Unit:
         name: The module's path.
         module: It.
         blocks: The paged blocks that it reads; more may be found while the first pass is watched.
+        unwritten: The tensors in those of them that forward is not known to change.
         parameters: The parameters updated with it.
         own: The paged blocks that these parameters lie in.
         forward: Use number of its forward; NO_USE when it reads no paged block.
@@ -39,6 +40,7 @@ class Unit:
     name: str
     module: nn.Module
     blocks: list[Block] = field(default_factory=list)
+    unwritten: list[torch.Tensor] = field(default_factory=list)
     parameters: list[nn.Parameter] = field(default_factory=list)
     own: list[Block] = field(default_factory=list)
     forward: int = NO_USE
