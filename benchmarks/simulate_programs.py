@@ -264,9 +264,50 @@ def hot_and_cold(program: Recording) -> None:
     at_random(program, [9.0 if i % 10 == 0 else 1.0 for i in range(400)])
 
 
+def mixture(program: Recording, spread: float, stay: float) -> None:
+    """Tokens of 12 layers with 24 experts each, of which 4 are chosen.
+
+    spread: of the logarithms of how likely experts are; stay: how often one is chosen again.
+    """
+    rng = random.Random(7)
+    model = [program.weights([24.0 * MIB] * 26) for _ in range(12)]
+    likely = [[rng.lognormvariate(0, spread) for _ in range(24)] for _ in model]
+    chosen: list[list[int]] = [[] for _ in model]
+    for _ in range(150):
+        x = program.make(MIB)
+        for i, (queries, out, *experts) in enumerate(model):
+            program.work(x, queries, function=3)
+            program.work(x, out, function=3)
+            chosen[i] = [expert for expert in chosen[i] if rng.random() < stay]
+            rest = [expert for expert in range(24) if expert not in chosen[i]]
+            while len(chosen[i]) < 4:
+                (expert,) = rng.choices(rest, [likely[i][other] for other in rest])
+                rest.remove(expert)
+                chosen[i].append(expert)
+            for expert in chosen[i]:
+                program.work(x, experts[expert], function=5)
+            program.work(x, function=4)
+        program.free(x)
+
+
+def experts_even(program: Recording) -> None:
+    """Any expert is as likely as any other."""
+    mixture(program, spread=0.0, stay=0.0)
+
+
+def experts_skewed(program: Recording) -> None:
+    """Some are chosen far more often than others."""
+    mixture(program, spread=1.0, stay=0.0)
+
+
+def experts_that_stay(program: Recording) -> None:
+    """Half of a token's are the next one's as well."""
+    mixture(program, spread=0.5, stay=0.5)
+
+
+MADE_UP = (adamw, lora, forward, encoder_decoder, unet, phases, chance, hot_and_cold)
 PROGRAMS = {
-    each.__name__: each
-    for each in (adamw, lora, forward, encoder_decoder, unet, phases, chance, hot_and_cold)
+    each.__name__: each for each in (*MADE_UP, experts_even, experts_skewed, experts_that_stay)
 }
 
 

@@ -59,6 +59,25 @@ TEST_CASE("idle pages: where nothing is foreseen the longest unused one goes") {
   CHECK(!pages.idle.needed_last());
 }
 
+TEST_CASE("idle pages: where nothing is sure one that is used often outlasts one just used once") {
+  Pages pages(300);
+  std::mt19937 random(1);
+  for (int i = 0; i < 60; ++i) {  // every tenth use is page 0's, nothing else comes again
+    pages.uses.use(0, 4);
+    for (int k = 0; k < 4; ++k) pages.uses.use(static_cast<PageId>(1 + random() % 299), 4);
+  }
+  REQUIRE((!pages.uses.sure() || !pages.uses.trusted(1)));
+  pages.uses.use(1, 4);
+  pages.sweep(200, 209);
+  pages.uses.use(1, 4);
+  pages.sweep(210, 214);
+  pages.idle.add(0);
+  pages.idle.add(1);
+  CHECK(pages.uses.age(0) > pages.uses.age(1));
+  CHECK(pages.uses.interval(0) < pages.uses.interval(1));
+  CHECK(*pages.idle.needed_last() == 1);
+}
+
 TEST_CASE("idle pages: what goes is spread over the loop, and the same in every round") {
   constexpr PageId kPages = 160;
   Pages pages(kPages);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Next uses of pages, foreseen from what followed before.
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -138,6 +141,71 @@ TEST_CASE("next uses: a history that is full goes on") {
   CHECK(uses.sure());
   CHECK(uses.end() == 400 * 500 + 250);
   CHECK(uses.next(400) - uses.place() == 150);
+}
+
+// Layers of one page that every round uses and of experts, each in two pages, of which a few are
+// chosen in each.
+struct Mixture {
+  static constexpr PageId kLayers = 10, kExperts = 12, kChosen = 3;
+  std::mt19937 random{3};
+
+  static PageId always(PageId layer) { return layer * (1 + 2 * kExperts); }
+  std::vector<PageId> token() {
+    std::vector<PageId> pages;
+    for (PageId layer = 0; layer < kLayers; ++layer) {
+      pages.push_back(always(layer));
+      std::vector<PageId> experts(nth(kExperts));
+      std::iota(experts.begin(), experts.end(), 0);
+      std::shuffle(experts.begin(), experts.end(), random);
+      for (PageId i = 0; i < kChosen; ++i) {
+        const PageId first = always(layer) + 1 + 2 * experts[nth(i)];
+        pages.insert(pages.end(), {first, first + 1});
+      }
+    }
+    return pages;
+  }
+};
+
+TEST_CASE("next uses: what a round's data choose is not trusted") {
+  NextUses uses = made();
+  Mixture mixture;
+  for (int token = 0; token < 80; ++token) {
+    for (const PageId page : mixture.token()) uses.use(page, 4);
+  }
+  int trusted = 0;
+  for (PageId layer = 0; layer < Mixture::kLayers; ++layer) {
+    for (PageId i = 1; i <= 2 * Mixture::kExperts; ++i) {
+      trusted += uses.trusted(Mixture::always(layer) + i);
+    }
+  }
+  CHECK(trusted < 24);  // of 240
+}
+
+TEST_CASE(
+    "next uses: a loop's pages are trusted, also behind a part that is left out now and then") {
+  NextUses uses = made();
+  for (int round = 0; round < 12; ++round) {
+    sweep(uses, 0, round % 3 == 1 ? 40 : 100);
+    sweep(uses, 100, 200);
+  }
+  for (PageId page = 0; page < 200; ++page) {
+    const bool at_the_fork = page >= 40 && page < 50;  // did not come in one of three
+    if (!at_the_fork) CHECK(uses.trusted(page));
+  }
+}
+
+TEST_CASE("next uses: how long it is between uses, whatever a use lasts") {
+  NextUses uses = made();
+  for (int round = 0; round < 8; ++round) {
+    sweep(uses, 0, 100);
+    uses.use(99, 4);
+    if (round % 2 == 0) sweep(uses, 100, 150);
+  }
+  CHECK(uses.interval(110) == 250);
+  CHECK(uses.interval(10) > 100);
+  CHECK(uses.interval(10) < 150);
+  CHECK(std::abs(uses.interval(99) - uses.interval(10)) <= 2);
+  CHECK(uses.interval(1000) == 0);
 }
 
 }  // namespace

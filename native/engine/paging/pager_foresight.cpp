@@ -144,10 +144,11 @@ Status Pager::bring_ahead() {
   return {};
 }
 
-// Nothing is copied of a page in which nothing lives yet: it is mapped.
+// Nothing is copied of a page in which nothing lives yet: it is mapped.  One whose uses come by
+// chance comes in when they do.
 bool Pager::missing(PageId id) const {
   const Page& page = table_.page(id);
-  return page.slot == kNoSlot && page.backed;
+  return page.slot == kNoSlot && page.backed && next_uses_.trusted(id);
 }
 
 // How many neighbours are missing there that one move can bring.

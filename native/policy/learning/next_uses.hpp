@@ -8,7 +8,8 @@
 // comes is what came then.  So one repetition suffices, of a loop or of any part of one, and a part
 // that is left out or new costs a step or two.  Pages stand at positions of the history; that of
 // a page's next use is the first behind the place.  How often matches of a length went on to be
-// right says whether to go by them: where programs go by chance they do not.
+// right says whether to go by them: where programs go by chance they do not.  Where a part of them
+// does, each page's own record says whether to go by what is foreseen of it.
 //
 // A page that is touched again before the caller would let it leave is still in the same use: what
 // every layer touches says nothing of which layer it is, and would hide what does.  A page that
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "policy/learning/track_record.hpp"
 #include "policy/types.hpp"
 
 namespace penstock::policy::learning {
@@ -44,6 +46,10 @@ class NextUses {
   [[nodiscard]] Position next(PageId page) const;
   // Whether it was last used where it was foreseen to be.
   [[nodiscard]] bool foreseen(PageId page) const { return pages_[nth(page)].foreseen; }
+  // It comes true as a rule what is foreseen of the page.
+  [[nodiscard]] bool trusted(PageId page) const { return record_.trusts(page); }
+  // Uses between two of the page, the latest for a quarter of it; 0: it has had no second one.
+  [[nodiscard]] Position interval(PageId page) const { return pages_[nth(page)].interval; }
   // Uses since the page was last used.
   [[nodiscard]] Position age(PageId page) const { return end_ - pages_[nth(page)].touched; }
   // More is right than wrong at this length of match.
@@ -64,6 +70,7 @@ class NextUses {
     Position latest = kNone;  // in the history
     Position touched = 0;
     Position gap = 0;       // the longest between touches of a use that lasts
+    Position interval = 0;  // between uses
     int surprises = 0;      // times it was one that strays, more than uses that were foreseen
     bool foreseen = false;  // the last one
   };
@@ -84,7 +91,9 @@ class NextUses {
   }
   [[nodiscard]] std::size_t level() const;
   void judge(bool right);
+  void note_interval(PageUses& uses, Position since);
   bool foresaw(PageId page);
+  void note_foreseen();
   [[nodiscard]] Position around_place(PageId page) const;
   void append(PageId page);
   void note_contexts(bool look);
@@ -102,6 +111,7 @@ class NextUses {
   std::size_t strays_ = 0;
   std::uint64_t jumps_ = 0;
   std::array<Outcomes, 16> outcomes_{};  // by level
+  TrackRecord record_;
 };
 
 }  // namespace penstock::policy::learning

@@ -55,7 +55,7 @@ NextUses::Position IdlePages::next(PageId page) {
 
 NextUses::Position IdlePages::lateness(PageId page) {
   const Position age = uses_.age(page);
-  if (!uses_.sure()) return age;
+  if (!uses_.sure() || !uses_.trusted(page)) return (age + uses_.interval(page)) / 2;
   const Position at = next(page);
   if (at == NextUses::kNone) return age;
   const Position distance = at - uses_.place();

@@ -2,8 +2,10 @@
 // Pages that are there and not in use, and which of them is needed last: the one whose next use is
 // foreseen last, or the one that has not been used for longest, whichever of the two is longer.
 // For a page that is foreseen nowhere, or was just used where it was not, what lies behind it is
-// the best guess at what lies before it; where nothing is sure that goes for all.  Whether a block
-// lives in a page does not count: one that is dead is as a rule soon asked for again, and its
+// the best guess at what lies before it: how long ago it was used.  Where nothing is sure, or what
+// is foreseen of a page does not come true, that and how long it was between its uses before count
+// for half each: a page that a router chooses often stays while another is in turn.  Whether a
+// block lives in a page does not count: one that is dead is as a rule soon asked for again, and its
 // mapping costs more than the link's time.  Pure; no memory but what cover() took.
 #pragma once
 
