@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
 from training_both import DATA, make  # noqa: E402
-from training_tower import adamw, loss_of, page, pair, same_weights  # noqa: E402
+from training_tower import GRANULE, adamw, loss_of, page, pair, same_weights  # noqa: E402
 
+from penstock.errors import OutOfMemory  # noqa: E402
 from penstock.paging.training.between import Between  # noqa: E402
 from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
 
@@ -104,6 +105,15 @@ def test_a_hook_that_reads_another_weight():
     seen = []
     both_ways(later, seen)
     assert all(on for on, _ in seen[3:])
+
+
+def test_a_refused_attachment_replaces_nothing():
+    before = torch.autograd._engine_run_backward
+    model = make()
+    with pytest.raises(OutOfMemory) as refused:
+        page(model, adamw(model), gpu_memory=GRANULE)
+    assert refused.value.__traceback__ is not None  # it holds what was made until then
+    assert torch.autograd._engine_run_backward is before
 
 
 def test_nothing_stays_replaced():

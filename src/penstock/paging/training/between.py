@@ -71,7 +71,7 @@ class Between(PassMode):
         self.rests = False
         self._quiet = 0  # passes of backward that have found nothing, while all have
         self._pending = self._in_loss = False  # behind a forward; whether its loss has read some
-        self._uninstall = weakref.finalize(self, REPLACED.install())
+        self._uninstall: Callable[[], object] | None = None
 
     def start(self, *, pending: bool | None = None) -> None:
         """On, unless the program's are: they are left in the order in which they were entered.
@@ -83,6 +83,8 @@ class Between(PassMode):
         if pending is not None:
             self._pending, self._in_loss = pending, pending and self._in_loss
         leave_over()
+        if self._uninstall is None and not self.over:  # not before: attaching may fail
+            self._uninstall = weakref.finalize(self, REPLACED.install())
         if not self._on and not self.over and not on_top_is_the_programs():
             self.__enter__()
             self._on = True
@@ -99,7 +101,8 @@ class Between(PassMode):
         self.stop()
         self.parts = {}
         self.over = True
-        self._uninstall()
+        if self._uninstall is not None:
+            self._uninstall()
 
     @property
     def may_rest(self) -> bool:
