@@ -279,3 +279,69 @@ def test_changes_of_what_no_module_uses_as_a_whole():
                 each.weights[2].mul_(2)
                 each.part(rows())
         assert same_state(model, reference)
+
+
+class Ring(nn.Module):
+    """Keeps what it gave the last times; `kept` are views of that, made in reset()."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.layers = stack(4)
+        self.register_buffer("past", torch.zeros(4, 4, WIDTH))
+        self.by = kept
+
+    def reset(self):
+        self.kept = [self.past[i] for i in range(4)]
+
+    def forward(self, x, i):
+        x = self.layers(x)
+        if self.by == "inside":
+            self.reset()
+        if self.by in ("written", "inside"):
+            self.kept[i].copy_(x)
+        if self.by == "given as out":
+            torch.add(x, 1.0, out=self.kept[i])
+        if self.by == "read":
+            self.past[i] = x
+            return torch.stack(self.kept).sum(0)
+        if self.by == "only read":
+            return x + self.kept[i]
+        return x + self.past.sum(0)
+
+
+@pytest.mark.parametrize("by", ["written", "given as out", "read"])
+def test_a_view_made_between_passes_is_not_silently_another_memory(by):
+    model, reference = with_reference(Ring(by))
+    with page(model):
+        model.reset()
+        with pytest.raises(UsageError, match="a view of past that was made outside it"):
+            model(rows(), 0)
+        model.by = reference.by = "inside"
+        reference.past.copy_(model.past)
+        for n in range(4):
+            assert torch.equal(model(rows(seed=n), n), reference(rows(seed=n), n))
+
+
+@pytest.mark.parametrize("by", ["inside", "only read"])
+def test_a_view_made_between_passes_of_what_stays_the_same_is_right(by):
+    model, reference = with_reference(Ring(by))
+    with page(model):
+        model.past.normal_()
+        reference.past.copy_(model.past)
+        model.reset(), reference.reset()
+        for n in range(4):
+            assert torch.equal(model(rows(seed=n), n), reference(rows(seed=n), n))
+
+
+def test_a_changed_buffer_is_asked_for_and_read_again_within_a_watched_pass():
+    class Looks(Ring):
+        def forward(self, x, i):
+            y = super().forward(x, i)
+            list(self.buffers())
+            return y + self.past.sum(0)
+
+    model, reference = with_reference(Looks("inside"))
+    with page(model, safety="strict"):
+        for n in range(4):
+            assert torch.equal(model(rows(seed=n), n), reference(rows(seed=n), n))
+            assert torch.equal(model.past, reference.past)

@@ -85,6 +85,7 @@ class Block:
         device_bytes: All of it, flat, at that address.
         host_bytes: All of it, flat: the page-locked copy.
         written: A use may change it; buffers are written, parameters once it has been seen.
+        changed: An operator of a pass was seen to change it.
         encoded: The host has its code in the place of `host_bytes`.
     """
 
@@ -95,6 +96,7 @@ class Block:
     device_bytes: torch.Tensor | None = field(default=None, repr=False)
     host_bytes: torch.Tensor | None = field(default=None, repr=False)
     written: bool = False
+    changed: bool = False
     encoded: bool = False
 
     @property

@@ -476,7 +476,7 @@ class UseHooks:
 
     def _start_watching(self) -> None:
         if self._watch is None:
-            told = self._covers, self._missed, self._written.add
+            told = self._covers, self._missed, self._written.add, self.on_host.left_at
             self._watch = AccessWatch(self._by_pointer, *told)
             self._watch.__enter__()
 

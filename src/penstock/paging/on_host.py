@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from .blocks import Block, Home
 from .store import BlockStore
+from .watch import block_of
 
 _ASKED_FOR = -1  # it may have been written in ways that leave no trace
 
@@ -36,6 +38,7 @@ class OnHost:
         self._versions: dict[Block, int] = {}  # when they were given
         self._held: dict[Block, None] = {}  # given again after each use
         self._aliases: dict[Block, int] = {}  # tensors over the host copy, without any of others
+        self._by_address: dict[int, Block] = {}  # those that were given, by that of the host copy
         self._references: dict[Block, int] = {}
         self._on_page: dict[int, list[Block]] = {}  # by where a page begins: those that lie on it
         for block in (block for block in store.blocks if block.home is Home.PAGED):
@@ -60,6 +63,8 @@ class OnHost:
             self._store.to_host(block)
             if block not in self._aliases:
                 self._aliases[block] = self._store.host_aliases(block)
+            if block.host_bytes is not None:
+                self._by_address[block.host_bytes.data_ptr()] = block
         if asked_for and self.given[block] != _ASKED_FOR:
             if not block.written and self._is_beside_written(block):
                 # Pages go out whole: later that would be over what is written to the host copy.
@@ -69,13 +74,16 @@ class OnHost:
     def take_back(self, blocks: Iterable[Block]) -> None:
         """The device's address is theirs again, with what was written meanwhile."""
         for block in blocks:
-            known = self.given.pop(block, None)
+            known = self.given.get(block)
             if known is None:
                 continue
-            if self._store.to_device(block) or known != self._store.version(block):
-                self._store.refresh(block, self._chunk)
-                if known == _ASKED_FOR and self._is_held(block):
-                    self._held[block] = None
+            try:
+                if self._store.to_device(block) or known != self._store.version(block):
+                    self._store.refresh(block, self._chunk)
+                    if known == _ASKED_FOR and self._is_held(block):
+                        self._held[block] = None
+            finally:
+                del self.given[block]
 
     def changes(self) -> int:
         """By how much the versions of what is given, and never written in forward, have grown."""
@@ -95,6 +103,11 @@ class OnHost:
         for block in self.given.keys() - before:
             del self.given[block]
             self._store.to_device(block)
+
+    def left_at(self, value: Any) -> Block | None:
+        """The block at whose host copy a tensor lies, while the block's own do not."""
+        block = block_of(value, self._by_address)
+        return None if block in self.given else block
 
     def blocks(self) -> set[Block]:
         """Those that are given now."""

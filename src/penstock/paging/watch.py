@@ -4,6 +4,8 @@
 A program may keep tensors of a model in a list or a closure and use them where no module is asked
 for them. While the mode is entered, every operator's tensors are compared with the blocks; an
 access to a block that no running use covers is told before the operator runs, and so is a write.
+A view that was made outside forward lies at the host copy, where forward does not look: an operator
+that changes it, or reads it where forward has changed the block, is refused.
 A dispatch mode costs 2 to 6 us an operator, which is why it is for passes that are new only, unless
 safety is "strict".
 """
@@ -14,6 +16,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+
+from penstock.errors import UsageError
 
 from .blocks import Block
 from .leaves import tree_leaves
@@ -56,6 +60,7 @@ class AccessWatch(PassMode):
         covered: Whether a running use covers the block.
         missed: Brings it in; called before the operator runs.
         writes: Called with a block that the operator changes in place.
+        left_at: The block at whose host copy a tensor lies, while the block's own do not.
     """
 
     def __init__(
@@ -64,12 +69,14 @@ class AccessWatch(PassMode):
         covered: Callable[[Block], bool],
         missed: Callable[[Block, torch.Tensor], None],
         writes: Callable[[Block], None] | None = None,
+        left_at: Callable[[Any], Block | None] = lambda value: None,
     ) -> None:
         super().__init__()
         self._blocks = blocks
         self._covered = covered
         self._missed = missed
         self._writes = writes
+        self._left_at = left_at
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -80,15 +87,31 @@ class AccessWatch(PassMode):
         for leaf in tree_leaves((args, kwargs)):
             for part in plain_parts(leaf):
                 block = block_of(part, self._blocks)
-                if block is not None and not self._covered(block):
+                if block is None:
+                    self._refuse_left(part)
+                elif not self._covered(block):
                     self._missed(block, part)
         schema = getattr(func, "_schema", None)  # higher-order operators have none
         if self._writes is not None and schema is not None and schema.is_mutable:
-            for argument, value in zip(schema.arguments, args, strict=False):
+            named = (kwargs.get(each.name) for each in schema.arguments[len(args) :])
+            for argument, value in zip(schema.arguments, (*args, *named), strict=False):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     for leaf in tree_leaves(value):
                         for part in plain_parts(leaf):
                             written = block_of(part, self._blocks)
-                            if written is not None:
-                                self._writes(written)
+                            if written is None:
+                                self._refuse_left(part, changes=True)
+                                continue
+                            written.changed = True
+                            self._writes(written)
         return run(func, args, kwargs)
+
+    def _refuse_left(self, value: Any, *, changes: bool = False) -> None:
+        block = self._left_at(value)
+        if block is None or not (changes or block.changed):
+            return
+        raise UsageError(
+            f"forward {'changes' if changes else 'reads'} a view of {block.name} that was made "
+            "outside it: the view lies at the host copy, and what forward changes at the device",
+            remedy="make the view within forward",
+        )
