@@ -106,7 +106,7 @@ class OnHost:
 
     def left_at(self, value: Any) -> Block | None:
         """The block at whose host copy a tensor lies, while the block's own do not."""
-        block = block_of(value, self._by_address)
+        block = block_of(value, self._by_address) if self._by_address else None
         return None if block in self.given else block
 
     def blocks(self) -> set[Block]:
