@@ -62,7 +62,7 @@ TEST_CASE("idle pages: where nothing is foreseen the longest unused one goes") {
 TEST_CASE("idle pages: where nothing is sure one that is used often outlasts one just used once") {
   Pages pages(300);
   std::mt19937 random(1);
-  for (int i = 0; i < 60; ++i) {  // every tenth use is page 0's, nothing else comes again
+  for (int i = 0; i < 60; ++i) {  // every fifth use is page 0's, the others are by chance
     pages.uses.use(0, 4);
     for (int k = 0; k < 4; ++k) pages.uses.use(static_cast<PageId>(1 + random() % 299), 4);
   }
