@@ -305,9 +305,12 @@ def experts_that_stay(program: Recording) -> None:
     mixture(program, spread=0.5, stay=0.5)
 
 
-MADE_UP = (adamw, lora, forward, encoder_decoder, unet, phases, chance, hot_and_cold)
 PROGRAMS = {
-    each.__name__: each for each in (*MADE_UP, experts_even, experts_skewed, experts_that_stay)
+    each.__name__: each
+    for each in (
+        *(adamw, lora, forward, encoder_decoder, unet, phases, chance, hot_and_cold),
+        *(experts_even, experts_skewed, experts_that_stay),
+    )
 }
 
 
