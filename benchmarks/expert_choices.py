@@ -93,7 +93,7 @@ class Choices:
         Args:
             room: Bytes of the device.
             dense: Bytes of all that is no expert.
-            hot: So many experts of each layer are to be favourites.
+            hot: Every so manieth expert of each layer is to be a favourite.
         """
         decode = self.passes[1:]
         uses = [use for each in decode * 2 for use in each]
@@ -108,5 +108,5 @@ class Choices:
             "even_bytes": must_cross(dense, room, experts=self.total, chosen=routed),
             "routed_bytes": routed,
             "expert_bytes": self.unit,
-            "hot_share": round(sum(expert < hot for _, expert in late) / len(late), 3),
+            "hot_share": round(sum(expert % hot == 0 for _, expert in late) / len(late), 3),
         }

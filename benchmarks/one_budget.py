@@ -22,7 +22,7 @@ from functools import partial
 
 import torch
 from measure import output_parser
-from one_budget_experts import moe
+from one_budget_experts import ROUTERS, moe
 from one_budget_models import SHARES, fits, generate, llama, pages, shapes
 from one_budget_stress import cycles, oom, random, two
 from one_budget_suite import run_all
@@ -50,6 +50,7 @@ def arguments() -> argparse.Namespace:
         default=["grouped_mm"],
         help="how the part moe applies them",
     )
+    parser.add_argument("--routers", nargs="+", choices=ROUTERS, default=list(ROUTERS))
     parser.add_argument(
         "--settings",
         nargs="+",

@@ -24,7 +24,7 @@ from resident import move_outside
 from penstock.bound import shortest_ms
 
 ROUTERS = ("uniform", "skewed")
-HOT_SHARE = 8  # of a skewed router's experts, one in so many is hot
+HOT_SHARE = 8  # of a skewed router's experts every eighth is hot
 HOT_FACTOR = 4  # a power of two: no bit of the weights is lost
 
 
@@ -41,7 +41,7 @@ def moe(suite: Suite) -> None:
     """Experts: eight of 128 per token, and two of eight, evenly chosen and with favourites."""
     lengths = Lengths(8, 8, 1, 16) if suite.card.small else Lengths(128, 48, 7, 1024)
     for name in suite.args.only or ("qwen3-moe", "mixtral"):
-        for router in ROUTERS:
+        for router in suite.args.routers:
             for implementation in suite.args.experts:
                 what = f"{name}, {router}, {implementation}"
                 try:
@@ -57,13 +57,9 @@ def moe(suite: Suite) -> None:
 
 
 def favour(name: str, weight: torch.Tensor, experts: int) -> None:
-    """Have a router's first experts chosen by most tokens, if the tensor is a router's."""
+    """Have every eighth expert of a router chosen by most tokens, if the tensor is a router's."""
     if name.endswith(".gate.weight") and len(weight) == experts:
-        weight[: _hot(experts)].mul_(HOT_FACTOR)
-
-
-def _hot(experts: int) -> int:
-    return max(1, experts // HOT_SHARE)
+        weight[::HOT_SHARE].mul_(HOT_FACTOR)
 
 
 def _use(model: Any, implementation: str) -> None:
@@ -100,12 +96,15 @@ def _mixture(suite: Suite, what: str, lengths: Lengths) -> None:
     long = recipe.make_inputs(model, 1, lengths.forward, card.device)
     options = {"do_sample": False, "max_new_tokens": lengths.new, "disable_compile": True}
 
-    def run(model: Any) -> tuple[torch.Tensor, Clock, str]:
+    def run(
+        model: Any, after: Callable[[], None] = lambda: None
+    ) -> tuple[torch.Tensor, Clock, str]:
         """The text; its tokens' times; how experts were applied, which generate() may change."""
         used: list[str] = []
 
         def note(ids: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
             used.append(model.config._experts_implementation)
+            after()
             return torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
 
         card.forget_peak()
@@ -150,12 +149,21 @@ def _mixture(suite: Suite, what: str, lengths: Lengths) -> None:
     def generated(held: Any, watch: Any) -> dict[str, Any]:
         learnt, _, _ = run(held.model)
         got, clock, used = run(held.model)
-        in_place = held.stats().in_place_bytes
         row = {"exact": torch.equal(learnt, made) and torch.equal(got, made), "experts": used}
-        row.update(**figures(clock), **memory(held, watch, budget), in_place_bytes=in_place)
+        row.update(**figures(clock), **memory(held, watch, budget))
+        counted: list[tuple[int, int]] = []  # of the text once more, since asking takes time
+
+        def count() -> None:
+            stats = held.stats()
+            counted.append((stats.in_place_bytes, stats.bytes_in))
+
+        run(held.model, count)
+        tokens = len(counted) - lengths.first
+        row["in_place_bytes"] = sum(read for read, _ in counted[lengths.first :]) // tokens
+        row["moved_bytes"] = (counted[-1][1] - counted[lengths.first - 1][1]) // tokens
         beside = spread(run(model)[1].times[lengths.first :])
         row.update({f"resident_{key}": value for key, value in beside.items()})
-        bounds = choices.bounds(budget - others, dense, _hot(experts))
+        bounds = choices.bounds(budget - others, dense, HOT_SHARE)
         link = held.link()[0]
         best = shortest_ms(beside["median_ms"], (int(bounds["min_bytes"]), link))
         bound = {"ideal_ms": round(best, 3), "link_gb_per_s": round(link, 2)}

@@ -85,6 +85,8 @@ PENSTOCK_FORWARD(penstock_flush, penstock_pager, it.flush(address, bytes), uint6
                  uint64_t bytes)
 PENSTOCK_FORWARD(penstock_forget, penstock_pager, it.forget(address, bytes), uint64_t address,
                  uint64_t bytes)
+PENSTOCK_FORWARD(penstock_cool, penstock_pager, it.cool(address, bytes), uint64_t address,
+                 uint64_t bytes)
 
 penstock_status penstock_pack(penstock_pager* pager, penstock_packing* blocks, int32_t count) {
   return with(pager, [&](auto& it) -> Status {

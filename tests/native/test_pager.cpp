@@ -255,6 +255,32 @@ TEST_CASE("pager: what is forgotten is copied neither out nor in, until it is wr
   CHECK(pager.forget(address + program.range().bytes, 1).code() == Code::kInvalidArgument);
 }
 
+TEST_CASE("pager: what is cool leaves before what was used longer ago, until it is used") {
+  const Bytes layer = 2 * kGranule;
+  PagedProgram program({.layer_bytes = layer, .budget = 8 * kGranule});
+  PENSTOCK_REQUIRE_OK(program.open());
+  engine::Pager& pager = program.pager();
+  const auto cool = [&](int which) {
+    PENSTOCK_REQUIRE_OK(pager.cool(program.range().address + Bytes(which) * layer, layer));
+  };
+  const auto comes = [&](int which) {
+    const Bytes before = pager.stats().counters.bytes_in;
+    PENSTOCK_REQUIRE_OK(program.layer(which));
+    return pager.stats().counters.bytes_in - before;
+  };
+  for (int each = 0; each < 4; ++each) CHECK(comes(each) == layer);
+  cool(3);
+  CHECK(comes(4) == layer);
+  for (const int stays : {0, 1, 2}) CHECK(comes(stays) == 0);
+  CHECK(comes(3) == layer);
+  cool(0);
+  CHECK(comes(0) == 0);
+  CHECK(comes(5) == layer);
+  CHECK(comes(0) == 0);
+  CHECK(pager.cool(program.range().address + program.range().bytes, 1).code() ==
+        Code::kInvalidArgument);
+}
+
 void run_resizes(bool unmapped) {
   CAPTURE(unmapped);
   std::mt19937 random(11);

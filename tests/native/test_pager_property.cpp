@@ -261,6 +261,8 @@ class Script {
         if (Layer& layer = own(); !layer.forgotten) flush(layer);
         break;
       case 7:
+        model_.tally.ok(model_.pager->cool(any().block.address, 1), "cool");
+        break;
       case 8:
         kernel(nullptr, nullptr, unseen());
         break;

@@ -44,6 +44,7 @@ struct Page {
   Move* move = nullptr;     // brings it there; without a slot, takes it away
   std::int32_t active = 0;  // uses begun and not ended
   bool dirty = false;       // the device copy is newer than the host's
+  bool cold = false;        // not needed soon, as its user says, until it is used
   // Of a heap:
   bool backed = false;      // its memory has been asked for
   bool blank = false;       // nothing to bring in: never written, or nothing lives in it

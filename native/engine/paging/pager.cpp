@@ -160,9 +160,10 @@ bool Pager::is_free(SlotId id) {
 policy::residency::Held Pager::held(SlotId id) {
   const Slot& slot = residents_.slot(id);
   if (slot.page == kNoPage) return {.empty = true};
-  const bool announced = table_.page(slot.page).backed;
+  const Page& page = table_.page(slot.page);
+  if (page.cold) return {.distance = kForEver};
   return {.kept = slot.release == kForEver,
-          .distance = announced ? idle_.lateness(slot.page) : cursor_.distance(slot.page),
+          .distance = page.backed ? idle_.lateness(slot.page) : cursor_.distance(slot.page),
           .stamp = slot.stamp};
 }
 
@@ -301,6 +302,7 @@ Status Pager::bring_all(UseId id, driver::Stream stream) {
     ++counters_.page_uses;
     counters_.page_hits += table_.page(page).slot != kNoSlot;
     PENSTOCK_TRY(bring(page));
+    table_.page(page).cold = false;
     residents_.slot(table_.page(page).slot).stamp = clock_;
   }
   return await(pages_of(id), id, stream);

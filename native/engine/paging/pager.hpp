@@ -108,6 +108,7 @@ class Pager {
   Status flush(Addr address, Bytes bytes);
   // What lies there is not needed until a use writes it.
   Status forget(Addr address, Bytes bytes);
+  Status cool(Addr address, Bytes bytes);
   // Encode the host memory of these blocks, all those of a paged range that is not in use yet,
   // where it gains; says where the others lie then.  What is encoded must not be written, on either
   // side.

@@ -144,6 +144,16 @@ Status Pager::forget(Addr address, Bytes bytes) {
   return {};
 }
 
+Status Pager::cool(Addr address, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  const Range* range = table_.find(address, bytes);
+  if (range == nullptr) return invalid("cool outside every range");
+  if (range->kind != RangeKind::kPaged) return {};
+  const auto [first, last] = table_.pages_of(*range, address, bytes);
+  for (PageId id = first; id <= last; ++id) table_.page(id).cold = true;
+  return {};
+}
+
 Status Pager::resize(Bytes budget) {
   std::unique_lock lock(mutex_);
   wait_for_others(lock);

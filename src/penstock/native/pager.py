@@ -117,6 +117,10 @@ class Pager(Paging):
         """The content of a piece is not needed any more: it is not copied out, nor in."""
         check(self._lib.penstock_forget(self.handle, address, size))
 
+    def cool(self, address: int, size: int) -> None:
+        """The pages of a piece are the first to leave, until a use has them."""
+        check(self._lib.penstock_cool(self.handle, address, size))
+
     def pack(self, blocks: Sequence[tuple[int, int, bool]]) -> list[int | None]:
         """Encode blocks of a range; where the host has them then, None where encoded.
 

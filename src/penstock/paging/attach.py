@@ -14,7 +14,7 @@ Thread rule: passes of several threads take turns (turns.py).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -275,7 +275,7 @@ class Attachment(BaseAttachment[Pager]):
         return int(stats["pinned_bytes"] + stats["pages"] * self._grain)
 
     def _chunk_size(self, blocks: list[Block]) -> int:
-        return chunk_size_for(self.weight_bytes, typical_block(blocks))
+        return chunk_size_for(self.weight_bytes, typical_block(blocks, needed_alone))
 
     def verify(self) -> int:
         """Check all weights that are encoded, between passes.
@@ -297,15 +297,24 @@ class Attachment(BaseAttachment[Pager]):
         return summarize(self, Stats, in_place_bytes=in_place)
 
 
-def typical_block(blocks: list[Block]) -> int:
+def typical_block(blocks: list[Block], size_of: Callable[[Block], int]) -> int:
     """Bytes of the block in which the middle byte of a model lies, by the blocks' sizes."""
-    sizes = sorted(block.nbytes for block in blocks)
-    left = sum(sizes) // 2
-    for size in sizes:
-        left -= size
+    sizes = sorted((size_of(block), block.nbytes) for block in blocks)
+    left = sum(nbytes for _, nbytes in sizes) // 2
+    for size, nbytes in sizes:
+        left -= nbytes
         if left < 0:
             return size
     return 0
+
+
+def needed_alone(block: Block) -> int:
+    """Bytes of it that come and go without the rest: two of its experts, where it has any."""
+    tensors = [slot.tensor for slot in block.slots]
+    if min(tensor.dim() for tensor in tensors) < 3 or len({len(tensor) for tensor in tensors}) > 1:
+        return block.nbytes
+    row = block.nbytes // max(1, len(tensors[0]))
+    return 2 * row if row >= MIN_CHUNK else block.nbytes
 
 
 def chunk_size_for(paged: int, block: int) -> int:

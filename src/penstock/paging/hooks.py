@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import partial, wraps
+from functools import wraps
 from threading import get_ident
 from typing import Any
 
@@ -98,7 +98,7 @@ class UseHooks:
         self.on_host = OnHost(store, chunk)
         self._uses = Uses(store, pager, chunk, self._by_tensor, self.on_host)
         self._own = self._uses.of_modules(self._names, paged)
-        self.gathers = Gathers(self._own, self._uses.define, partial(store.pages, chunk=chunk))
+        self.gathers = Gathers(self._own, self._uses, store, self.on_host, chunk)
         self._gathering = frozenset(use for use in self._own.values() if use in self.gathers)
         # Within which reads last, and which may be called alone.
         scopes = [m for m in self._names if m not in (model, *self._own) and any(m.children())]
@@ -292,8 +292,6 @@ class UseHooks:
         part = use
         if use in self._gathering:
             part = self.gathers.part(use, args, kwargs, self._room, self._covers)
-            for block in use.blocks - part.blocks:
-                self.on_host.give(block, asked_for=False)
         versions = []
         if part.number >= 0:
             if (step := (self._last, use.number)) not in self._steps:
@@ -315,6 +313,7 @@ class UseHooks:
                 self._split(part)
             versions = [tensor._version for tensor in part.tensors]
         self._running.append((part, versions))
+        part.enter()
         (part.whole or part).open += 1
         for table in part.tables:
             table.open += 1
@@ -358,6 +357,7 @@ class UseHooks:
 
     def _close(self, use: Use, versions: list[int]) -> None:
         """End a use; what it wrote is known to have been written."""
+        use.leave()
         if use.is_read:
             self._reading -= 1
         else:

@@ -122,7 +122,7 @@ class OnHost:
 
     def _ends(self, block: Block) -> set[int]:
         """The pages that the block may share with others: its first and its last."""
-        pages = self._store.pages(block, self._chunk)
+        pages = self._store.pages(block.address, block.nbytes, self._chunk)
         return {*pages[:1], *pages[-1:]}
 
     def _is_beside_written(self, block: Block) -> bool:

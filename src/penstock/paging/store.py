@@ -278,7 +278,7 @@ class BlockStore:
         assert self._pager is not None
         assert block.host_bytes is not None
         assert block.device_bytes is not None
-        for page in self.pages(block, chunk):
+        for page in self.pages(block.address, block.nbytes, chunk):
             start = max(page - block.address, 0)
             end = min(page + chunk - block.address, block.nbytes)
             self._pager.fetch(block.address + start, end - start)
@@ -287,11 +287,11 @@ class BlockStore:
         if self.device != _CPU:
             torch.cuda.synchronize(self.device)
 
-    def pages(self, block: Block, chunk: int) -> range:
-        """The addresses of the pages, of `chunk` bytes, that a paged block lies in."""
-        base = next(start for start, size in self._ranges if start <= block.address < start + size)
-        first = block.address - (block.address - base) % chunk
-        return range(first, block.address + block.nbytes, chunk)
+    def pages(self, address: int, nbytes: int, chunk: int) -> range:
+        """The addresses of the pages, of `chunk` bytes, that a part of a paged range lies in."""
+        base = next(start for start, size in self._ranges if start <= address < start + size)
+        first = address - (address - base) % chunk
+        return range(first, address + nbytes, chunk)
 
     def host_aliases(self, block: Block) -> int:
         """How many tensors lie over the block's host copy, as the device sees it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .blocks import Block
+from .split_rows import SplitRows
 from .tables import Table
 
 NO_USE = -1
@@ -25,6 +26,8 @@ class Use:
         tensors: Those of the blocks whose uses are not taken to write them.
         is_read: It is a read.
         pages: The addresses of its pages.
+        pieces: Address and bytes of parts of other blocks.
+        split: These blocks' rows, to be entered while it runs.
         whole: The module's use that this is a part of; None where it is all of it.
         joint: The use that this one may be a part of, with others.
         parts: Those that this one is made of.
@@ -41,6 +44,8 @@ class Use:
     tensors: tuple[torch.Tensor, ...] = ()
     is_read: bool = False
     pages: frozenset[int] = frozenset()
+    pieces: tuple[tuple[int, int], ...] = ()
+    split: list[SplitRows] = field(default_factory=list)
     whole: Use | None = None
     joint: Use | None = None
     parts: list[Use] = field(default_factory=list)
@@ -48,6 +53,16 @@ class Use:
     open: int = 0
     runs: int = 0
     closed: bool = False
+
+    def enter(self) -> None:
+        """It begins: rows that are on the device are read there."""
+        for rows in self.split:
+            rows.enter()
+
+    def leave(self) -> None:
+        """It is over."""
+        for rows in self.split:
+            rows.leave()
 
     def versions(self) -> list[int]:
         """Of each tensor, a number that grows when it is changed in place."""

@@ -65,20 +65,37 @@ class Uses:
                 self.define("", {**blocks, **{block: None for each in outer for block in each}})
         return {module: self.define(names[module], blocks) for module, blocks in own.items()}
 
-    def define(self, name: str, blocks: Iterable[Block], *, is_read: bool = False) -> Use:
-        """A use of these blocks, declared."""
-        use = Use(name, frozenset(blocks), is_read=is_read)
+    def define(
+        self,
+        name: str,
+        blocks: Iterable[Block],
+        pieces: tuple[tuple[int, int], ...] = (),
+        *,
+        is_read: bool = False,
+    ) -> Use:
+        """A use of these blocks, and of pieces of others, declared."""
+        use = Use(name, frozenset(blocks), pieces=pieces, is_read=is_read)
+        parts = [*((block.address, block.nbytes) for block in use.blocks), *pieces]
         use.pages = frozenset(
-            page for block in use.blocks for page in self._store.pages(block, self._chunk)
+            page for part in parts for page in self._store.pages(*part, self._chunk)
         )
         self.declare(use)
         return use
 
+    def cool(self, pages: Iterable[int]) -> None:
+        """These pages are the first to leave, until another use has them."""
+        for page in pages:
+            self._pager.cool(page, 1)
+
+    def forget(self, use: Use) -> None:
+        """It is not begun again."""
+        self._refer_to(use, ())
+        self._by_number.pop(use.number, None)
+
     def declare(self, use: Use) -> None:
         """Tell the pager of it, also again when another block of it is written."""
-        use.number = self._pager.define_use(
-            [(block.address, block.nbytes, block.written) for block in use.blocks]
-        )
+        blocks = [(block.address, block.nbytes, block.written) for block in use.blocks]
+        use.number = self._pager.define_use([*blocks, *((*each, False) for each in use.pieces)])
         self._refer_to(
             use,
             tuple(

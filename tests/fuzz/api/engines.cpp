@@ -149,6 +149,7 @@ std::uint64_t pager(Draw& draw) {
         break;
       case 11:
         penstock_forget(it, somewhere(draw, ranges), bytes);
+        penstock_cool(it, somewhere(draw, ranges), bytes);
         break;
       case 12:
         penstock_pager_resize(it, draw.odd_or(0.1, granule * draw.below(40)));

@@ -171,6 +171,8 @@ PENSTOCK_API penstock_status penstock_flush(penstock_pager* pager, uint64_t addr
  */
 PENSTOCK_API penstock_status penstock_forget(penstock_pager* pager, uint64_t address,
                                              uint64_t bytes);
+/* The pages of a piece are not needed soon: they are the first to leave, until a use has them. */
+PENSTOCK_API penstock_status penstock_cool(penstock_pager* pager, uint64_t address, uint64_t bytes);
 /* Change the budget; waits for work in flight when it shrinks.  kOutOfMemory, and no change, when
  * the largest use does not fit. */
 PENSTOCK_API penstock_status penstock_pager_resize(penstock_pager* pager, uint64_t budget);

@@ -179,7 +179,7 @@ class TrainingAttachment(Attachment):
 
     def _chunk_size(self, blocks: list[Block]) -> int:
         paged = self._trained_bytes() * STATE + self.weight_bytes
-        return chunk_size_for(paged, STATE * typical_block(blocks))
+        return chunk_size_for(paged, STATE * typical_block(blocks, lambda block: block.nbytes))
 
     def _default_look_ahead(self) -> int:
         """The state of a layer: while one layer computes, that of the next goes in and out."""

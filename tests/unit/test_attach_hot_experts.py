@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experts that are chosen often stay on the device, wherever they lie in their tensor."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from attach_experts import CHOSEN, EXPERTS, LAYERS, ROW, Mixture, same  # noqa: E402
+from attach_models import page, rows, with_reference  # noqa: E402
+from torch import nn  # noqa: E402
+
+from penstock.paging.attach import chunk_size_for, needed_alone, typical_block  # noqa: E402
+from penstock.paging.blocks import collect_blocks  # noqa: E402
+from penstock.units import MIB  # noqa: E402
+
+HOT = range(1, EXPERTS, 4)  # of each layer
+
+
+def favouring(hot):
+    """A mixture whose routers choose among these experts, whatever comes."""
+    torch.manual_seed(1)
+    made = Mixture()
+    for router in made.router:
+        router.bias.data[:] = -100.0
+        router.bias.data[list(hot)] = 0.0
+    return with_reference(made)
+
+
+@pytest.fixture
+def mixture():
+    model, reference = favouring(HOT)
+    weights = sum(p.nbytes for p in model.parameters())
+    with torch.no_grad(), page(model, weights // 2048) as attached:
+        yield model, reference, attached
+
+
+def read_in_place(model, reference, attached, seeds):
+    read = 0
+    for seed in seeds:
+        assert torch.equal(model(rows(1, seed)), reference(rows(1, seed)))
+        read += attached.stats().in_place_bytes
+    return read // len(seeds)
+
+
+def test_what_is_chosen_often_stays(mixture):
+    chosen = LAYERS * CHOSEN * ROW
+    first = read_in_place(*mixture, range(2))
+    assert first > chosen / 3
+    read_in_place(*mixture, range(60))
+    before = mixture[2].stats().bytes_in
+    assert read_in_place(*mixture, range(60, 68)) == 0
+    assert mixture[2].stats().bytes_in == before
+
+
+def test_others_become_favourites(mixture):
+    model, reference, _ = mixture
+    read_in_place(*mixture, range(40))
+    for each in (model, reference):
+        with torch.no_grad():
+            for router in each.router:
+                router.bias.copy_(router.bias.roll(2))
+    first = read_in_place(*mixture, range(4))
+    assert read_in_place(*mixture, range(60, 160)) < first / 2
+    assert read_in_place(*mixture, range(160, 170)) < first / 8
+
+
+def test_favourites_that_are_changed_between_passes(mixture):
+    model, reference, _ = mixture
+    read_in_place(*mixture, range(20))
+    for each in (model, reference):
+        each.experts[2].up[HOT[1]].mul_(1.5)
+        each.experts[3].down.data[HOT[2]] = 0.25
+    assert same(model, reference)
+    for each in (model, reference):
+        each.experts[4].up.data = each.experts[4].up.data * 1.25
+    assert same(model, reference)
+
+
+def test_favourites_that_forward_changes(mixture):
+    model, reference, _ = mixture
+    read_in_place(*mixture, range(20))
+    for each in (model, reference):
+        each.experts[1].write = True
+    assert same(model, reference)
+
+
+def test_prompts_between_tokens(mixture):
+    model, reference, attached = mixture
+    read_in_place(*mixture, range(60))
+    assert same(model, reference, tokens=EXPERTS, seeds=2)
+    assert read_in_place(*mixture, range(20, 30)) < LAYERS * CHOSEN * ROW / 8
+    attached.resize(attached.budget // 2)
+    assert same(model, reference, seeds=20)
+    attached.resize(attached.budget * 2)
+    assert same(model, reference, seeds=20)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda indices: indices.long(),
+        lambda indices: indices.int(),
+        lambda indices: indices - EXPERTS,
+        lambda indices: indices[None],
+        lambda indices: indices[:1],
+        lambda indices: indices[0],
+        lambda indices: (indices, slice(3, 9)),
+        lambda indices: indices.tolist(),
+        lambda indices: torch.arange(EXPERTS) == indices[0],
+        lambda indices: slice(2, 5),
+        lambda indices: ...,
+    ],
+)
+def test_every_kind_of_index(mixture, index):
+    model = mixture[0]
+    read_in_place(*mixture, range(20))
+    want = mixture[1].experts[3].up
+    seen = []
+
+    def look(x, indices, weights):
+        seen.append((model.experts[3].up[index(indices[0])], want[index(indices[0])]))
+        return type(model.experts[3]).forward(model.experts[3], x, indices, weights)
+
+    model.experts[3].forward = look
+    for seed in range(4):
+        model(rows(1, seed))
+    assert seen
+    assert all(torch.equal(found.clone(), expected) for found, expected in seen)
+
+
+def test_a_parameter_is_one_again_after_each_pass(mixture):
+    model, reference, attached = mixture
+    read_in_place(*mixture, range(20))
+    assert {type(p) for p in model.parameters()} == {nn.Parameter}
+    with pytest.raises(IndexError):
+        model.experts[1](rows(4), torch.full((4, CHOSEN), EXPERTS), torch.ones(4, CHOSEN))
+    assert {type(p) for p in model.parameters()} == {nn.Parameter}
+    assert not any(vars(p) for p in model.parameters())
+    detached = attached.detach()
+    assert {type(p) for p in detached.parameters()} == {nn.Parameter}
+    assert same(detached, reference)
+
+
+def test_they_are_read_on_the_device(mixture):
+    model, reference, attached = mixture
+    read_in_place(*mixture, range(80))
+    assert attached.stats().in_place_bytes == 0
+    blocks = [block for block in attached.store.blocks if ".up" in block.name]
+    assert blocks
+    before = [block.host_bytes.clone() for block in blocks]
+    for block in blocks:
+        block.host_bytes.fill_(0x7F)
+    assert same(model, reference)
+    for block, content in zip(blocks, before, strict=True):
+        block.host_bytes.copy_(content)
+
+
+def test_pages_are_about_as_large_as_an_expert():
+    with torch.device("meta"):
+        model = nn.ModuleList(nn.Linear(1, 1) for _ in range(4))
+        for layer in model:
+            layer.up = nn.Parameter(torch.empty(128, 1536, 2048, dtype=torch.bfloat16))
+        other = nn.ModuleList(nn.Linear(2048, 128 * 1536, dtype=torch.bfloat16) for _ in range(4))
+    sizes = []
+    for each in (model, other):
+        blocks = collect_blocks(each)
+        paged = sum(block.nbytes for block in blocks)
+        sizes.append(chunk_size_for(paged, typical_block(blocks, needed_alone)))
+    assert sizes == [8 * MIB, 16 * MIB]
