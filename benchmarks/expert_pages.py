@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which experts' pages stay, by made-up routers: what a token reads over the link, and what moves.
 
-    python benchmarks/expert_pages.py --output benchmarks/results/one_budget/expert_pages.json
+    python benchmarks/expert_pages.py --output benchmarks/results/experts/pages.json
 
 Sixteen layers of 128 experts, 6 and 3 MiB each in two tensors, eight per token, within 47 % of what
 they take. How often an expert is chosen is drawn once from a log-normal distribution of this

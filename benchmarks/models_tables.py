@@ -8,6 +8,8 @@ from typing import Any
 
 from figures import lines, results, shown
 
+# What the rows of a table of pages' sizes have in common.
+PAGES_RULE = {"price": 2, "look": 16, "forget": 0.25}
 # Errors of a peer, by what they begin with, and what has to be in them.
 ERRORS = (
     ("OutOfMemoryError", "", "out of memory"),
@@ -78,7 +80,7 @@ def mixtures() -> Iterator[dict[str, Any]]:
 
 def experts() -> str:
     """Texts token by token, beside what the tokens' experts cost others."""
-    keys = ("in_place", "min", "lru", "even")
+    keys = ("in_place", "moved", "min", "lru", "even")
     found = [
         {**row, "mb": {key: row[f"{key}_bytes"] / 1e6 for key in keys if f"{key}_bytes" in row}}
         for row in mixtures()
@@ -86,10 +88,34 @@ def experts() -> str:
     ]
     return shown(
         "model and router | budget, GiB | exact | resident token | ideal | token | p99 | x ideal "
-        "| read in place, MB | MIN, MB | LRU, MB | even, MB | first token, ms",
+        "| read in place, MB | moved, MB | MIN, MB | LRU, MB | even, MB | first token, ms",
         "{name} | {budget_bytes:GiB} | {bits} | {resident_median_ms:ms} | {ideal_ms:ms} | "
         "{median_ms:ms} | {p99_ms:ms} | {ratio_to_ideal:.2f} | {mb[in_place]:,.0f} | "
-        "{mb[min]:,.0f} | {mb[lru]:,.0f} | {mb[even]:,.0f} | {first_token_ms:ms}",
+        "{mb[moved]:,.1f} | {mb[min]:,.0f} | {mb[lru]:,.0f} | {mb[even]:,.0f} | "
+        "{first_token_ms:ms}",
+        found,
+    )
+
+
+def expert_pages() -> str:
+    """What made-up routers read over the link, by rule and size of a page."""
+    found = []
+    for _, document in results("experts"):
+        rules: dict[str, dict[str, Any]] = {}
+        for row in document["rows"]:
+            by = row["rule"]
+            if "page" in row and all(row[k] == v for k, v in PAGES_RULE.items()):
+                by = f"{row['page'] >> 20} MiB"
+            rules.setdefault(row["router"], {})[by] = row
+        for router, rows in rules.items():
+            both = {by: row["read_mb"] + row.get("moved_mb", 0) for by, row in rows.items()}
+            moved = {by: row["moved_mb"] for by, row in rows.items() if "moved_mb" in row}
+            found.append({"router": router, "both": both, "moved": moved})
+    sizes = ("4 MiB", "8 MiB", "32 MiB")
+    return shown(
+        "router | none preferred | LRU | " + " | ".join(f"pages of {size}" for size in sizes),
+        "{router} | {both[even]:,.0f} | {both[lru]:,.0f} | "
+        + " | ".join(f"{{both[{size}]:,.0f}}, {{moved[{size}]:,.0f}}" for size in sizes),
         found,
     )
 
@@ -155,4 +181,4 @@ def architectures() -> str:
     return lines(f"{head} | least budget | that took more", found)
 
 
-TABLES = (peers, experts, experts_prompts, quantised, architectures)
+TABLES = (peers, experts, expert_pages, experts_prompts, quantised, architectures)

@@ -39,9 +39,7 @@ SPARE = 1 / 32  # of the room: left free before one more page may stay
 _INDICES = (torch.int64, torch.int32)
 # It is looked which pages are read most after 1, 2, 4, 8 and 16 passes, and then when so many more
 # have been counted, or a 16th of all, since other pages make another plan; of what was counted a
-# quarter is forgotten each time. Simulated over made-up routers of 128 experts, with 16 and 64
-# passes between two looks and without any forgetting: at even odds 701 to 730 MB are moved or read
-# with 16 passes and 685 with 64, where popularity lasts 100 passes 368 and 432.
+# quarter is forgotten each time. benchmarks/expert_pages.py sweeps all three.
 LOOK_AFTER = 16
 FORGET = 1 / 4
 # Pages' bytes, of one for another: the plan that is made anew may bring in what stayed as well.

@@ -160,7 +160,7 @@ class Stats(PagerStats):
         floor_ms: As ideal_ms, of what a pass must have in device memory: tables on the host do not
             count.
         in_place_bytes: Rows of experts and tied tables that the last pass read at their host
-            copies, over the link, at the most.
+            copies, over the link; of tables at the most.
     """
 
     floor_ms: float
