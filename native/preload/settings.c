@@ -75,6 +75,12 @@ static int choose(const char* name, const char* const* words, int count, int oth
   return otherwise;
 }
 
+static int wanted(const char* name) {
+  const char* const text = variable(name);
+  return text != NULL && strcasecmp(text, "0") != 0 && strcasecmp(text, "false") != 0 &&
+         strcasecmp(text, "no") != 0 && strcasecmp(text, "off") != 0;
+}
+
 static void read_budget(penstock_interpose_options* options) {
   const char* const own = variable("PENSTOCK_GPU_MEMORY");
   const char* const factor = variable("ULMS_GPU_MEMORY_FACTOR");
@@ -106,10 +112,7 @@ void penstock_read_settings(penstock_interpose_options* options) {
   const int pump = choose("ULMS_LOG_LEVEL", kPumpLevels, 4, PENSTOCK_LOG_WARNING);
   options->log_level = choose("PENSTOCK_LOG_LEVEL", kLevels, 4, pump);
   options->record = variable("PENSTOCK_RECORD");
+  options->map_early = wanted("PENSTOCK_MAP_EARLY");
 }
 
-int penstock_summary_wanted(void) {
-  const char* const text = variable("PENSTOCK_SUMMARY");
-  return text != NULL && strcasecmp(text, "0") != 0 && strcasecmp(text, "false") != 0 &&
-         strcasecmp(text, "no") != 0 && strcasecmp(text, "off") != 0;
-}
+int penstock_summary_wanted(void) { return wanted("PENSTOCK_SUMMARY"); }

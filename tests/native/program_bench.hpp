@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -30,9 +31,12 @@ struct BenchOptions {
   Bytes budget = 20 * kProgramGranule;
   int streams = 1;
   engine::Evicted evicted = engine::Evicted::kUnmapped;
+  bool map_early = true;
   std::uint64_t seed = 0;
   std::uint32_t max_delay_us = 0;
   Bytes host_bytes = 0;
+  // What the program takes for the device, over the emulated one.
+  std::function<std::unique_ptr<driver::Driver>(driver::HostDriver&)> over = nullptr;
 };
 
 class Bench {
@@ -42,12 +46,15 @@ class Bench {
     host.seed = options.seed;
     host.max_delay_us = options.max_delay_us;
     device_ = std::move(driver::open_host_driver(host)).value();
-    auto made = engine::Program::create(*device_, {.budget = options.budget,
-                                                   .page_bytes = kProgramGranule,
-                                                   .host_bytes = options.host_bytes,
-                                                   .evicted = options.evicted,
-                                                   .start_paging = [this] { ++started_; },
-                                                   .widened = {}});
+    if (options.over) over_ = options.over(*device_);
+    driver::Driver& seen = over_ ? *over_ : static_cast<driver::Driver&>(*device_);
+    auto made = engine::Program::create(seen, {.budget = options.budget,
+                                               .page_bytes = kProgramGranule,
+                                               .host_bytes = options.host_bytes,
+                                               .evicted = options.evicted,
+                                               .map_early = options.map_early,
+                                               .start_paging = [this] { ++started_; },
+                                               .widened = {}});
     PENSTOCK_REQUIRE_OK(made.status());
     program_ = std::move(made).value();
     for (int i = 0; i < options.streams; ++i) {
@@ -60,6 +67,7 @@ class Bench {
     if (!device_) return;
     for (const driver::Stream stream : streams_) PENSTOCK_REQUIRE_OK(device_->synchronize(stream));
     program_.reset();
+    over_.reset();
     for (const driver::Stream stream : streams_)
       PENSTOCK_REQUIRE_OK(device_->destroy_stream(stream));
     const driver::LiveCounts live = device_->live();
@@ -158,6 +166,7 @@ class Bench {
 
  private:
   std::unique_ptr<driver::HostDriver> device_;
+  std::unique_ptr<driver::Driver> over_;
   std::unique_ptr<engine::Program> program_;
   std::vector<driver::Stream> streams_;
   int started_ = 0;

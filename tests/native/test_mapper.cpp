@@ -148,6 +148,39 @@ TEST_CASE("mapper: nothing happens before the victims' last uses; what is demand
   CHECK(machine.at(2) == 12);
 }
 
+TEST_CASE("mapper: a page that is waited for is mapped before it arrives, once all work is over") {
+  Machine machine;
+  REQUIRE(machine.open());
+  std::atomic<bool> worked{false};
+  std::atomic<bool> copied{false};
+  const auto hold = [&](driver::Stream stream, const std::atomic<bool>& until) {
+    PENSTOCK_REQUIRE_OK(machine.device->launch(stream, [&until] {
+      while (!until) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }));
+  };
+  hold(machine.work->stream(), worked);
+  const auto tick = machine.work->record();
+  PENSTOCK_REQUIRE_OK(tick.status());
+  hold(machine.in->stream(), copied);
+  Move move;
+  machine.fill(move);
+  PENSTOCK_REQUIRE_OK(machine.mapper->submit(move));
+  const engine::Mark all{machine.work.get(), tick.value()};
+  std::thread waits([&] { machine.mapper->wait(move, std::span(&all, 1)); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK_FALSE(machine.mapper->over(move));
+  worked = true;
+  waits.join();
+  PENSTOCK_REQUIRE_OK(move.status);
+  CHECK(move.early);
+  CHECK(machine.device->live().mappings == 4);
+  CHECK_FALSE(move.arrival.reached().value());
+  copied = true;
+  PENSTOCK_REQUIRE_OK(move.arrival.synchronize());
+  CHECK(machine.at(2) == 12);
+  CHECK(machine.at(3) == 13);
+}
+
 TEST_CASE("mapper: victims whose ranges lie next to each other by chance leave each by itself") {
   Machine machine;
   REQUIRE(machine.open());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulations of recorded programs against what theory says of them.
 #include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -91,6 +92,25 @@ TEST_CASE("simulate: Penstock's engine learns the sweep and comes near Belady, a
   options.policy = SimulatePolicy::kLru;
   options.costs = costs;
   CHECK(mean_ms(steady(run(program, options))) > 3 * mean_ms(steps));
+}
+
+TEST_CASE("simulate: pages that chance chooses come in as fast as by LRU on demand") {
+  constexpr Bytes kLarge = 8 * kPage;
+  WorkRecords program;
+  std::vector<std::uint32_t> weights;
+  for (int i = 0; i < 60; ++i) {
+    weights.push_back(program.allocate(kLarge));
+    program.copy_to(weights.back());
+  }
+  std::mt19937 random(1);
+  for (int i = 0; i < 6000; ++i) program.kernel({weights[random() % weights.size()]}, 7, 12);
+  SimulateOptions options{
+      .budget = 45 * kLarge, .page_bytes = kLarge, .steps = 8, .map_early = true};
+  const double ours = mean_ms(steady(run(program, options)));
+  options.policy = SimulatePolicy::kLru;
+  const double lru = mean_ms(steady(run(program, options)));
+  MESSAGE("times LRU's " << ours / lru);
+  CHECK(ours < 1.05 * lru);
 }
 
 TEST_CASE("simulate: what fits takes the recorded time under every policy, and moves nothing") {

@@ -76,9 +76,14 @@ std::chrono::nanoseconds& Mapper::waited() {
   return waited;
 }
 
-void Mapper::wait(Move& move) {
+void Mapper::wait(Move& move, std::optional<std::span<const Mark>> quiet) {
   using Clock = std::chrono::steady_clock;
   hurry(move);
+  if (quiet) {
+    const std::lock_guard lock(mutex_);
+    move.quiet = quiet;
+    signals_->wake.notify_one();
+  }
   const auto began = Clock::now();
   if (thread_) {
     while (!over(move) && Clock::now() < began + kSpin) std::this_thread::yield();
@@ -135,13 +140,30 @@ bool Mapper::ready(std::span<const Mark> marks) {
   return all.ok() && all.value();
 }
 
+// Not where the driver cannot tell, unlike ready(): nothing would wait for it then.
+bool Mapper::quiet(const Move& move) {
+  const auto all = guarded([&]() -> Result<bool> {
+    return std::ranges::all_of(*move.quiet, [](const Mark& mark) {
+      const Result<bool> reached = mark.reached();
+      return reached.ok() && reached.value();
+    });
+  });
+  return all.ok() && all.value();
+}
+
+bool Mapper::may_finish(Move& move) {
+  if (ready(std::span(&move.arrival, 1))) return true;
+  move.early = move.quiet && quiet(move);
+  return move.early;
+}
+
 // What somebody waits for first, then what has arrived, then what is ahead of its time.
 Move* Mapper::choose() {
   const bool room = under_way_ < most_;
   const auto first = [&](bool started, bool demanded) -> Move* {
     for (Move* const move : moves_) {
       if (move->started != started || (demanded && !move->demanded)) continue;
-      if (started ? ready(std::span(&move->arrival, 1)) : ready(move->busy)) return move;
+      if (started ? may_finish(*move) : ready(move->busy)) return move;
     }
     return nullptr;
   };
@@ -186,9 +208,11 @@ bool Mapper::begin(Move& move) {
 bool Mapper::finish(Move& move) {
   under_way_ -= std::max(move.in.size(), move.out.size());
   move.status = guarded([&]() -> Status {
-    PENSTOCK_TRY(move.arrival.synchronize());
+    if (!move.early) PENSTOCK_TRY(move.arrival.synchronize());
     return map(move);
   });
+  // What comes into the chunks next must not be copied over.
+  if (!move.status.ok() && move.early) (void)move.arrival.synchronize();
   return true;
 }
 

@@ -3,9 +3,10 @@
 // victims out of their chunks and brings neighbouring pages into those, in this order:
 //   the host sees the last uses of the victims end;  their addresses are unmapped;  what they hold
 //   is copied out;  the new pages are copied in;  that has arrived;  their addresses are mapped.
-// Mapped before arrival, work that was not seen to touch a page would find another's data; copied
-// out before it was unmapped, a page would lose what such work writes.  As no page has an address
-// meanwhile, copies go through an address of the chunk's own.
+// Mapped before arrival, work that was not seen to touch a page would find another's data, unless
+// no work runs and none begins: see wait().  Copied out before it was unmapped, a page would lose
+// what such work writes.  As no page has an address meanwhile, copies go through an address of the
+// chunk's own.
 //
 // No two moves that are under way share a page or a chunk; the caller sees to that.  So one whose
 // victims are free begins before those in front that wait, and one that is demanded before those
@@ -20,6 +21,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -68,12 +70,14 @@ struct Move {
   // (one whose `mapped` is false could not be mapped again: its chunk still has its data).
   Status status;
   bool left = false;
+  Mark arrival;
+  bool early = false;  // mapped before that
 
  private:
   friend class Mapper;
   bool started = false;
-  std::atomic<bool> finished{false};  // the mapper does not touch it after that
-  Mark arrival;
+  std::optional<std::span<const Mark>> quiet;  // see wait()
+  std::atomic<bool> finished{false};           // the mapper does not touch it after that
 };
 
 class Mapper {
@@ -90,7 +94,10 @@ class Mapper {
   // mapper.
   Status submit(Move& move);
   void hurry(Move& move);  // it is needed now
-  void wait(Move& move);   // the host waits until it is over
+  // The host waits until it is over.  `quiet`: the marks of all work that was given so far.  Once
+  // they are reached nothing runs that could find what is not there, and the new pages are mapped
+  // although they have not arrived, for which whatever is given next has to wait.
+  void wait(Move& move, std::optional<std::span<const Mark>> quiet = {});
   // How long this thread has waited so in all.
   static std::chrono::nanoseconds& waited();
   void keep_up();  // where time is modelled, up to now; else a thread does
@@ -102,6 +109,8 @@ class Mapper {
  private:
   void work();
   bool step(std::unique_lock<std::mutex>& lock);  // false: there is nothing to do yet
+  static bool quiet(const Move& move);
+  static bool may_finish(Move& move);
   Move* choose();
   bool begin(Move& move);   // true: it is over, since it failed
   bool finish(Move& move);  // true

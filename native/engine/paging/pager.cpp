@@ -223,7 +223,8 @@ Status Pager::bring(PageId id) {
   return {};
 }
 
-Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream stream) {
+Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream stream,
+                    std::optional<std::span<const Mark>> quiet) {
   bool waiting = false;
   const auto wait_begins = [&]() -> Status {
     return std::exchange(waiting, true) ? Status{} : stalls_.wait_begins(use, stream);
@@ -234,11 +235,11 @@ Status Pager::await(const std::vector<PageId>& pages, UseId use, driver::Stream 
     if (page.move != nullptr) PENSTOCK_TRY(wait_begins());
     const bool demanded = page.move != nullptr && !page.move->prefetch;
     // What failed ahead of its time is tried again, also where that has come to light meanwhile.
-    Status status = residents_.arrive(id);
+    Status status = residents_.arrive(id, quiet);
     if (!status.ok() && !demanded) {
       PENSTOCK_TRY(wait_begins());
       PENSTOCK_TRY(bring(id));
-      status = residents_.arrive(id);
+      status = residents_.arrive(id, quiet);
     }
     PENSTOCK_TRY(status);
     add_mark(arrivals_, page.ready);

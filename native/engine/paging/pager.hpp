@@ -48,6 +48,7 @@ struct PagerOptions {
   Bytes max_copy_bytes = 0;
   std::uint32_t copy_streams = 0;  // 0 = kCopyStreams
   Evicted evicted = Evicted::kUnmapped;
+  bool map_early = false;  // pages of announced work, while they are on their way
   std::int32_t profile_every = 0;
   double link_gb_per_s = 0;  // of copies in; 0: unknown
 };
@@ -161,10 +162,11 @@ class Pager {
     StreamId id{};
     driver::Stream stream{};
     std::vector<PageId> pages;
-    std::uint64_t last = 0;     // the last piece of work
-    std::uint64_t died_at = 0;  // that was the last when a page's death was marked
-    Mark death{};               // by this
-    int under_way = 0;          // announced and not given to the stream yet: no mark can cover it
+    std::uint64_t last = 0;      // the last piece of work
+    std::uint64_t died_at = 0;   // that was the last when a page's death was marked
+    Mark death{};                // by this
+    int under_way = 0;           // announced and not given to the stream yet: no mark can cover it
+    std::uint64_t arrivals = 0;  // of pages mapped before they arrived: its stream waits for those
   };
   // What the last iteration of some kind was like.
   struct KnownKind {
@@ -197,7 +199,8 @@ class Pager {
   }
   Status bring_all(UseId use, driver::Stream stream);
   // The pages are there, for the host or for the stream; what did not come ahead is demanded.
-  Status await(const std::vector<PageId>& pages, UseId use, driver::Stream stream);
+  Status await(const std::vector<PageId>& pages, UseId use, driver::Stream stream,
+               std::optional<std::span<const Mark>> quiet = {});
   Status demand(PageId page);
   Result<SlotId> choose_slot(PageId page);
   Result<SlotId> unmoving(const std::function<Result<SlotId>()>& choose);
@@ -219,6 +222,8 @@ class Pager {
   std::size_t group_of(driver::Stream stream);
   void mark_death(Page& page);
   bool mark_groups(std::vector<Mark>& marks);
+  std::optional<std::span<const Mark>> quiet();
+  Status wait_for_arrivals(Group& group);
   Result<bool> mark_end(const Group& group, Mark& mark);
   Status pin_page(PageId id);
   Status enter(std::size_t group);
@@ -300,6 +305,8 @@ class Pager {
   policy::residency::LookAhead look_ahead_;
   SlotId reserve_ = 0;                   // slots that the plan leaves to pages it does not know
   std::vector<PageId> touched_, fresh_;  // kept for their capacity
+  std::vector<Mark> quiet_;              // likewise
+  bool others_reach_ = false;            // other devices may
   std::map<Bytes, std::vector<Addr>> closed_heaps_;
 };
 

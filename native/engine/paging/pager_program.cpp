@@ -236,6 +236,7 @@ std::size_t Pager::group_of(driver::Stream stream) {
   if (empty == groups_.size()) groups_.emplace_back();
   groups_[empty].id = id;
   groups_[empty].stream = stream;
+  groups_[empty].arrivals = 0;
   return empty;
 }
 
@@ -279,6 +280,7 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
     }
   }
   if (!status.ok()) return status;
+  PENSTOCK_TRY(wait_for_arrivals(groups_[index]));
   if (on_host) ++giving_[std::this_thread::get_id()];
   ++groups_[index].under_way;
   residents_.work_follows();
@@ -304,6 +306,7 @@ Status Pager::share_with(int ordinal) {
     lock.lock();
   }
   PENSTOCK_TRY(driver_.synchronize_device());
+  others_reach_ = true;
   return driver_.share_with(ordinal);
 }
 
@@ -357,8 +360,38 @@ Status Pager::bring_in(std::size_t index) {
   if (std::any_of(fresh_.begin(), fresh_.end(), moving)) {
     look_ahead_.waited();
     try_ahead();  // the link goes on meanwhile
+    return await(fresh_, -1, group.stream, quiet());
   }
   return await(fresh_, -1, group.stream);
+}
+
+// All work given so far, where marks tell when that is over and what is given later will wait for
+// what arrives.  Then a page can be mapped while it is on its way: the work that needs it is given,
+// and the next page demanded, while the link is busy.  Simulated with experts that a router
+// chooses: an iteration takes 0.68 to 0.83 times as long.  Not proved on a card: off unless asked
+// for.
+std::optional<std::span<const Mark>> Pager::quiet() {
+  const auto under_way = [](const Group& group) { return group.under_way > 0; };
+  if (!options_.map_early || options_.evicted != Evicted::kUnmapped) return {};
+  if (!paging_ || others_reach_) return {};
+  if (std::ranges::any_of(groups_, under_way)) return {};
+  quiet_.clear();
+  if (!mark_groups(quiet_)) return {};
+  return quiet_;
+}
+
+// Of pages that were mapped before they arrived: the stream's work may touch one unseen, and must
+// not find it half copied.
+Status Pager::wait_for_arrivals(Group& group) {
+  if (group.arrivals == residents_.arrivals()) return {};
+  for (const Mark& mark : residents_.arriving()) {
+    const Result<bool> reached = mark.reached();
+    if (reached.ok() && reached.value()) continue;
+    const bool captures = streams_.capturing(group.id);
+    PENSTOCK_TRY(captures ? mark.synchronize() : mark.make_wait(group.stream));
+  }
+  group.arrivals = residents_.arrivals();
+  return {};
 }
 
 // An event where this thread can record one; else the device is waited for.  False: neither can be,
@@ -405,8 +438,13 @@ Status Pager::stream_gone(driver::Stream stream) {
   const std::lock_guard lock(mutex_);
   const StreamId id = streams_.id(stream);
   const Status status = guarded([&]() -> Status {
+    // While an event can still mark its end; and all else, since quiet() passes it over from here
+    // on.
     for (std::size_t i = 0; i < groups_.size(); ++i) {
-      if (groups_[i].id == id) PENSTOCK_TRY(close(i));  // while an event can still mark its end
+      if (groups_[i].id != id) continue;
+      PENSTOCK_TRY(close(i));
+      Mark all;
+      PENSTOCK_TRY(mark_end(groups_[i], all).status());
     }
     const auto line = timelines_.find(id);
     if (line == timelines_.end()) return {};

@@ -35,6 +35,7 @@ Status ResidentSet::leaves(SlotId id, Move& move) {
   out.fingerprint = page.fingerprint;
   for (const Mark& mark : page.last_use) add_mark(move.busy, mark);
   add_mark(move.busy, page.written);
+  add_mark(move.busy, page.ready);
   move.out.push_back(out);
   return {};
 }
@@ -97,11 +98,16 @@ Status ResidentSet::move_out(SlotId id) {
 
 // What came of a move that is over.
 Status ResidentSet::apply(Move& move) {
+  if (move.early) {
+    add_mark(arriving_, move.arrival);
+    ++arrivals_;
+  }
   for (const Move::In& in : move.in) {
     Page& page = table_.page(in.page);
     page.move = slot(in.slot).move = nullptr;
     if (move.status.ok()) {
       page.mapped = in.slot;
+      if (move.early) page.ready = move.arrival;
     } else {
       page.slot = kNoSlot;
       slot(in.slot).page = kNoPage;
@@ -137,14 +143,14 @@ void ResidentSet::collect() {
   }
 }
 
-Status ResidentSet::settle(Move& move) {
-  mapper_->wait(move);
+Status ResidentSet::settle(Move& move, std::optional<std::span<const Mark>> quiet) {
+  mapper_->wait(move, quiet);
   return apply(move);
 }
 
-Status ResidentSet::settle(PageId id) {
+Status ResidentSet::settle(PageId id, std::optional<std::span<const Mark>> quiet) {
   Move* const move = table_.page(id).move;
-  return move == nullptr ? Status{} : settle(*move);
+  return move == nullptr ? Status{} : settle(*move, quiet);
 }
 
 Status ResidentSet::settle_slot(SlotId id) {
@@ -160,8 +166,8 @@ void ResidentSet::hurry(PageId id) {
   if (Move* const move = table_.page(id).move; move != nullptr) mapper_->hurry(*move);
 }
 
-Status ResidentSet::arrive(PageId id) {
-  const Status status = settle(id);
+Status ResidentSet::arrive(PageId id, std::optional<std::span<const Mark>> quiet) {
+  const Status status = settle(id, quiet);
   Page& page = table_.page(id);
   if (page.slot == kNoSlot) {
     return status.ok() ? Status(Code::kInternal, "a page is awaited that does not come") : status;

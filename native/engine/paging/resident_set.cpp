@@ -28,6 +28,7 @@ Status ResidentSet::start() {
   };
   for (auto& line : in_) PENSTOCK_TRY(open(line));
   PENSTOCK_TRY(open(out_));
+  room_for(arriving_, in_.size() + 2);  // and of what is decoded
   if (evicted_ == Evicted::kUnmapped) {
     mapper_ = std::make_unique<Mapper>(driver_, pool_.chunk_bytes(), copies_, *in_.front(), *out_);
   }

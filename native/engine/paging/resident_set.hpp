@@ -98,12 +98,17 @@ class ResidentSet {
   void collect();
   [[nodiscard]] bool moving() const { return !moves_.empty(); }
   // The host waits for the move of a page or a slot; what came of it shows.
-  Status settle(PageId id);
+  Status settle(PageId id, std::optional<std::span<const Mark>> quiet = {});
   Status settle_slot(SlotId id);
   void settle_all();
   // The page, which has a slot, is there and its address leads to it; the status of its move.
-  Status arrive(PageId id);
+  // With `quiet` it may be on its way still, see Mapper::wait(); then Page::ready says until when,
+  // and arriving() for all such pages.
+  Status arrive(PageId id, std::optional<std::span<const Mark>> quiet = {});
   void hurry(PageId id);  // it is needed now
+  // Marks that all work given from here on has to wait for; and how often there was one more.
+  [[nodiscard]] const std::vector<Mark>& arriving() const { return arriving_; }
+  [[nodiscard]] std::uint64_t arrivals() const { return arrivals_; }
 
   // Whether the copies into these two slots would have to wait for the same thing.
   [[nodiscard]] bool freed_together(SlotId a, SlotId b);
@@ -137,7 +142,7 @@ class ResidentSet {
   Status leaves(SlotId id, Move& move);
   Status move_out(SlotId id);
   Status submit(std::unique_ptr<Move> made);
-  Status settle(Move& move);
+  Status settle(Move& move, std::optional<std::span<const Mark>> quiet = {});
   Status apply(Move& move);
   Status give_chunk(Slot& slot);
   Status give_own_address(Slot& slot);
@@ -156,7 +161,9 @@ class ResidentSet {
   bool empty_ = true;  // one may be
   PageCopies copies_;
   std::vector<std::unique_ptr<Move>> moves_;  // under way, or not yet collected
-  std::unique_ptr<Mapper> mapper_;            // last: it goes first
+  std::vector<Mark> arriving_;                // has room for all there can be
+  std::uint64_t arrivals_ = 0;
+  std::unique_ptr<Mapper> mapper_;  // last: it goes first
 };
 
 }  // namespace penstock::engine

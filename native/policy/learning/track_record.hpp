@@ -15,13 +15,15 @@
 namespace penstock::policy::learning {
 
 // Simulated on recordings of thirteen programs within four budgets (constants.json of
-// benchmarks/results/simulate): with 24 for `sum` an iteration takes up to 1.33 times as long, with
-// 28 up to 1.12, with another value of the others up to 1.11, and hardly less for any program.
+// benchmarks/results/simulate, `sum` in sixteenths): with 48 for `sum` an iteration takes up
+// to 1.33 times as long, with 56 up to 1.12, with another value of the others up to 1.11, and
+// hardly less for any program.  With map_early 52 takes up to 1.06 times as long as 53, and 54 up
+// to 1.02.
 struct TrackRecordOptions {
   std::int64_t lead = 8;    // so many uses ahead it is noted what is foreseen
   std::int64_t uses = 128;  // it has to come within so many behind that
   std::int64_t back = 64;   // or so many before it was noted: a place may lag behind
-  int sum = 26;             // of a page's share that came true and of all pages', in sixteenths
+  int sum = 53;             // of a page's share that came true and all pages', in 32nds
   int of_page = 8;          // the share that the latest has in a page's record
   int of_all = 64;          // and in that of all
 };
@@ -51,7 +53,7 @@ class TrackRecord {
 
   [[nodiscard]] bool trusts(PageId page) const {
     const int right = right_[nth(page)];
-    return (right == kUnknown ? all_ : right) + all_ >= kOne / 16 * options_.sum;
+    return (right == kUnknown ? all_ : right) + all_ >= kOne / 32 * options_.sum;
   }
 
  private:

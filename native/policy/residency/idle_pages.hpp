@@ -3,10 +3,11 @@
 // foreseen last, or the one that has not been used for longest, whichever of the two is longer.
 // For a page that is foreseen nowhere, or was just used where it was not, what lies behind it is
 // the best guess at what lies before it: how long ago it was used.  Where nothing is sure, or what
-// is foreseen of a page does not come true, that and how long it was between its uses before count
-// for half each: a page that a router chooses often stays while another is in turn.  Whether a
-// block lives in a page does not count: one that is dead is as a rule soon asked for again, and its
-// mapping costs more than the link's time.  Pure; no memory but what cover() took.
+// is foreseen of a page does not come true, that counts for three quarters and how long it was
+// between its uses before for one: a page that a router chooses often stays while another is in
+// turn, and so does one that it has come to choose of late.  Whether a block lives in a page does
+// not count: one that is dead is as a rule soon asked for again, and its mapping costs more than
+// the link's time.  Pure; no memory but what cover() took.
 #pragma once
 
 #include <array>

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages that are mapped while they are on their way: the work that needs them is given meanwhile,
+// and whatever else runs finds the data that belongs there, or faults.  Forked, since a fault is
+// the end.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include "doctest/doctest.h"
+#include "driver/forwarding.hpp"
+#include "program_bench.hpp"
+
+namespace penstock::testing {
+namespace {
+
+constexpr Bytes kGranule = kProgramGranule;
+using std::chrono::milliseconds;
+
+// A link that takes so long for every copy in, once slow() was called.
+class SlowLink : public driver::ForwardingDriver {
+ public:
+  explicit SlowLink(driver::HostDriver& device) : ForwardingDriver(device), device_(device) {}
+  void slow(milliseconds each) { each_ = each; }
+  Status copy_in(Addr to, const void* from, Bytes size, driver::Stream stream) override {
+    if (each_.count() > 0) {
+      PENSTOCK_TRY(device_.launch(stream, [each = each_] { std::this_thread::sleep_for(each); }));
+    }
+    PENSTOCK_TRY(ForwardingDriver::copy_in(to, from, size, stream));
+    return device_.launch(stream, [this] { ++copied_; });
+  }
+  [[nodiscard]] int copied() const { return copied_; }
+
+ private:
+  driver::HostDriver& device_;
+  milliseconds each_{0};
+  std::atomic<int> copied_{0};
+};
+
+// Twice as much as fits, in use by nobody; the first has left.
+struct Slow {
+  Slow()
+      : bench({.streams = 3, .over = [this](driver::HostDriver& device) {
+                 auto made = std::make_unique<SlowLink>(device);
+                 link = made.get();
+                 return made;
+               }}) {
+    for (unsigned i = 0; i < 40; ++i) {
+      tensors.push_back(bench.make(kGranule, bench.stream(0), 100 + i));
+    }
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize_device());
+    link->slow(milliseconds(200));
+  }
+  // The first by work that names it.
+  void demand() { bench.work(bench.stream(0), {&tensors[0]}, {}, 0); }
+  // And by work that does not, after so long.
+  void reach(driver::Stream stream, milliseconds after) {
+    PENSTOCK_REQUIRE_OK(bench.device().launch(stream, [was = tensors[0], after, wrong = wrong] {
+      std::this_thread::sleep_for(after);
+      const auto* words = reinterpret_cast<const volatile std::uint64_t*>(was.address);
+      for (Bytes i = 0; i < was.bytes / 8; ++i) *wrong += words[i] != was.value;
+    }));
+  }
+  void announce(driver::Stream stream) {
+    PENSTOCK_REQUIRE_OK(bench.program().announce(stream, {}, true));
+  }
+  std::int64_t finish() {
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize_device());
+    return *wrong + bench.wrong();
+  }
+
+  SlowLink* link = nullptr;
+  Bench bench;
+  std::vector<Tensor> tensors;
+  std::shared_ptr<std::atomic<std::int64_t>> wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+};
+
+TEST_CASE("program: work is given while its page is on its way, and later work waits for that") {
+  Slow slow;
+  const int before = slow.link->copied();
+  slow.demand();
+  CHECK(slow.link->copied() == before);
+  slow.announce(slow.bench.stream(1));  // another stream, and work that names nothing
+  slow.reach(slow.bench.stream(1), milliseconds(0));
+  slow.bench.program().given(slow.bench.stream(1));
+  CHECK(slow.link->copied() == before);
+  CHECK(slow.finish() == 0);
+  CHECK(slow.link->copied() > before);
+}
+
+TEST_CASE("program: work that was announced before and is given later finds a page that is there") {
+  Slow slow;
+  slow.announce(slow.bench.stream(1));
+  slow.demand();
+  slow.reach(slow.bench.stream(1), milliseconds(0));
+  slow.bench.program().given(slow.bench.stream(1));
+  CHECK(slow.finish() == 0);
+}
+
+TEST_CASE("program: where another device reaches the memory a page is mapped when it has arrived") {
+  Slow slow;
+  (void)slow.bench.program().pager().share_with(1);  // which the emulated one cannot carry out
+  const int before = slow.link->copied();
+  slow.demand();
+  CHECK(slow.link->copied() > before);
+  CHECK(slow.finish() == 0);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // a forked child has none of its threads
+TEST_CASE("program: a page is not mapped before it arrives while work runs that may reach it") {
+  for (const bool destroyed : {false, true}) {
+    CAPTURE(destroyed);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    constexpr int kFault = 8;
+    if (child == 0) {
+      std::signal(SIGSEGV, [](int) { _exit(kFault); });
+      Slow slow;
+      const driver::Stream other = slow.bench.stream(1);
+      slow.announce(other);
+      slow.reach(other, milliseconds(100));
+      slow.bench.program().given(other);
+      if (destroyed) PENSTOCK_REQUIRE_OK(slow.bench.program().stream_gone(other));
+      slow.demand();
+      _exit(slow.finish() == 0 ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == kFault);
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace penstock::testing
