@@ -20,8 +20,10 @@ class Experts(nn.Module):
         self.up = nn.Parameter(torch.randn(EXPERTS, WIDTH, WIDTH) / 8)
         self.down = nn.Parameter(torch.randn(EXPERTS, WIDTH, WIDTH) / 8)
         self.write = False
+        self.within = lambda experts, indices: None
 
     def forward(self, x, indices, weights):
+        self.within(self, indices)
         if self.write:
             with torch.no_grad():
                 self.up.mul_(1.01)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,6 +15,7 @@ from torch import nn  # noqa: E402
 
 from penstock.paging.attach import chunk_size_for, needed_alone, typical_block  # noqa: E402
 from penstock.paging.blocks import collect_blocks  # noqa: E402
+from penstock.paging.split_rows import IndexedParameter  # noqa: E402
 from penstock.units import MIB  # noqa: E402
 
 HOT = range(1, EXPERTS, 4)  # of each layer
@@ -114,20 +117,34 @@ def test_prompts_between_tokens(mixture):
     ],
 )
 def test_every_kind_of_index(mixture, index):
-    model = mixture[0]
+    model, reference, _ = mixture
     read_in_place(*mixture, range(20))
-    want = mixture[1].experts[3].up
-    seen = []
+    want, kinds, found = reference.experts[3].up, set(), []
 
-    def look(x, indices, weights):
-        seen.append((model.experts[3].up[index(indices[0])], want[index(indices[0])]))
-        return type(model.experts[3]).forward(model.experts[3], x, indices, weights)
+    def look(experts, indices):
+        kinds.add(type(experts.up))
+        found.append(torch.equal(experts.up[index(indices[0])], want[index(indices[0])]))
 
-    model.experts[3].forward = look
-    for seed in range(4):
-        model(rows(1, seed))
-    assert seen
-    assert all(torch.equal(found.clone(), expected) for found, expected in seen)
+    model.experts[3].within = look
+    assert same(model, reference, seeds=4)
+    assert found == [True] * 4
+    assert kinds == {IndexedParameter}
+
+
+def test_a_child_that_is_forked_within_a_use(mixture):
+    model, reference, _ = mixture
+    read_in_place(*mixture, range(20))
+    ended = []
+
+    def fork(experts, indices):
+        weight = experts.up
+        if (child := os.fork()) == 0:
+            os._exit(type(weight) is not nn.Parameter)
+        ended.append(os.waitpid(child, 0)[1])
+
+    model.experts[3].within = fork
+    assert same(model, reference, seeds=2)
+    assert ended == [0, 0]
 
 
 def test_a_parameter_is_one_again_after_each_pass(mixture):

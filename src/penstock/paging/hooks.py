@@ -227,7 +227,8 @@ class UseHooks:
     def after_fork(self) -> None:
         """In a child process: nothing of the parent's is read."""
         self._child = True
-        self._running.clear()
+        while self._running:
+            self._running.pop()[0].leave()
         self._watch = None
         self._tell(self)
         for table in self._tables:
