@@ -64,3 +64,29 @@ def same(model, reference, tokens=1, seeds=6):
         torch.equal(model(rows(tokens, seed)), reference(rows(tokens, seed)))
         for seed in range(seeds)
     )
+
+
+COMMON = {
+    "vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "max_position_embeddings": 64,
+}  # fmt: skip
+LATENT = {"kv_lora_rank": 32, "q_lora_rank": None, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16}
+ARCHITECTURES = {
+    "Mixtral": {"intermediate_size": 96, "num_local_experts": 8},
+    "Olmoe": {"intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 2},
+    "GptOss": {"intermediate_size": 96, "num_local_experts": 16, "num_experts_per_tok": 2,
+               "head_dim": 32},
+    "DeepseekV2": {"moe_intermediate_size": 96, "n_routed_experts": 16, "num_experts_per_tok": 2,
+                   "n_shared_experts": 1, "v_head_dim": 32, **LATENT},
+}  # fmt: skip
+
+
+def of_transformers(name):
+    """A small one of these architectures."""
+    import transformers
+
+    config = getattr(transformers, f"{name}Config")(
+        **COMMON, **ARCHITECTURES[name], eos_token_id=None
+    )
+    torch.manual_seed(0)
+    return getattr(transformers, f"{name}ForCausalLM")(config).eval()

@@ -7,7 +7,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attach_experts import CHOSEN, EXPERTS, LAYERS, ROW, Mixture, same  # noqa: E402
+from attach_experts import (  # noqa: E402
+    ARCHITECTURES,
+    CHOSEN,
+    EXPERTS,
+    LAYERS,
+    ROW,
+    Mixture,
+    of_transformers,
+    same,
+)
 from attach_models import PAGE, WIDTH, page, rows, with_reference  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -150,29 +159,10 @@ def test_modules_of_their_own_leave_the_plan_alone():
     assert after.bytes_in - before.bytes_in <= 10 * chosen * (expert + 2 * PAGE)
 
 
-COMMON = {
-    "vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "num_key_value_heads": 4, "max_position_embeddings": 64,
-}  # fmt: skip
-LATENT = {"kv_lora_rank": 32, "q_lora_rank": None, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16}
-ARCHITECTURES = {
-    "Mixtral": {"intermediate_size": 96, "num_local_experts": 8},
-    "Olmoe": {"intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 2},
-    "GptOss": {"intermediate_size": 96, "num_local_experts": 16, "num_experts_per_tok": 2,
-               "head_dim": 32},
-    "DeepseekV2": {"moe_intermediate_size": 96, "n_routed_experts": 16, "num_experts_per_tok": 2,
-                   "n_shared_experts": 1, "v_head_dim": 32, **LATENT},
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_tokens_of_architectures_move_nothing(name):
-    transformers = pytest.importorskip("transformers")
-    config = getattr(transformers, f"{name}Config")(
-        **COMMON, **ARCHITECTURES[name], eos_token_id=None
-    )
-    torch.manual_seed(0)
-    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    pytest.importorskip("transformers")
+    model = of_transformers(name)
     ids = torch.randint(0, 256, (1, 24))
     moved = []
 

@@ -9,13 +9,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from attach_experts import CHOSEN, EXPERTS, LAYERS, ROW, Mixture, same  # noqa: E402
+from attach_experts import (  # noqa: E402
+    ARCHITECTURES,
+    CHOSEN,
+    EXPERTS,
+    LAYERS,
+    ROW,
+    Mixture,
+    of_transformers,
+    same,
+)
 from attach_models import page, rows, with_reference  # noqa: E402
 from torch import nn  # noqa: E402
 
 from penstock.paging.attach import chunk_size_for, needed_alone, typical_block  # noqa: E402
 from penstock.paging.blocks import collect_blocks  # noqa: E402
-from penstock.paging.split_rows import IndexedParameter  # noqa: E402
+from penstock.paging.split_rows import IndexedParameter, SplitRows  # noqa: E402
 from penstock.units import MIB  # noqa: E402
 
 HOT = range(1, EXPERTS, 4)  # of each layer
@@ -158,6 +167,24 @@ def test_a_parameter_is_one_again_after_each_pass(mixture):
     detached = attached.detach()
     assert {type(p) for p in detached.parameters()} == {nn.Parameter}
     assert same(detached, reference)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_tokens_of_architectures_are_the_same(name, monkeypatch):
+    pytest.importorskip("transformers")
+    model = of_transformers(name)
+    model.set_experts_implementation("batched_mm")  # as generate() does on a GPU
+    gathered = []
+    taken = SplitRows.gathered
+    monkeypatch.setattr(SplitRows, "gathered", lambda *of: gathered.append(of) or taken(*of))
+    tokens = [torch.tensor([[token]]) for token in range(40)]
+    with torch.no_grad():
+        want = [model(token, use_cache=False).logits for token in tokens]
+        weights = sum(p.nbytes for p in model.parameters())
+        with page(model, int(0.7 * weights) // 1024):
+            got = [model(token, use_cache=False).logits for token in tokens]
+    assert all(torch.equal(one, other) for one, other in zip(got, want, strict=True))
+    assert gathered
 
 
 def test_they_are_read_on_the_device(mixture):
