@@ -107,7 +107,7 @@ class Gathers:
         }
         experts = {use: n for use, n in self._rows.items() if use.blocks <= self._pages.keys()}
         self._chosen = Chosen(experts, self._pages)
-        self._experts = list(experts)
+        self._experts = dict.fromkeys(experts)
         self._stay: frozenset[int] = frozenset()  # pages
         # What is declared of each, and for what it was made.
         self._parts: dict[Use, tuple[frozenset[int], bool, Use]] = {}
