@@ -93,7 +93,7 @@ class Choices:
         Args:
             room: Bytes of the device.
             dense: Bytes of all that is no expert.
-            hot: Every so manieth expert of each layer is to be a favourite.
+            hot: One in so many of each layer's experts, from the first on, is to be a favourite.
         """
         decode = self.passes[1:]
         uses = [use for each in decode * 2 for use in each]
