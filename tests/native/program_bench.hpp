@@ -31,7 +31,7 @@ struct BenchOptions {
   Bytes budget = 20 * kProgramGranule;
   int streams = 1;
   engine::Evicted evicted = engine::Evicted::kUnmapped;
-  bool map_early = true;
+  bool map_early = false;
   std::uint64_t seed = 0;
   std::uint32_t max_delay_us = 0;
   Bytes host_bytes = 0;

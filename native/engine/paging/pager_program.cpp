@@ -443,6 +443,7 @@ Status Pager::stream_gone(driver::Stream stream) {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       if (groups_[i].id != id) continue;
       PENSTOCK_TRY(close(i));
+      if (!options_.map_early) continue;
       Mark all;
       PENSTOCK_TRY(mark_end(groups_[i], all).status());
     }
