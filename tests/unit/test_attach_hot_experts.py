@@ -24,7 +24,9 @@ from torch import nn  # noqa: E402
 
 from penstock.paging.attach import chunk_size_for, needed_alone, typical_block  # noqa: E402
 from penstock.paging.blocks import collect_blocks  # noqa: E402
+from penstock.paging.chosen import Chosen  # noqa: E402
 from penstock.paging.split_rows import IndexedParameter, SplitRows  # noqa: E402
+from penstock.paging.use import Use  # noqa: E402
 from penstock.units import MIB  # noqa: E402
 
 HOT = range(1, EXPERTS, 4)  # of each layer
@@ -199,6 +201,15 @@ def test_they_are_read_on_the_device(mixture):
     assert same(model, reference)
     for block, content in zip(blocks, before, strict=True):
         block.host_bytes.copy_(content)
+
+
+def test_indices_that_lie_elsewhere_are_not_counted():
+    use = Use("experts", frozenset())
+    chosen = Chosen({use: 4}, {}, torch.device("cpu"))
+    chosen.note(use, torch.tensor([1, 3]))
+    chosen.note(use, torch.tensor([2, 2], device="meta"))
+    chosen.collect()
+    assert chosen.passes == 1
 
 
 def test_pages_are_about_as_large_as_an_expert():

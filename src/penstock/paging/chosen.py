@@ -38,9 +38,13 @@ class Chosen:
     Args:
         rows: Of each use, how many rows its tensors have.
         pages: Of each block of these uses, the addresses of its pages.
+        device: Where tensors are; indices that lie elsewhere are not counted.
     """
 
-    def __init__(self, rows: Mapping[Use, int], pages: Mapping[Block, range]) -> None:
+    def __init__(
+        self, rows: Mapping[Use, int], pages: Mapping[Block, range], device: torch.device
+    ) -> None:
+        self._device = device
         self._number = {use: number for number, use in enumerate(rows)}
         self._pages = pages
         self._rows = max(rows.values(), default=0)
@@ -52,7 +56,8 @@ class Chosen:
 
     def note(self, use: Use, indices: torch.Tensor) -> None:
         """These rows of the use's tensors are read in the present pass."""
-        if type(indices) is torch.Tensor and not is_functorch_wrapped_tensor(indices):
+        plain = type(indices) is torch.Tensor and not is_functorch_wrapped_tensor(indices)
+        if plain and indices.device == self._device:
             self._noted.append((self._number[use], indices))
 
     def collect(self, *, wait: bool = False) -> None:

@@ -30,13 +30,12 @@ from penstock.bound import must_cross
 from .blocks import SMALL_BLOCK, Block
 from .chosen import Chosen
 from .on_host import OnHost
-from .split_rows import SplitRows, can_be_split
+from .split_rows import INDICES, SplitRows, can_be_split
 from .store import BlockStore
 from .use import Use
 from .uses import Uses
 
 SPARE = 1 / 32  # of the room: left free before one more page may stay
-_INDICES = (torch.int64, torch.int32)
 # It is looked which pages are read most after 1, 2, 4, 8 and 16 passes, and then when so many more
 # have been counted, or a 16th of all, since other pages make another plan; of what was counted a
 # quarter is forgotten each time. benchmarks/expert_pages.py sweeps all three.
@@ -66,7 +65,7 @@ def indices_in(args: Iterable[Any], kwargs: dict[str, Any]) -> torch.Tensor | No
     found = [
         value
         for value in (*args, *kwargs.values())
-        if isinstance(value, torch.Tensor) and value.dtype in _INDICES
+        if isinstance(value, torch.Tensor) and value.dtype in INDICES
     ]
     return found[0] if len(found) == 1 else None
 
@@ -106,7 +105,7 @@ class Gathers:
             for block in use.blocks
         }
         experts = {use: n for use, n in self._rows.items() if use.blocks <= self._pages.keys()}
-        self._chosen = Chosen(experts, self._pages)
+        self._chosen = Chosen(experts, self._pages, store.device)
         self._experts = dict.fromkeys(experts)
         self._stay: frozenset[int] = frozenset()  # pages
         # What is declared of each, and for what it was made.
@@ -222,7 +221,8 @@ class Gathers:
         stay = self._stay if use in self._experts else frozenset()
         pages = {block: self._pages.get(block, range(1)) for block in use.blocks}
         whole = frozenset(block for block in use.blocks if stay.issuperset(pages[block]))
-        others = [b for b in use.blocks - whole if b in self._pages and self._may_split(use, b)]
+        rows = self._rows[use]
+        others = [b for b in use.blocks - whole if b in self._pages and can_be_split(b, rows)]
         there = {b: stay.intersection(pages[b] if self._by_rows else ()) for b in others}
         pieces = tuple(piece for b in others for piece in pieces_of(b, pages[b], there[b]))
         if before is not None:
@@ -236,9 +236,6 @@ class Gathers:
             self._on_host.give(block, asked_for=False)
             part.split.append(SplitRows(block, self._store.device, pages[block], there[block]))
         return part
-
-    def _may_split(self, use: Use, block: Block) -> bool:
-        return can_be_split(block, self._rows[use])
 
     # ---- Which pages stay ------------------------------------------------------------------
 

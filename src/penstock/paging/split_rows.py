@@ -19,6 +19,7 @@ from torch import nn
 from .blocks import ALIGNMENT, Block
 from .dlpack import bytes_at, view_as
 
+INDICES = (torch.int64, torch.int32)
 _WORD = torch.int64  # what is copied: a part of a row is a whole number of them
 # The view begins so many bytes early: what looks tensors up by their storage's address must not
 # take it for one of a block, which is aligned to more.
@@ -121,15 +122,19 @@ class SplitRows:
         """Whether rows by this index are to be read where they are."""
         by_rows = (
             isinstance(index, torch.Tensor)
-            and index.dtype in (torch.int64, torch.int32)
+            and index.dtype in INDICES
             and index.dim() > 0
             and index.device == parameter.device
             and not torch._C._functorch.is_functorch_wrapped_tensor(index)
         )
         self.indexed = self.indexed or by_rows
-        # Somebody may have given the tensor other data, or have written to the host copy.
-        as_it_was = parameter.data_ptr() == self._host and _version(parameter) == self._version
-        return by_rows and self._where is not None and as_it_was
+        return (
+            by_rows
+            and self._where is not None
+            # Somebody may have given the tensor other data, or have written to the host copy.
+            and parameter.data_ptr() == self._host
+            and _version(parameter) == self._version
+        )
 
     def gathered(self, index: torch.Tensor) -> torch.Tensor:
         """The rows of these indices, as indexing makes them of a tensor in one place."""
