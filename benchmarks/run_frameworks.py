@@ -43,6 +43,7 @@ HELD_OUT: dict[str, tuple[str, list[str], int]] = {
     "flux": ("held_out.py", ["--model", "flux"], 0),
     "whisper tokens": ("held_out.py", ["--model", "whisper", "--tokens", "32"], 0),
     "adamw": ("train_job.py", ["--job", "llama_3b_adamw"], 0),
+    "expert modules": ("expert_modules.py", [], 0),
     "lora": ("train_job.py", ["--job", "llama_8b_lora"], 0),
 }
 # What needs more than the safety that is asked for.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mixture of experts as a ModuleList of them, a token a step. Plain PyTorch.
+"""A mixture of experts as a ModuleList of them, one token per step. Plain PyTorch.
+
+    python benchmarks/run_frameworks.py --cases "expert modules"
 
 Knows nothing of Penstock. Prints one JSON object: the time of every step, a digest of what they
 gave, and what torch had allocated at most.
