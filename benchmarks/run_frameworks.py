@@ -88,9 +88,20 @@ def apart(one: list[Any], other: list[Any]) -> float | None:
     return max(abs(a - b) / abs(a) for a, b in pairs)
 
 
-def case(name: str, safety: str, speed: float) -> dict[str, Any]:
-    """One program, plain and at half of its need; `speed` of the link in GB/s."""
-    file, options, beside = (CASES | SEVERAL | HELD_OUT)[name]
+def median_of_some(found: dict[str, Any]) -> float | None:
+    """In ms, of the last third of its steps, four at least."""
+    steps = found.get("step_ms", [])
+    return median_of_last(steps, max(4, len(steps) // 3))
+
+
+def case(
+    name: str, safety: str, speed: float, share: float = 2.0, beside: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """One program, plain and with its need over `share`; `speed` of the link in GB/s.
+
+    With `beside`, by turns with and without these variables of the environment.
+    """
+    file, options, extra = (CASES | SEVERAL | HELD_OUT)[name]
     launcher = [*TORCHRUN, str(PROCESSES[name])] if name in PROCESSES else []
     program = [sys.executable, *launcher, str(PROGRAMS / file), *options]
     more = ENVIRONMENT.get(name)
@@ -99,12 +110,17 @@ def case(name: str, safety: str, speed: float) -> dict[str, Any]:
     if "error" in plain or "error" in again:
         return row
     need = plain.get("need_bytes") or plain["peak_allocated_bytes"]
-    row["budget_bytes"] = need // 2 + beside
+    row["budget_bytes"] = int(need / share) + extra
     row["safety"] = SAFETY.get(name, safety)
     before = under(row["budget_bytes"], "--safety", row["safety"])
     row["run"] = found = run([*before, *program], 150, more)
     if "error" in found:
         return row
+    if beside:
+        ways = [(more or {}) | beside, more, (more or {}) | beside]
+        row["by_turns"] = [found, *(run([*before, *program], 150, way) for way in ways)]
+        row["by_turns_ms"] = [median_of_some(each) for each in row["by_turns"]]
+        row["by_turns_same"] = [each.get("digests") == plain["digests"] for each in row["by_turns"]]
     row["repeats_itself"] = again["digests"] == plain["digests"]
     row["same"] = found["digests"] == plain["digests"]
     if not row["same"] and not row["repeats_itself"]:
@@ -113,7 +129,7 @@ def case(name: str, safety: str, speed: float) -> dict[str, Any]:
             row[f"{key}_loss_differs_by"] = apart(plain["digests"], row[key]["digests"])
         row["digests_shared_with_again"] = found["digests"] == again["digests"]
     for key in ("plain", "again", "run"):
-        row[f"{key}_ms"] = median_of_last(row[key]["step_ms"], 4)
+        row[f"{key}_ms"] = median_of_some(row[key])
     crossing = (need - row["budget_bytes"]) * plain.get("passes", 1), speed
     # Of the plain runs the faster one: a host that is slow for a while makes no ideal.
     row["ideal_ms"] = round(shortest_ms(min(row["plain_ms"], row["again_ms"]), crossing), 3)
@@ -174,15 +190,22 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", default=[*CASES, *SAMPLES])
     parser.add_argument("--safety", default="normal")
     parser.add_argument("--seconds", type=float, default=40.0, help="for a framework's own tests")
+    parser.add_argument("--share", type=float, default=2.0, help="of the need: it, divided")
+    parser.add_argument(
+        "--beside", metavar="NAME=VALUE", help="by turns with this in the environment, and without"
+    )
     parser.add_argument("--limit", type=float, default=300.0, help="seconds; no case begins after")
     args = parser.parse_args()
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "8")
+    beside = dict([args.beside.split("=", 1)]) if args.beside else None
     speed = link_speed()
     record = Record(
         args.output,
         args.limit,
         title="Frameworks under penstock run, at half of what their programs need",
         safety=args.safety,
+        share=args.share,
+        beside=args.beside,
         link_gb_per_s=round(speed, 2),
     )
     for name in args.cases:
@@ -192,7 +215,7 @@ def main() -> int:
         if name in SAMPLES:
             row = samples(name, args.safety, args.seconds)
         else:
-            row = case(name, args.safety, speed)
+            row = case(name, args.safety, speed, args.share, beside)
         record.add(row)
     return 0 if all(row.get("same") is not False for row in record.rows) else 1
 
