@@ -336,7 +336,6 @@ extern "C" penstock_status penstock_interpose(const penstock_real_driver* real,
     wanted.gpu_memory = given.gpu_memory;
     wanted.gpu_share = given.gpu_share;
     wanted.evicted = evicted_under(given.safety);
-    wanted.map_early = given.map_early != 0;
     wanted.log_level = static_cast<engine::LogLevel>(given.log_level);
     // The environment's, and it may change.
     if (given.record != nullptr) wanted.record = strdup(given.record);

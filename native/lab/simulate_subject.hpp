@@ -26,7 +26,6 @@ struct SimulateOptions {
   Bytes granularity = 2 * kMiB;
   std::uint64_t steps = 0;     // see make_work_program()
   bool kernels_write = false;  // lasting blocks too are changed by every kernel that touches them
-  bool map_early = false;      // as PENSTOCK_MAP_EARLY has it
   double link_gb_per_s = 55;
   driver::DriverCosts costs = {};
   // Of the launching thread, each with the two events and the waits around it.  By a profile of it
@@ -82,7 +81,6 @@ class SimulateSubject {
     ProgramOptions wanted;
     wanted.budget = options_.budget;
     wanted.page_bytes = options_.page_bytes;
-    wanted.map_early = options_.map_early;
     wanted.start_paging = [] {};
     return wanted;
   }

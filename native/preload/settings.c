@@ -112,7 +112,6 @@ void penstock_read_settings(penstock_interpose_options* options) {
   const int pump = choose("ULMS_LOG_LEVEL", kPumpLevels, 4, PENSTOCK_LOG_WARNING);
   options->log_level = choose("PENSTOCK_LOG_LEVEL", kLevels, 4, pump);
   options->record = variable("PENSTOCK_RECORD");
-  options->map_early = wanted("PENSTOCK_MAP_EARLY");
 }
 
 int penstock_summary_wanted(void) { return wanted("PENSTOCK_SUMMARY"); }

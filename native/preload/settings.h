@@ -8,7 +8,7 @@
 
 #include "penstock/interpose.h"
 
-/* Reads PENSTOCK_GPU_MEMORY, _SAFETY, _RECORD, _LOG_LEVEL, _MAP_EARLY and PUMP's two variables. */
+/* Reads PENSTOCK_GPU_MEMORY, _SAFETY, _RECORD, _LOG_LEVEL and PUMP's two variables. */
 void penstock_read_settings(penstock_interpose_options* options);
 /* Whether PENSTOCK_SUMMARY asks for a line at the end. */
 int penstock_summary_wanted(void);

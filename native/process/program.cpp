@@ -33,7 +33,6 @@ Result<std::unique_ptr<Program>> Program::create(driver::Driver& device,
   // quarter of its memory took 47.6 ms with one stream, 49.8 and 49.1 with two (H200).
   pager.copy_streams = 1;
   pager.evicted = own.evicted;
-  pager.map_early = own.map_early;
   PENSTOCK_ASSIGN(program->pager_, Pager::create(device, pager));
   Program* const self = program.get();
   program->memory_ = std::make_unique<PagedMemory>(device, *program->pager_, own.page_bytes,

@@ -29,7 +29,6 @@ struct ProgramOptions {
   Bytes page_bytes = 0;  // 0: from the budget
   Bytes host_bytes = 0;  // that blocks beyond the budget may take; 0: no limit
   Evicted evicted = Evicted::kUnmapped;
-  bool map_early = false;              // see Pager::quiet()
   std::function<void()> start_paging;  // see above
   std::function<void()> widened;       // window() has changed; called under the allocator's lock
   WorkRecorder* recorder = nullptr;    // told of all that is said here; outlives the program

@@ -90,7 +90,6 @@ Result<Device*> Session::make(int ordinal) {
   options.budget = budget_for(*device->driver);
   options.host_bytes = host_memory();
   options.evicted = options_.evicted;
-  options.map_early = options_.map_early;
   Device* const raw = device.get();
   options.start_paging = [this, raw] { start_paging(*raw); };
   options.widened = [this, raw] {

@@ -23,7 +23,6 @@ struct SessionOptions {
   Bytes gpu_memory = 0;  // the budget of each device; 0: gpu_share
   double gpu_share = 0;  // of the device's memory, up to 1; 0: what is free
   Evicted evicted = Evicted::kUnmapped;
-  bool map_early = false;
   LogLevel log_level = LogLevel::kError;
   const char* record = nullptr;  // the file to record in; it outlives the session
   // Returns when all work from here on is announced, and none given before is on its way.

@@ -31,7 +31,6 @@ struct BenchOptions {
   Bytes budget = 20 * kProgramGranule;
   int streams = 1;
   engine::Evicted evicted = engine::Evicted::kUnmapped;
-  bool map_early = false;
   std::uint64_t seed = 0;
   std::uint32_t max_delay_us = 0;
   Bytes host_bytes = 0;
@@ -52,7 +51,6 @@ class Bench {
                                                .page_bytes = kProgramGranule,
                                                .host_bytes = options.host_bytes,
                                                .evicted = options.evicted,
-                                               .map_early = options.map_early,
                                                .start_paging = [this] { ++started_; },
                                                .widened = {}});
     PENSTOCK_REQUIRE_OK(made.status());

@@ -28,7 +28,6 @@ inline constexpr std::size_t kMostGraphs = 2;  // of a thread, at a time
 struct WorldOptions {
   std::uint64_t seed = 1;
   engine::Evicted evicted = engine::Evicted::kUnmapped;
-  bool map_early = false;
   bool may_be_wrong = false;  // hidden accesses
 };
 
@@ -49,7 +48,6 @@ class World {
     auto made = engine::Program::create(*device, {.budget = slots * page,
                                                   .page_bytes = page,
                                                   .evicted = given.evicted,
-                                                  .map_early = given.map_early,
                                                   .start_paging = [] {},
                                                   .widened = {}});
     if (tally.ok(made.status(), "create")) program = std::move(made).value();

@@ -27,7 +27,6 @@ TEST_CASE("program: no word is wrong in random work on several streams") {
     CAPTURE(seed);
     Bench bench({.streams = 3,
                  .evicted = static_cast<Evicted>(seed % 3),
-                 .map_early = seed % 2 == 1,
                  .seed = seed,
                  .max_delay_us = 150});
     std::mt19937_64 random(seed);

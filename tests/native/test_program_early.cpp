@@ -43,7 +43,7 @@ class SlowLink : public driver::ForwardingDriver {
 // Twice as much as fits, in use by nobody; the first has left.
 struct Slow {
   Slow()
-      : bench({.streams = 3, .map_early = true, .over = [this](driver::HostDriver& device) {
+      : bench({.streams = 3, .over = [this](driver::HostDriver& device) {
                  auto made = std::make_unique<SlowLink>(device);
                  link = made.get();
                  return made;

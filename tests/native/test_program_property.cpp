@@ -358,10 +358,7 @@ void run(const char* test, std::int64_t accesses, Evicted evicted, Tally& total)
   run_seeds(
       test, accesses,
       [&](std::uint64_t seed, Tally& tally) {
-        run_program({.seed = seed,
-                     .evicted = evicted,
-                     .map_early = seed % 2 == 1,
-                     .may_be_wrong = evicted == Evicted::kMapped},
+        run_program({.seed = seed, .evicted = evicted, .may_be_wrong = evicted == Evicted::kMapped},
                     tally);
       },
       total);

@@ -104,8 +104,7 @@ TEST_CASE("simulate: pages that chance chooses come in as fast as by LRU on dema
   }
   std::mt19937 random(1);
   for (int i = 0; i < 6000; ++i) program.kernel({weights[random() % weights.size()]}, 7, 12);
-  SimulateOptions options{
-      .budget = 45 * kLarge, .page_bytes = kLarge, .steps = 8, .map_early = true};
+  SimulateOptions options{.budget = 45 * kLarge, .page_bytes = kLarge, .steps = 8};
   const double ours = mean_ms(steady(run(program, options)));
   options.policy = SimulatePolicy::kLru;
   const double lru = mean_ms(steady(run(program, options)));

@@ -48,7 +48,6 @@ struct PagerOptions {
   Bytes max_copy_bytes = 0;
   std::uint32_t copy_streams = 0;  // 0 = kCopyStreams
   Evicted evicted = Evicted::kUnmapped;
-  bool map_early = false;  // pages of announced work, while they are on their way
   std::int32_t profile_every = 0;
   double link_gb_per_s = 0;  // of copies in; 0: unknown
 };
@@ -222,6 +221,9 @@ class Pager {
   std::size_t group_of(driver::Stream stream);
   void mark_death(Page& page);
   bool mark_groups(std::vector<Mark>& marks);
+  bool may_map_early() const {
+    return options_.evicted == Evicted::kUnmapped && paging_ && !others_reach_;
+  }
   std::optional<std::span<const Mark>> quiet();
   Status wait_for_arrivals(Group& group);
   Result<bool> mark_end(const Group& group, Mark& mark);

@@ -367,14 +367,11 @@ Status Pager::bring_in(std::size_t index) {
 
 // All work given so far, where marks tell when that is over and what is given later will wait for
 // what arrives.  Then a page can be mapped while it is on its way: the work that needs it is given,
-// and the next page demanded, while the link is busy.  Simulated with experts that a router
-// chooses: an iteration takes 0.68 to 0.83 times as long.  Not proved on a card: off unless asked
-// for.
+// and the next page demanded, while the link is busy.  On an H200 a token of a mixture of experts
+// takes 0.6 to 0.8 times as long (benchmarks/results/run/map-early-h200-*.json).
 std::optional<std::span<const Mark>> Pager::quiet() {
   const auto under_way = [](const Group& group) { return group.under_way > 0; };
-  if (!options_.map_early || options_.evicted != Evicted::kUnmapped) return {};
-  if (!paging_ || others_reach_) return {};
-  if (std::ranges::any_of(groups_, under_way)) return {};
+  if (!may_map_early() || std::ranges::any_of(groups_, under_way)) return {};
   quiet_.clear();
   if (!mark_groups(quiet_)) return {};
   return quiet_;
@@ -443,7 +440,7 @@ Status Pager::stream_gone(driver::Stream stream) {
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       if (groups_[i].id != id) continue;
       PENSTOCK_TRY(close(i));
-      if (!options_.map_early) continue;
+      if (!may_map_early()) continue;
       Mark all;
       PENSTOCK_TRY(mark_end(groups_[i], all).status());
     }

@@ -17,8 +17,7 @@ namespace penstock::policy::learning {
 // Simulated on recordings of thirteen programs within four budgets (constants.json of
 // benchmarks/results/simulate, `sum` in sixteenths): with 48 for `sum` an iteration takes up
 // to 1.33 times as long, with 56 up to 1.12, with another value of the others up to 1.11, and
-// hardly less for any program.  With map_early 52 takes up to 1.06 times as long as 53, and 54 up
-// to 1.02.
+// hardly less for any program; 52 up to 1.06 times as long as 53, and 54 up to 1.02.
 struct TrackRecordOptions {
   std::int64_t lead = 8;    // so many uses ahead it is noted what is foreseen
   std::int64_t uses = 128;  // it has to come within so many behind that

@@ -164,8 +164,6 @@ typedef struct {
   int32_t safety;
   int32_t log_level;
   const char* record; /* the file to record in; NULL: none */
-  int32_t map_early;  /* under normal safety: pages are mapped while they are on their way */
-  int32_t reserved;
 } penstock_interpose_options;
 
 /* In libpenstock.so.  The table lives as long as the process.  On failure the proxy forwards every
