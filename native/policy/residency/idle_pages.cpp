@@ -69,13 +69,18 @@ NextUses::Position IdlePages::lateness(PageId page) {
   return distance - distance * reversed(page / together_) / kShare;
 }
 
-// Into the chosen ones, if it is needed later than one of them.
+// Into the chosen ones, of which there are some, if it is needed later than one of them.
 void IdlePages::weigh(PageId page) {
   std::size_t least = 0;
+  Position earliest = lateness(chosen_[0]);
   for (std::size_t i = 1; i < count_; ++i) {
-    if (lateness(chosen_[i]) < lateness(chosen_[least])) least = i;
+    const Position late = lateness(chosen_[i]);
+    if (late < earliest) {
+      earliest = late;
+      least = i;
+    }
   }
-  if (count_ > 0 && lateness(page) <= lateness(chosen_[least])) return;
+  if (lateness(page) <= earliest) return;
   if (count_ < kChosen) {
     chosen_[count_++] = page;
   } else {
