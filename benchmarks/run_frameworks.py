@@ -202,7 +202,7 @@ def main() -> int:
     record = Record(
         args.output,
         args.limit,
-        title="Frameworks under penstock run, at half of what their programs need",
+        title=f"Frameworks under penstock run, at 1/{args.share:g} of what their programs need",
         safety=args.safety,
         share=args.share,
         beside=args.beside,
