@@ -122,7 +122,7 @@ def case(
         row["by_turns_ms"] = [median_of_some(each) for each in row["by_turns"]]
         row["by_turns_same"] = [each.get("digests") == plain["digests"] for each in row["by_turns"]]
     row["repeats_itself"] = again["digests"] == plain["digests"]
-    row["same"] = found["digests"] == plain["digests"]
+    row["same"] = all(row.get("by_turns_same", [found["digests"] == plain["digests"]]))
     if not row["same"] and not row["repeats_itself"]:
         row["same"] = None
         for key in ("again", "run"):
@@ -197,7 +197,12 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=300.0, help="seconds; no case begins after")
     args = parser.parse_args()
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "8")
-    beside = dict([args.beside.split("=", 1)]) if args.beside else None
+    if args.share <= 0:
+        parser.error(f"--share {args.share:g}: a need is divided by more than 0")
+    name, equals, value = (args.beside or "").partition("=")
+    if args.beside and not (name and equals):
+        parser.error(f"--beside {args.beside}: NAME=VALUE is wanted")
+    beside = {name: value} if args.beside else None
     speed = link_speed()
     record = Record(
         args.output,
