@@ -368,7 +368,7 @@ Status Pager::bring_in(std::size_t index) {
 // All work given so far, where marks tell when that is over and what is given later will wait for
 // what arrives.  Then a page can be mapped while it is on its way: the work that needs it is given,
 // and the next page demanded, while the link is busy.  On an H200 a token of a mixture of experts
-// takes 0.6 to 0.8 times as long (benchmarks/results/run/map-early-h200-*.json).
+// takes 0.5 to 0.8 times as long (benchmarks/results/run/map-early-h200-*.json).
 std::optional<std::span<const Mark>> Pager::quiet() {
   const auto under_way = [](const Group& group) { return group.under_way > 0; };
   if (!may_map_early()) return {};

@@ -18,10 +18,10 @@ constexpr IdlePages::Position reversed(PageId i) {
 // first.  Simulated with an eighth and a sixteenth, on recordings of eight programs: little
 // difference for most, but an encoder and a decoder in turns take up to 1.3 times as long.
 constexpr IdlePages::Position kShare = 20;
-// Of a page's age, and of that and its interval.  Simulated on programs whose
-// experts a router chooses, within 1.25, 1.5, 2 and 4: a half of each takes LRU's time up to 1.24
-// times where half of a token's experts are the next one's as well, this up to 1.09; two thirds up
-// to 1.13; ages alone LRU's time or more for all of them.
+// Of a page's age, and of that and its interval.  Simulated on programs whose experts a router
+// chooses, within 1.25, 1.5, 2 and 4: a half of each takes LRU's time up to 1.24 times where half
+// of a token's experts are the next one's as well, this up to 1.09; two thirds up to 1.13; ages
+// alone LRU's time or more for all of them.
 constexpr IdlePages::Position kOfAge = 3;
 constexpr IdlePages::Position kOfAll = 4;
 
