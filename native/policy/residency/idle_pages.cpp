@@ -2,6 +2,7 @@
 #include "policy/residency/idle_pages.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace penstock::policy::residency {
 
@@ -28,25 +29,38 @@ constexpr IdlePages::Position kOfAll = 4;
 }  // namespace
 
 void IdlePages::cover(PageId pages) {
-  if (nth(pages) > known_.size()) known_.resize(nth(pages));
+  if (nth(pages) <= known_.size()) return;
+  known_.resize(nth(pages));
+  idle_.resize(known_.size() / kBits + 1);
 }
 
 void IdlePages::add(PageId page) {
-  Known& known = known_[nth(page)];
-  known.idle = true;
-  known.fresh = false;
-  if (count_ == 0) return;
-  const auto end = chosen_.begin() + static_cast<std::ptrdiff_t>(count_);
-  if (std::find(chosen_.begin(), end, page) != end) return;
-  weigh(page);
+  known_[nth(page)].fresh = false;
+  idle_[nth(page) / kBits] |= bit(page);
+  if (count_ == 0 || chosen(page) < count_) return;
+  look_again();
+  const Position late = lateness(page, uses_.sure());
+  if (late > late_[earliest_]) take(page, late);
 }
 
 void IdlePages::remove(PageId page) {
-  known_[nth(page)].idle = false;
+  idle_[nth(page) / kBits] &= ~bit(page);
+  const std::size_t found = chosen(page);
+  if (found == count_) return;
+  chosen_[found] = chosen_[--count_];
+  late_[found] = late_[count_];
+  find_earliest();
+}
+
+// Where it is among the chosen ones; their number if it is not.
+std::size_t IdlePages::chosen(PageId page) const {
   const auto end = chosen_.begin() + static_cast<std::ptrdiff_t>(count_);
-  const auto found = std::find(chosen_.begin(), end, page);
-  if (found == end) return;
-  *found = chosen_[--count_];
+  return static_cast<std::size_t>(std::find(chosen_.begin(), end, page) - chosen_.begin());
+}
+
+void IdlePages::find_earliest() {
+  const auto end = late_.begin() + static_cast<std::ptrdiff_t>(count_);
+  earliest_ = static_cast<std::size_t>(std::min_element(late_.begin(), end) - late_.begin());
 }
 
 NextUses::Position IdlePages::next(PageId page) {
@@ -59,9 +73,9 @@ NextUses::Position IdlePages::next(PageId page) {
   return known.next;
 }
 
-NextUses::Position IdlePages::lateness(PageId page) {
+NextUses::Position IdlePages::lateness(PageId page, bool sure) {
   const Position age = uses_.age(page);
-  if (!uses_.sure() || !uses_.trusted(page)) return (kOfAge * age + uses_.interval(page)) / kOfAll;
+  if (!sure || !uses_.trusted(page)) return (kOfAge * age + uses_.interval(page)) / kOfAll;
   const Position at = next(page);
   if (at == NextUses::kNone) return age;
   const Position distance = at - uses_.place();
@@ -69,41 +83,34 @@ NextUses::Position IdlePages::lateness(PageId page) {
   return distance - distance * reversed(page / together_) / kShare;
 }
 
-// Into the chosen ones, of which there are some, if it is needed later than one of them.
-void IdlePages::weigh(PageId page) {
-  std::size_t least = 0;
-  Position earliest = lateness(chosen_[0]);
-  for (std::size_t i = 1; i < count_; ++i) {
-    const Position late = lateness(chosen_[i]);
-    if (late < earliest) {
-      earliest = late;
-      least = i;
-    }
-  }
-  if (lateness(page) <= earliest) return;
-  if (count_ < kChosen) {
-    chosen_[count_++] = page;
-  } else {
-    chosen_[least] = page;
-  }
+// Into the chosen ones, if need be in the place of the one that is needed first.
+void IdlePages::take(PageId page, Position late) {
+  const std::size_t at = count_ < kChosen ? count_++ : earliest_;
+  chosen_[at] = page;
+  late_[at] = late;
+  find_earliest();
+}
+
+// At the chosen ones: between uses nothing changes.
+void IdlePages::look_again() {
+  if (late_at_ == uses_.end()) return;
+  late_at_ = uses_.end();
+  const bool sure = uses_.sure();
+  for (std::size_t i = 0; i < count_; ++i) late_[i] = lateness(chosen_[i], sure);
+  find_earliest();
 }
 
 void IdlePages::choose() {
-  std::array<Position, kChosen> late{};
-  std::size_t least = 0;
   count_ = 0;
-  chosen_at_ = uses_.end();
+  late_at_ = chosen_at_ = uses_.end();
   chosen_jumps_ = uses_.jumps();
-  for (std::size_t i = 0; i < known_.size(); ++i) {
-    if (!known_[i].idle) continue;
-    const auto page = static_cast<PageId>(i);
-    const Position of_page = lateness(page);
-    if (count_ == kChosen && of_page <= late[least]) continue;
-    const std::size_t at = count_ < kChosen ? count_++ : least;
-    chosen_[at] = page;
-    late[at] = of_page;
-    if (count_ < kChosen) continue;
-    least = static_cast<std::size_t>(std::min_element(late.begin(), late.end()) - late.begin());
+  const bool sure = uses_.sure();
+  for (std::size_t word = 0; word < idle_.size(); ++word) {
+    for (std::uint64_t bits = idle_[word]; bits != 0; bits &= bits - 1) {
+      const auto page = static_cast<PageId>(word * kBits + nth(std::countr_zero(bits)));
+      const Position late = lateness(page, sure);
+      if (count_ < kChosen || late > late_[earliest_]) take(page, late);
+    }
   }
 }
 
@@ -112,9 +119,9 @@ std::optional<PageId> IdlePages::needed_last() {
       uses_.end() - chosen_at_ >= static_cast<Position>(kChosen) || chosen_jumps_ != uses_.jumps();
   if (count_ == 0 || outdated) choose();
   if (count_ == 0) return std::nullopt;
-  const auto end = chosen_.begin() + static_cast<std::ptrdiff_t>(count_);
-  return *std::max_element(chosen_.begin(), end,
-                           [this](PageId a, PageId b) { return lateness(a) < lateness(b); });
+  look_again();
+  const auto end = late_.begin() + static_cast<std::ptrdiff_t>(count_);
+  return chosen_[nth(std::max_element(late_.begin(), end) - late_.begin())];
 }
 
 }  // namespace penstock::policy::residency

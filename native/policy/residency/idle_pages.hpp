@@ -31,13 +31,13 @@ class IdlePages {
   // It is there and not in use from now on; or it has been used.
   void add(PageId page);
   void remove(PageId page);
-  [[nodiscard]] bool has(PageId page) const { return known_[nth(page)].idle; }
+  [[nodiscard]] bool has(PageId page) const { return (idle_[nth(page) / kBits] & bit(page)) != 0; }
   std::optional<PageId> needed_last();
   // How many uses it will not be needed for.  Pages that are needed about as late are told apart
   // by their number: always the same ones leave, and neighbours not one after the other.  So what
   // is missing comes to be spread over the program's loop, and can come in while the rest is used.
   // Were it always the very last one, what is missing would be one stretch.
-  [[nodiscard]] Position lateness(PageId page);
+  [[nodiscard]] Position lateness(PageId page) { return lateness(page, uses_.sure()); }
 
  private:
   // So many are chosen at a time, and anew after as many uses: most choices are spared a look at
@@ -47,18 +47,27 @@ class IdlePages {
     Position next = learning::NextUses::kNone;  // as it was foreseen
     std::uint64_t jumps = 0;                    // at that time
     bool fresh = false;                         // next is of its last use, or of a later time
-    bool idle = false;
   };
+  static constexpr std::size_t kBits = 64;
+  static std::uint64_t bit(PageId page) { return std::uint64_t{1} << nth(page) % kBits; }
+  [[nodiscard]] Position lateness(PageId page, bool sure);
   [[nodiscard]] Position next(PageId page);
   void choose();
-  void weigh(PageId page);
+  void take(PageId page, Position late);
+  [[nodiscard]] std::size_t chosen(PageId page) const;
+  void look_again();
+  void find_earliest();
 
   const learning::NextUses& uses_;
-  std::vector<Known> known_;  // by page
+  std::vector<Known> known_;         // by page
+  std::vector<std::uint64_t> idle_;  // a bit a page: most of a heap's are nowhere
   PageId together_ = 1;
   std::array<PageId, kChosen> chosen_{};
+  std::array<Position, kChosen> late_{};  // theirs
   std::size_t count_ = 0;
-  Position chosen_at_ = 0;          // in the history
+  std::size_t earliest_ = 0;  // of the chosen ones
+  Position late_at_ = 0;      // in the history
+  Position chosen_at_ = 0;
   std::uint64_t chosen_jumps_ = 0;  // by then
 };
 
