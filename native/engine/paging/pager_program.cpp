@@ -20,9 +20,8 @@ namespace {
 // A group of another stream that got no work for so long is closed.
 constexpr std::uint64_t kIdle = 64;
 // A group holds at most so many pages, and such a share of the slots, since nothing of it may
-// leave; but all that one piece of work touches.  Its end costs an event.  Simulated with 2, 4, 6
-// and 12: within 1 % for most, up to 3 % either way.
-constexpr std::size_t kMostOfGroup = 8;
+// leave; but all that one piece of work touches.
+constexpr std::size_t kMostOfGroup = 2;
 constexpr std::size_t kShareOfGroup = 4;
 
 }  // namespace
