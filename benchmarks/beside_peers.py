@@ -118,16 +118,38 @@ def beside(
     budget: int,
     link: float | None,
 ) -> None:
-    """The rows of one peer, which is entered once, with room for the weights beside any step.
+    """The rows of one peer, with room for the weights beside any step.
 
-    Of steps that did not run, why.
+    What runs out of memory so is tried again with less of it for weights, by a peer to whom that
+    can be told.
     """
+    most = max(0, budget - max(residents[what].others for what in steps))
+    for share in peers.SHARES_OF_ROOM if name in peers.TOLD_THE_ROOM else (1.0,):
+        before, room = len(suite.rows), int(share * most)
+        entered(suite, name, partial(peer, room=room), model, steps, residents, budget, link)
+        rows = suite.rows[before:]
+        failed = [row["name"] for row in rows if "OutOfMemoryError" in row.get("error", "")]
+        steps = {what: step for what, step in steps.items() if what in failed}
+        if not steps:
+            return
+
+
+def entered(
+    suite: Suite,
+    name: str,
+    peer: Callable[..., None],
+    model: Any,
+    steps: Steps,
+    residents: dict[str, Resident],
+    budget: int,
+    link: float | None,
+) -> None:
+    """The rows of a peer that is entered once; of steps that did not run, why."""
     card, left = suite.card, dict(steps)
-    room = max(0, budget - max(residents[what].others for what in steps))
     card.clear()
     with PeakWatch(card) as watch:
         try:
-            with peers.offloaded(peer, model, card, budget + watch.kept, room):
+            with peers.offloaded(peer, model, card, budget + watch.kept):
                 for what, step in steps.items():
                     del left[what]
                     card.clear()

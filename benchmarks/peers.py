@@ -23,6 +23,11 @@ from torch import nn
 # (model, device, bytes that weights may take) -> nothing; the model's steps then run on the device.
 Peer = Callable[[Any, torch.device, int], None]
 HOST_BYTES = 1 << 50  # as much as there is
+# Of the room that a step leaves, for weights: what comes to compute may need some of it.
+SHARES_OF_ROOM = (1.0, 0.75, 0.5)
+TOLD_THE_ROOM = ("accelerate-dispatch",)
+# Of the room that a step leaves, for weights: a block that comes may need more than the step did.
+SHARES_OF_ROOM = (1.0, 0.75, 0.5)
 
 
 # ---- accelerate ----------------------------------------------------------------------------
@@ -204,19 +209,18 @@ def limited(card: Card, nbytes: int) -> Iterator[None]:
 
 
 @contextmanager
-def offloaded(peer: Peer, model: Any, card: Card, budget: int, room: int) -> Iterator[None]:
+def offloaded(peer: Callable[..., None], model: Any, card: Card, budget: int) -> Iterator[None]:
     """A model on the CPU runs by a peer's means for a while, within a budget.
 
     Args:
-        peer: One of PEERS.
+        peer: One of PEERS that knows its room.
         model: The model or pipeline.
         card: The device.
         budget: Most bytes that PyTorch may have of it.
-        room: Of these, for weights.
     """
     try:
         with put_back(model), limited(card, budget):
-            peer(model, card.device, room)
+            peer(model, card.device)
             yield
     finally:
         card.clear()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import warnings
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -97,7 +98,7 @@ def test_a_peer_leaves_the_model_as_it_was(script, level):
     places = [tensor.data_ptr() for tensor in model.parameters()]
     with torch.no_grad():
         want = step().logits
-        with peers.offloaded(peers.group_offload(level), model, card, 0, 0):
+        with peers.offloaded(partial(peers.group_offload(level), room=0), model, card, 0):
             assert any(hasattr(module, "_diffusers_hook") for module in model.modules())
             assert torch.equal(step().logits, want)
         assert torch.equal(step().logits, want)
@@ -132,6 +133,28 @@ def test_a_peer_is_entered_once_and_what_fails_is_told(script):
 
 
 @torch.no_grad()
+def test_what_runs_out_of_memory_is_tried_again_with_less_of_it_for_weights(script):
+    beside, cases, suites = map(script, ("beside_peers", "cases", "one_budget_suite"))
+    suite = suites.Suite(beside.arguments(["--small", "--only", "bert", "--peer-samples", "1"]))
+    case = cases.held_out("bert", suite.card, 2)
+    model = case.resident()
+    residents = beside.residents_of(suite, "peers", case, model)
+    rooms = []
+
+    def peer(model, device, room):
+        rooms.append(room)
+        if len(rooms) < 3:
+            raise torch.OutOfMemoryError("too much of it")
+
+    most = (1 << 40) - max(each.others for each in residents.values())
+    how, steps = "accelerate-dispatch", case.steps(model)
+    beside.beside(suite, how, peer, model, steps, residents, 1 << 40, None)
+    assert rooms == [most, int(0.75 * most), int(0.5 * most)]
+    rows = [row for row in suite.rows if row["how"] == how]
+    assert ["error" in row for row in rows] == [True, True, False]
+
+
+@torch.no_grad()
 def test_a_peer_that_fails_when_it_is_left_says_so(script, monkeypatch):
     beside, cases, suites = map(script, ("beside_peers", "cases", "one_budget_suite"))
     suite = suites.Suite(beside.arguments(["--small", "--only", "bert", "--peer-samples", "1"]))
@@ -146,7 +169,7 @@ def test_a_peer_that_fails_when_it_is_left_says_so(script, monkeypatch):
 
     monkeypatch.setattr(beside.peers, "offloaded", offloaded)
     steps = case.steps(model)
-    beside.beside(suite, "own", None, model, steps, residents, 1 << 20, None)
+    beside.beside(suite, "own", int, model, steps, residents, 1 << 20, None)
     rows = [row for row in suite.rows if row["how"] == "own"]
     assert [row["name"] for row in rows] == [*steps, "afterwards"]
     assert rows[-1]["error"] == "RuntimeError: on leaving"

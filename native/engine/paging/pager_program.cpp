@@ -20,7 +20,8 @@ namespace {
 // A group of another stream that got no work for so long is closed.
 constexpr std::uint64_t kIdle = 64;
 // A group holds at most so many pages, and such a share of the slots, since nothing of it may
-// leave; but all that one piece of work touches.
+// leave; but all that one piece of work touches.  With 4 to 12 decisions are the same within 3 % in
+// simulations, and LoRA and AdamW steps no shorter by turns on an H200 (groups-h200.json).
 constexpr std::size_t kMostOfGroup = 2;
 constexpr std::size_t kShareOfGroup = 4;
 
