@@ -7,14 +7,11 @@ import copy
 import gc
 import weakref
 
-import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from penstock import attach_training  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock import attach_training
+from penstock.units import KIB, MIB
 
 top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 WIDTH, ROWS = 64, 256  # an activation has 64 KiB

@@ -10,15 +10,13 @@ import copy
 import gc
 
 import pytest
+import torch
+from fault_tally import each_call, tell_calls
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from fault_tally import each_call, tell_calls  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
-from penstock.paging import attach, attachments, memory_summary, stats  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import OutOfMemory, PenstockError, UsageError
+from penstock.paging import attach, attachments, memory_summary, stats
+from penstock.units import KIB, MIB
 
 GRANULE = 64 * KIB
 DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -6,14 +6,12 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from attach_models import PAGE, WIDTH, page, rows
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, WIDTH, page, rows  # noqa: E402
-from torch import nn  # noqa: E402
-
-import penstock  # noqa: E402
-from penstock.paging.managed import attach_managed  # noqa: E402
+import penstock
+from penstock.paging.managed import attach_managed
 
 LAYERS = 12
 BLOCK = 4  # weights that have one scale

@@ -6,19 +6,17 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from attach_models import PAGE, WIDTH, page, rows
+from torch import nn
+from torch.nn import functional as F
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_map
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, WIDTH, page, rows  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
-from torch.utils._pytree import tree_map  # noqa: E402
-
-import penstock  # noqa: E402
-from penstock.errors import UsageError  # noqa: E402
-from penstock.paging.managed import attach_managed  # noqa: E402
-from penstock.paging.wrappers import plain_parts  # noqa: E402
+import penstock
+from penstock.errors import UsageError
+from penstock.paging.managed import attach_managed
+from penstock.paging.wrappers import plain_parts
 
 LAYERS = 12
 

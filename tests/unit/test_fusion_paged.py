@@ -8,20 +8,19 @@ shows as a wrong result or as a crash.
 from __future__ import annotations
 
 import pytest
+import torch
+from training_tower import GRANULE, page
 
-torch = pytest.importorskip("torch")
+from penstock import attach, attach_training
+from penstock.errors import UsageError
+from penstock.fusion import VARIANTS, patch
+from penstock.fusion.parts import parts_for
+from penstock.models.configs import get_config
+from penstock.models.gpt import build_on_meta
+from penstock.models.weights import synthetic_loader
+from penstock.units import MIB
+
 transformers = pytest.importorskip("transformers", minversion="5")
-
-from training_tower import GRANULE, page  # noqa: E402
-
-from penstock import attach, attach_training  # noqa: E402
-from penstock.errors import UsageError  # noqa: E402
-from penstock.fusion import VARIANTS, patch  # noqa: E402
-from penstock.fusion.parts import parts_for  # noqa: E402
-from penstock.models.configs import get_config  # noqa: E402
-from penstock.models.gpt import build_on_meta  # noqa: E402
-from penstock.models.weights import synthetic_loader  # noqa: E402
-from penstock.units import MIB  # noqa: E402
 
 ALL = ",".join(VARIANTS)
 EMULATED = {"granularity": GRANULE, "capacity": 256 * MIB, "seed": 1, "max_delay_us": 100}

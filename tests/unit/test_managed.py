@@ -10,22 +10,20 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from fault_tally import each_call, tell_calls
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from fault_tally import each_call, tell_calls  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
-from penstock.models.configs import get_config  # noqa: E402
-from penstock.models.gpt import build_on_meta  # noqa: E402
-from penstock.models.weights import load_model, synthetic_loader  # noqa: E402
-from penstock.native import EMULATED, ON_HOST, Device, ManagedSet  # noqa: E402
-from penstock.paging import attachments  # noqa: E402
-from penstock.paging.blocks import collect_blocks, leave_tables_on_host  # noqa: E402
-from penstock.paging.managed import attach_managed  # noqa: E402
-from penstock.paging.managed.groups import form_groups  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import OutOfMemory, PenstockError, UsageError
+from penstock.models.configs import get_config
+from penstock.models.gpt import build_on_meta
+from penstock.models.weights import load_model, synthetic_loader
+from penstock.native import EMULATED, ON_HOST, Device, ManagedSet
+from penstock.paging import attachments
+from penstock.paging.blocks import collect_blocks, leave_tables_on_host
+from penstock.paging.managed import attach_managed
+from penstock.paging.managed.groups import form_groups
+from penstock.units import KIB, MIB
 
 GRANULE = 16 * KIB
 CAPACITY = 8 * MIB

@@ -9,11 +9,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from penstock.paging.process_memory import TABLES, UNKNOWN, ProcessMemory  # noqa: E402
-from penstock.units import GIB, MIB  # noqa: E402
+from penstock.paging.process_memory import TABLES, UNKNOWN, ProcessMemory
+from penstock.units import GIB, MIB
 
 DEVICE = torch.device("cuda", 0)
 TOTAL = 1000 * MIB

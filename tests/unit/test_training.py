@@ -11,12 +11,10 @@ import copy
 import gc
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from own_thread import in_a_thread  # noqa: E402
-from torch import nn  # noqa: E402
-from training_tower import (  # noqa: E402
+import torch
+from own_thread import in_a_thread
+from torch import nn
+from training_tower import (
     GRANULE,
     TENSORS,
     WIDTH,
@@ -31,8 +29,8 @@ from training_tower import (  # noqa: E402
     train,
 )
 
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training.stats import least_traffic  # noqa: E402
+from penstock.errors import OutOfMemory
+from penstock.paging.training.stats import least_traffic
 
 OPTIMIZERS = {
     "adamw fused": lambda p: torch.optim.AdamW(p, lr=3e-3, fused=True),

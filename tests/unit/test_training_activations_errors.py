@@ -6,10 +6,8 @@ from __future__ import annotations
 import gc
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from deep_layers import (  # noqa: E402
+import torch
+from deep_layers import (
     ROWS,
     attach,
     dead_references,
@@ -20,12 +18,12 @@ from deep_layers import (  # noqa: E402
     sgd,
     top_hooks,
 )
-from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-import penstock  # noqa: E402
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training.room import Room  # noqa: E402
-from penstock.units import MIB  # noqa: E402
+import penstock
+from penstock.errors import OutOfMemory
+from penstock.paging.training.room import Room
+from penstock.units import MIB
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 

@@ -11,26 +11,14 @@ import copy
 import threading
 
 import pytest
+import torch
+from deep_layers import ROWS, Deep, attach, inputs, pair, plain_loop, same, sgd, top_hooks
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-torch = pytest.importorskip("torch")
-
-from deep_layers import (  # noqa: E402
-    ROWS,
-    Deep,
-    attach,
-    inputs,
-    pair,
-    plain_loop,
-    same,
-    sgd,
-    top_hooks,
-)
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training import room  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import OutOfMemory
+from penstock.paging.training import room
+from penstock.units import KIB, MIB
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 

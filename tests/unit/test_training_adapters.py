@@ -6,11 +6,9 @@ from __future__ import annotations
 import functools
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from training_tower import (  # noqa: E402
+import torch
+from torch import nn
+from training_tower import (
     GRANULE,
     Tower,
     adamw,
@@ -22,9 +20,9 @@ from training_tower import (  # noqa: E402
     same_weights,
 )
 
-from penstock.paging import blocks  # noqa: E402
-from penstock.paging.training.attach import LITTLE_SHARE, STATE  # noqa: E402
-from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
+from penstock.paging import blocks
+from penstock.paging.training.attach import LITTLE_SHARE, STATE
+from penstock.paging.training.loop import PLAIN_STEPS
 
 RANK = 2
 STEPS = PLAIN_STEPS + 4  # so that what is paged would be updated in backward

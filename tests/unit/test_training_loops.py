@@ -9,13 +9,11 @@ import pickle
 from contextlib import nullcontext
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from fault_tally import each_call, tell_calls  # noqa: E402
-from own_thread import in_a_thread  # noqa: E402
-from torch import nn  # noqa: E402
-from training_tower import (  # noqa: E402
+import torch
+from fault_tally import each_call, tell_calls
+from own_thread import in_a_thread
+from torch import nn
+from training_tower import (
     GRANULE,
     Tower,
     adamw,
@@ -28,9 +26,9 @@ from training_tower import (  # noqa: E402
     train,
 )
 
-from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
-from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
-from penstock.paging.training.update import Update  # noqa: E402
+from penstock.errors import OutOfMemory, PenstockError, UsageError
+from penstock.paging.training.loop import PLAIN_STEPS
+from penstock.paging.training.update import Update
 
 
 def test_schedulers_and_groups():

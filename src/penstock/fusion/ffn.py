@@ -25,14 +25,7 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from .activation import activate, activation_backward
-from .arguments import (
-    as_rows,
-    check_floating,
-    check_like,
-    check_once,
-    check_row,
-    check_shape,
-)
+from .arguments import as_rows, check_floating, check_like, check_once, check_row, check_shape
 from .dropout_layernorm import backward_rows, forward_rows
 from .guard import as_forward, autocast_of, needs_graph, once
 from .layernorm_gemm import layer_norm_linear, normalise, normalise_backward, residual_linear

@@ -18,15 +18,7 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from . import kernels, rows_reference
-from .arguments import (
-    Layouts,
-    as_rows,
-    check_floating,
-    check_like,
-    check_row,
-    check_shape,
-    layout,
-)
+from .arguments import Layouts, as_rows, check_floating, check_like, check_row, check_shape, layout
 from .columns import ColumnSums
 from .guard import autocast_of
 from .launch import Start, device_programs
