@@ -11,10 +11,10 @@ import copy
 
 import pytest
 import torch
-from fault_tally import each_call, tell_calls
+from fault_tally import fail_in_turn
 from torch import nn
 
-from penstock.errors import OutOfMemory, PenstockError, UsageError
+from penstock.errors import OutOfMemory, UsageError
 from penstock.models.configs import get_config
 from penstock.models.gpt import build_on_meta
 from penstock.models.weights import load_model, synthetic_loader
@@ -297,26 +297,20 @@ def test_a_failure_at_any_driver_call_is_clean():
     wanted = model(x)
 
     def life(fail_at_call):
-        with manage(
-            model, budget=15 * GRANULE, num_streams=1, emulated={"fail_at_call": fail_at_call}
-        ) as attached:
-            for _ in range(2):
-                assert torch.equal(model(x), wanted)
-            return attached.device.driver_calls()
+        emulated = {"fail_at_call": fail_at_call}
+        try:
+            with manage(model, budget=15 * GRANULE, num_streams=1, emulated=emulated) as attached:
+                for _ in range(2):
+                    assert torch.equal(model(x), wanted)
+                return attached.device.driver_calls()
+        finally:
+            assert attachments() == []
+            assert torch.equal(model(x), wanted)
 
     calls = life(0)
     assert calls > 50
-    failed = 0
-    for call in each_call(calls):
-        try:
-            life(call)
-        except PenstockError as error:
-            assert "injected failure" in str(error)
-            failed += 1
-        assert attachments() == []
-        assert torch.equal(model(x), wanted)
-    assert failed > calls // 2
-    tell_calls("attach_managed()", calls)
+    says = "injected failure"
+    assert fail_in_turn("attach_managed()", life, calls, says=says) > calls // 2
 
 
 @torch.no_grad()
