@@ -9,6 +9,7 @@ import weakref
 
 import torch
 from torch import nn
+from training_tower import learn
 
 from penstock import attach_training
 from penstock.units import KIB, MIB
@@ -76,11 +77,7 @@ def pair(**more):
 
 
 def plain_loop(model, optimizer, x):
-    loss = model(x).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return [loss.item()]
+    return [learn(optimizer, model(x).square().mean())]
 
 
 def same(loop=plain_loop, budget=BUDGET, moves=True, grad=False, **more):

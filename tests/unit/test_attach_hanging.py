@@ -9,6 +9,7 @@ import pytest
 import torch
 from attach_models import PAGE, WIDTH, page, rows
 from torch import nn
+from training_tower import learn
 
 import penstock
 from penstock.paging.managed import attach_managed
@@ -131,10 +132,7 @@ def test_adapters_train_beside_them():
             )
         for seed in range(4):
             loss = (lora(rows(seed=seed)) - 1).pow(2).mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+            losses.append(learn(optimizer, loss))
         if attached:
             held.detach()
     assert losses[:4] == losses[4:]

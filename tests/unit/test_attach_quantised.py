@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_map
+from training_tower import learn
 
 import penstock
 from penstock.errors import UsageError
@@ -241,10 +242,7 @@ def test_adapters_are_trained_beside_them(models):
         losses = []
         for n in range(4):
             loss = model(rows(seed=n)).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+            losses.append(learn(optimizer, loss))
         return losses
 
     model, reference = map(LowRank, models)

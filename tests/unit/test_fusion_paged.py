@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from training_tower import GRANULE, page
+from training_tower import GRANULE, learn, page
 
 from penstock import attach, attach_training
 from penstock.errors import UsageError
@@ -68,10 +68,7 @@ def losses(model, optimizer, autocast):
     for step in range(4):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             loss = model(ids(step), labels=ids(step)).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(loss.item())
+        found.append(learn(optimizer, loss))
     return found
 
 
@@ -95,10 +92,7 @@ def trained(model, optimizer, tokens):
         torch.manual_seed(step)
         logits = model(tokens)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.roll(-1).flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(loss.item())
+        found.append(learn(optimizer, loss))
     return found
 
 

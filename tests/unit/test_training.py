@@ -21,6 +21,7 @@ from training_tower import (
     Tower,
     adamw,
     batches,
+    learn,
     loss_of,
     page,
     pair,
@@ -229,10 +230,7 @@ def test_a_loss_that_reads_weights_itself():
         losses = []
         for ids in batches(6):
             loss = loss_of(model, ids) + 0.1 * model.layers[2].up.weight.square().sum()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+            losses.append(learn(optimizer, loss))
         return losses
 
     want = run(plain, first)

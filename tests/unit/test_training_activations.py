@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 import torch
 from torch import nn
-from training_tower import same_state, same_weights
+from training_tower import learn, same_state, same_weights
 
 from penstock import attach_training
 from penstock.errors import OutOfMemory, UsageError
@@ -199,10 +199,7 @@ def run(model, optimizer, losses):
     got = []
     for loss_of in losses:
         loss = loss_of(model)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        got.append(loss.item())
+        got.append(learn(optimizer, loss))
     return got
 
 

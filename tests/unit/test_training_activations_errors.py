@@ -19,6 +19,7 @@ from deep_layers import (
     top_hooks,
 )
 from torch.utils._python_dispatch import _get_current_dispatch_mode
+from training_tower import learn
 
 import penstock
 from penstock.errors import OutOfMemory
@@ -83,10 +84,7 @@ def test_a_pass_without_gradients_that_fails_gives_no_step_up():
         fails[0] = False
         for each in penstock.attachments():
             assert each.activations.pending
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return [loss.item()]
+        return [learn(optimizer, loss)]
 
     same(loop, between=between)
 

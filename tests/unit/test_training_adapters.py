@@ -13,6 +13,7 @@ from training_tower import (
     Tower,
     adamw,
     batches,
+    learn,
     loss_of,
     page,
     pair,
@@ -59,11 +60,7 @@ def optimizer_of(model):
 
 
 def plain(model, optimizer, n):
-    loss = loss_of(model, DATA[n])
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss.item()
+    return learn(optimizer, loss_of(model, DATA[n]))
 
 
 def clipped(model, optimizer, n):

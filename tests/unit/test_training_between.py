@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from training_both import DATA, make
-from training_tower import GRANULE, adamw, loss_of, page, pair, same_weights
+from training_tower import GRANULE, adamw, learn, loss_of, page, pair, same_weights
 
 from penstock.errors import OutOfMemory
 from penstock.paging.training.between import Between
@@ -74,10 +74,7 @@ def test_a_loss_that_reads_weights_once_updates_are_in_backward(asked):
         loss = loss_of(model, DATA[n])
         if n % 4 == 2 or n > PLAIN_STEPS + 2:
             loss = loss + sum(p.square().sum() for p in model.parameters()) * 1e-4
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.item()
+        return learn(optimizer, loss)
 
     plain, paged = pair(make)
     first, second = adamw(plain), adamw(paged)

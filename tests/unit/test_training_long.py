@@ -16,7 +16,7 @@ import torch
 from deep_layers import WIDTH, Layer, attach, dead_references
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from training_tower import Tower, batches, loss_of, page
+from training_tower import Tower, batches, learn, loss_of, page
 
 from penstock.paging.training import hooks
 from penstock.paging.training.loop import PLAIN_STEPS
@@ -52,10 +52,7 @@ def train(model, optimizer, steps):
     losses = []
     for step in steps:
         loss = model(batch(step)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+        losses.append(learn(optimizer, loss))
     return losses
 
 

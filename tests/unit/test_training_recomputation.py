@@ -18,6 +18,7 @@ from own_thread import in_a_thread
 from torch import nn
 from torch.utils import checkpoint as torchs
 from torch.utils.checkpoint import checkpoint
+from training_tower import learn
 
 from penstock.errors import OutOfMemory
 from penstock.paging.training import recomputation
@@ -131,10 +132,7 @@ def test_autocast(reentrant, both):
     def loop(model, optimizer, x):
         with torch.autocast("cpu", torch.bfloat16):
             loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return [loss.item()]
+        return [learn(optimizer, loss)]
 
     both(reentrant, loop)
 

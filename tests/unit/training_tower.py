@@ -74,6 +74,14 @@ def loss_of(model, ids):
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
+def learn(optimizer, loss):
+    """Backward and an update; the loss."""
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
 def train(model, optimizer, data, *, autocast=False, scheduler=None):
     """The loop that users write."""
     losses = []
