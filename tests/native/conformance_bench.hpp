@@ -3,7 +3,6 @@
 // again, checking that live() comes back to where it was; patterns tell bytes apart.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <utility>
