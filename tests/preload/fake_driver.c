@@ -14,7 +14,6 @@
 #include "fake_memory.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define LIST(...) __VA_ARGS__
 
 typedef struct {
   const char* exported;

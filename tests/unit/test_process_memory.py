@@ -48,7 +48,6 @@ def card(monkeypatch):
 def test_another_process_does_not_count(card, uuid):
     nvml = Nvml(uuid, [(os.getpid() + 1, 300 * MIB), (os.getpid(), 140 * MIB)])
     memory = ProcessMemory(DEVICE, nvml)
-    assert memory.by_process
     assert memory.taken() == 150 * MIB  # of 450 in use: with the driver's own tables
     nvml.processes[0], card.free = (os.getpid() + 1, 700 * MIB), 150 * MIB
     assert memory.taken() == 150 * MIB
@@ -82,7 +81,6 @@ def test_a_process_that_begins_or_ends_does_not_count(card):
 )
 def test_the_device_stands_for_a_process_that_nvml_does_not_know(card, uuid, processes):
     memory = ProcessMemory(DEVICE, Nvml(uuid, processes))
-    assert not memory.by_process
     assert memory.taken() == 450 * MIB
     card.free = 100 * MIB
     assert memory.taken() == 900 * MIB
