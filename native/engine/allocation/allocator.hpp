@@ -110,7 +110,6 @@ class Allocator {
     return history_.events();
   }
 
-
  private:
   struct Pool {
     PoolId id;
