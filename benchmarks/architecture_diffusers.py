@@ -417,9 +417,9 @@ def make(_: str, name: str) -> Any:
     return model
 
 
-def width(config: dict[str, Any], pattern: re.Pattern[str], default: int = TEXT) -> int:
+def width(config: dict[str, Any], pattern: re.Pattern[str]) -> int:
     """The first size of that name that there is."""
-    return next((v for k, v in config.items() if pattern.fullmatch(k) and type(v) is int), default)
+    return next((v for k, v in config.items() if pattern.fullmatch(k) and type(v) is int), TEXT)
 
 
 def usual(model: Any) -> Iterator[dict[str, Any]]:

@@ -30,14 +30,7 @@ from measure import script_parser
 from torch import Tensor
 from torch.library import opcheck
 
-from penstock.fusion import (
-    VARIANTS,
-    Fusion,
-    activation,
-    layer_norm_linear,
-    layer_norm_mlp,
-    product,
-)
+from penstock.fusion import VARIANTS, Fusion, activation, layer_norm_linear, layer_norm_mlp, product
 from penstock.fusion import dropout_layernorm as rows
 from penstock.fusion.contest import sets_of
 from penstock.fusion.parts import parts_for

@@ -42,11 +42,8 @@ OURS = ("libpenstock.so", "preload/libcuda.so.1")  # the engine, the proxy befor
 # ---- Within the program -----------------------------------------------------------------------
 
 
-def forwards(wait: bool = True, model: str = "gpt2-xl") -> Callable[[], float]:
-    """A forward pass of a model of `programs/hf_lm.py`, and how many ms it took.
-
-    Without `wait` it is only launched, and whatever the device has to do is not waited for before.
-    """
+def forwards(model: str = "gpt2-xl") -> Callable[[], float]:
+    """A forward pass of a model of `programs/hf_lm.py`, and how many ms it took."""
     import torch
 
     sys.path.insert(0, str(PROGRAMS))
@@ -57,13 +54,11 @@ def forwards(wait: bool = True, model: str = "gpt2-xl") -> Callable[[], float]:
     tokens = torch.randint(0, 50257, (1, 1024)).cuda()
 
     def step() -> float:
-        if wait:
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
         begin = time.perf_counter()
         with torch.inference_mode():
             network(tokens, use_cache=False)
-        if wait:
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
         return (time.perf_counter() - begin) * 1e3
 
     return step

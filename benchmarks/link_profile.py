@@ -108,7 +108,7 @@ def program(model: str) -> None:
     """What is watched; prints one JSON object."""
     import torch
 
-    step = forwards(model=model)
+    step = forwards(model)
     for _ in range(LEARNING):
         step()
     found: dict[str, Any] = {"step_ms": [round(step(), 3) for _ in range(STEPS)]}

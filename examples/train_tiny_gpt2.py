@@ -143,7 +143,7 @@ def main() -> None:
     print(f"{len(tokens)} tokens, {CONFIG.parameter_count()} parameters", flush=True)
     train(model, tokens, steps=args.steps, batch=args.batch)
     save_checkpoint(model, args.output, dtype="float16", end_id=tokenizer.end_id)
-    vocabulary.save(str(args.output / "tokenizer.json"))
+    vocabulary.save(str(args.output / "tokenizer.json"), pretty=False)
     prompt = tokenizer.encode("The function returns")
     new = generate(
         model.eval(), CONFIG, prompt, max_new_tokens=100, temperature=0.7, cache=KVCache(CONFIG)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of what tests made fail, for faults.py: lines in the file that PENSTOCK_FAULTS names."""
+"""Has calls fail in turn; counts go to the file that PENSTOCK_FAULTS names, for faults.py."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+
+from penstock.errors import PenstockError
 
 # Whether nothing is to be left out.
 EVERY = "PENSTOCK_EVERY_CALL" in os.environ
@@ -29,8 +32,22 @@ def each_call(calls: int, *, few: int = 0) -> list[int]:
     return [*range(1, calls + 1, every), *range(-1, -calls - 1, -for_good)]
 
 
-def tell_calls(engine: str, calls: int, *, few: int = 0) -> None:
-    """Add the counts of each_call()."""
-    made = each_call(calls, few=few)
+def fail_in_turn(
+    engine: str, run: Callable[[int], object], calls: int, *, few: int = 0, says: str = ""
+) -> int:
+    """Call `run` with each of each_call(), and add the counts.
+
+    Returns:
+        How often it raised an error of Penstock's, which has to have a text, with `says` in it.
+    """
+    made, failed = each_call(calls, few=few), 0
+    for call in made:
+        try:
+            run(call)
+        except PenstockError as error:
+            failed += 1
+            assert str(error)
+            assert says in str(error)
     tell_faults(engine, "calls, once", sum(call > 0 for call in made))
     tell_faults(engine, "calls, for good", sum(call < 0 for call in made))
+    return failed

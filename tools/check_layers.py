@@ -52,6 +52,8 @@ IMPURE_HEADERS = re.compile(
 FOREIGN_HEADERS = re.compile(r"(cuda|cublas|nvrtc|torch|c10|ATen|pybind11|Python\.h).*")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
+_RUN = {"results", "errors", "bound", "units", "files", "config", "host", "native", "report"}
+_RUN |= {"models", "allocator", "paging"}
 # Package or module of penstock -> the others that it may import; None stands for all.
 PYTHON_LAYERS: dict[str, set[str] | None] = {
     "_version": set(),
@@ -71,37 +73,8 @@ PYTHON_LAYERS: dict[str, set[str] | None] = {
     "allocator": {"errors", "units", "config", "native"},
     "paging": {"errors", "bound", "units", "config", "host", "native", "report", "allocator"},
     "fusion": {"errors", "units", "files", "models"},
-    "runner": {
-        "results",
-        "errors",
-        "bound",
-        "units",
-        "files",
-        "config",
-        "host",
-        "native",
-        "report",
-        "models",
-        "allocator",
-        "paging",
-        "fusion",
-    },
-    "finetune": {
-        "results",
-        "bound",
-        "errors",
-        "units",
-        "files",
-        "config",
-        "host",
-        "native",
-        "report",
-        "trace",
-        "models",
-        "allocator",
-        "paging",
-        "runner",
-    },
+    "runner": {*_RUN, "fusion"},
+    "finetune": {*_RUN, "trace", "runner"},
     "cli": None,
     "__init__": None,
     "__main__": None,

@@ -85,6 +85,7 @@ struct LiveCounts {
   std::int64_t managed_allocations = 0;
   std::int64_t streams = 0;
   std::int64_t events = 0;
+  bool operator==(const LiveCounts&) const = default;
 };
 
 // What a piece of memory was when it last left.  In page-locked host memory, all zero at first;

@@ -12,12 +12,7 @@ import torch
 import torch.nn.functional as F
 from error_rule import check_rule, random
 
-from penstock.fusion import (
-    layer_norm_linear,
-    product,
-    product_kernel,
-    residual_linear,
-)
+from penstock.fusion import layer_norm_linear, product, product_kernel, residual_linear
 
 SHAPES = [(7, 40, 192, 0.0), (37, 70, 66, 50.0), (20, 130, 100, -3.0), (2, 33, 1600, 1.0)]
 

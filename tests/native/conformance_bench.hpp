@@ -3,8 +3,8 @@
 // again, checking that live() comes back to where it was; patterns tell bytes apart.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <ostream>
 #include <utility>
 #include <vector>
 
@@ -20,6 +20,17 @@
 #define PENSTOCK_CHECK_CODE(expression, code) \
   ::penstock::driver::conformance::check_code((expression), code, #expression, __FILE__, __LINE__)
 
+namespace penstock::driver {
+
+inline std::ostream& operator<<(std::ostream& out, const LiveCounts& of) {
+  return out << of.ranges << " ranges, " << of.chunks << " chunks, " << of.mappings
+             << " mappings, host allocations " << of.host_allocations << ", managed ones "
+             << of.managed_allocations << ", " << of.streams << " streams, " << of.events
+             << " events";
+}
+
+}  // namespace penstock::driver
+
 namespace penstock::driver::conformance {
 
 void require_ok(const Status& status, const char* what, const char* file, int line);
@@ -30,8 +41,6 @@ using ByteVector = std::vector<std::uint8_t>;
 
 // Bytes that differ by seed, by position and between positions a power of two apart.
 ByteVector pattern(Bytes size, std::uint64_t seed);
-
-bool operator==(const LiveCounts& a, const LiveCounts& b);
 
 class Bench {
  public:

@@ -5,10 +5,8 @@
 // what NVIDIA's side does, only a card can say.  Thread rule: any thread.
 #include "emulated_cuda.hpp"
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "driver/cuda/abi.hpp"

@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <iterator>
 #include <span>
 #include <string_view>
 

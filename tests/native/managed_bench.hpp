@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <string>
 #include <utility>
 #include <vector>
 

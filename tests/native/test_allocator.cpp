@@ -3,7 +3,6 @@
 // whose work is delayed at random, so that memory handed out too early shows.
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <random>

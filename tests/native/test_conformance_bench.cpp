@@ -34,13 +34,6 @@ ByteVector pattern(Bytes size, std::uint64_t seed) {
   return bytes;
 }
 
-bool operator==(const LiveCounts& a, const LiveCounts& b) {
-  return a.ranges == b.ranges && a.chunks == b.chunks && a.mappings == b.mappings &&
-         a.host_allocations == b.host_allocations &&
-         a.managed_allocations == b.managed_allocations && a.streams == b.streams &&
-         a.events == b.events;
-}
-
 Bench::~Bench() {
   for (const Stream stream : streams_) PENSTOCK_CHECK_OK(driver_.synchronize(stream));
   for (const Stream stream : streams_) PENSTOCK_CHECK_OK(driver_.destroy_stream(stream));

@@ -260,7 +260,7 @@ TEST_CASE("CUDA: goes with everything in it, after the work in its streams") {
     const auto driver = open();
     leave_everything(*driver);
   }
-  CHECK(conformance::operator==(cuda->gpu()->live(), LiveCounts{}));
+  CHECK(cuda->gpu()->live() == LiveCounts{});
 }
 
 TEST_CASE("CUDA: large host memory is the process's own, registered") {
@@ -283,7 +283,7 @@ TEST_CASE("CUDA: large host memory is the process's own, registered") {
     CHECK(driver->host_alloc(kSize).ok());
   }
   CHECK(cuda->registered == 0);
-  CHECK(conformance::operator==(cuda->gpu()->live(), LiveCounts{}));
+  CHECK(cuda->gpu()->live() == LiveCounts{});
 }
 
 TEST_CASE("CUDA: host memory that cannot be registered is the driver's") {

@@ -110,7 +110,7 @@ TEST_CASE("emulated GPU: counts the calls that can fail, and no others") {
   CHECK(driver->calls() == kCalls);
   script.clean_up();
   CHECK(driver->calls() == kCalls);
-  CHECK(conformance::operator==(driver->live(), LiveCounts{}));
+  CHECK(driver->live() == LiveCounts{});
 }
 
 TEST_CASE("emulated GPU: any call can fail, and leaves nothing behind") {
@@ -123,7 +123,7 @@ TEST_CASE("emulated GPU: any call can fail, and leaves nothing behind") {
     CHECK(status.message() == "injected failure at call " + std::to_string(index));
     CHECK(driver->calls() == index);
     script.clean_up();
-    CHECK(conformance::operator==(driver->live(), LiveCounts{}));
+    CHECK(driver->live() == LiveCounts{});
     const auto memory = driver->memory_info();  // only the one call fails
     PENSTOCK_REQUIRE_OK(memory.status());
     CHECK(memory.value().free == 16 * kMiB);

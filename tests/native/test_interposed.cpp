@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The window of addresses that the proxy compares with: whoever widens it, nobody's part is lost.
-#include <algorithm>
 #include <random>
 #include <thread>
 #include <vector>

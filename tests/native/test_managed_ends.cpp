@@ -5,8 +5,6 @@
 
 namespace penstock::engine::managed_test {
 
-using driver::conformance::operator==;
-
 namespace {
 
 const std::vector<GroupSpec> kGroups(6, {4 * kGrain});

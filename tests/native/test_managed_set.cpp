@@ -8,8 +8,6 @@
 
 namespace penstock::engine::managed_test {
 
-using driver::conformance::operator==;
-
 namespace {
 
 const std::vector<GroupSpec> kModel = {{9 * kGrain}, {8 * kGrain}, {8 * kGrain}, {8 * kGrain},

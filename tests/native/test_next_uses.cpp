@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Next uses of pages, foreseen from what followed before.
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <vector>

@@ -14,16 +14,6 @@
 namespace penstock::testing {
 namespace {
 
-void check_nothing_left(driver::HostDriver& device) {
-  const driver::LiveCounts live = device.live();
-  CHECK(live.ranges == 0);
-  CHECK(live.chunks == 0);
-  CHECK(live.mappings == 0);
-  CHECK(live.host_allocations == 0);
-  CHECK(live.streams == 0);
-  CHECK(live.events == 0);
-}
-
 engine::Evicted evicted(bool unmapped) {
   return unmapped ? engine::Evicted::kUnmapped : engine::Evicted::kMapped;
 }
@@ -44,7 +34,7 @@ TEST_CASE("pager: a sweep larger than the budget, with delays in every stream") 
     CHECK(stats.peak_device_bytes <= 20 * kGranule);
     CHECK(stats.counters.mismatches == 0);
     program.close();
-    check_nothing_left(program.device());
+    CHECK(program.device().live() == driver::LiveCounts{});
   }
 }
 
@@ -380,7 +370,7 @@ TEST_CASE("pager: a failure at any driver call is a clean error and leaves nothi
     if (!status.ok()) CHECK_FALSE(status.message().empty());
     CHECK(status.message().find("does not come") == std::string::npos);  // it says why
     program.close();
-    check_nothing_left(program.device());
+    CHECK(program.device().live() == driver::LiveCounts{});
     CHECK(program.wrong() == 0);
   }
   // A page that fails to come ahead of its use comes when that begins.

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <functional>
 #include <thread>
 
 #include "doctest/doctest.h"

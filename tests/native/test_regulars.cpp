@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Iterations some of whose uses come and go: experts that a router chooses.
-#include <algorithm>
 #include <random>
 
 #include "conformance_bench.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulations of recorded programs against what theory says of them.
-#include <numeric>
 #include <random>
 #include <string>
 #include <utility>

@@ -4,7 +4,6 @@
 // be thrown to the engine.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <utility>

@@ -14,7 +14,6 @@
 #include "fake_memory.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define LIST(...) __VA_ARGS__
 
 typedef struct {
   const char* exported;
@@ -100,14 +99,12 @@ static CUresult launch_kernel_v9(void) { return 9; }
 EXPORT CUresult cuFromTheFuture_v3(int value) { return value + 1; }
 EXPORT CUresult cuInit(unsigned int flags) { return flags == 0 ? 0 : 1; }
 EXPORT CUresult cuCtxSynchronize(void) { return 0; }
-EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device);
-CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
+EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
   (void)device;
   *value = attribute == 75 ? 9 : 0; /* of compute capability 9.0 */
   return 0;
 }
-EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image);
-CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   *module = NULL;
   return strstr(image, ".target sm_80") != NULL ? 0 : 218;
 }
@@ -151,16 +148,14 @@ CUresult fake_cuGetProcAddress(const char* symbol, void** pfn, int version, cuui
 
 /* ---- For the tests -------------------------------------------------------------------------- */
 
-EXPORT uint64_t fake_calls(const char* exported);
-uint64_t fake_calls(const char* exported) {
+EXPORT uint64_t fake_calls(const char* exported) {
   for (int i = 0; i < ENTRIES; ++i) {
     if (strcmp(entries[i].exported, exported) == 0) return entries[i].calls;
   }
   return UINT64_MAX;
 }
 
-EXPORT void fake_fail(const char* exported, CUresult result, int times);
-void fake_fail(const char* exported, CUresult result, int times) {
+EXPORT void fake_fail(const char* exported, CUresult result, int times) {
   for (int i = 0; i < ENTRIES; ++i) {
     if (strcmp(entries[i].exported, exported) != 0) continue;
     entries[i].result = result;
@@ -168,8 +163,7 @@ void fake_fail(const char* exported, CUresult result, int times) {
   }
 }
 
-EXPORT void fake_fail_at(uint64_t nth, int for_good, _Atomic(uint64_t)* seen);
-void fake_fail_at(uint64_t nth, int for_good, _Atomic(uint64_t)* seen) {
+EXPORT void fake_fail_at(uint64_t nth, int for_good, _Atomic(uint64_t)* seen) {
   failing_call = nth;
   fails_for_good = for_good;
   atomic_store(&calls_seen, seen);

@@ -36,30 +36,25 @@ void fake_fill(CUdeviceptr dst, size_t pitch, unsigned int value, unsigned int e
   }
 }
 
-CUresult fake_cuMemcpy3D_v2(const CUDA_MEMCPY3D* copy);
 CUresult fake_cuMemcpy3D_v2(const CUDA_MEMCPY3D* copy) {
   fake_copy_3d(copy);
   return 0;
 }
-CUresult fake_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream);
 CUresult fake_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream) {
   (void)stream;
   fake_copy_3d(copy);
   return 0;
 }
-CUresult fake_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* copy);
 CUresult fake_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* copy) {
   CUDA_MEMCPY3D same; /* the peers' contexts lie where the other form has nothing */
   memcpy(&same, copy, sizeof(same));
   fake_copy_3d(&same);
   return 0;
 }
-CUresult fake_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream);
 CUresult fake_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
   (void)stream;
   return fake_cuMemcpy3DPeer(copy);
 }
-CUresult fake_cuMemcpy2D_v2(const CUDA_MEMCPY2D* c);
 CUresult fake_cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) {
   const uint64_t src = side(c->srcMemoryType, c->srcHost, c->srcDevice);
   const uint64_t dst = side(c->dstMemoryType, c->dstHost, c->dstDevice);
@@ -72,7 +67,6 @@ CUresult fake_cuMemcpy2D_v2(const CUDA_MEMCPY2D* c) {
 /* The other form takes the same. */
 extern __typeof__(fake_cuMemcpy2D_v2) fake_cuMemcpy2DUnaligned_v2
     __attribute__((alias("fake_cuMemcpy2D_v2")));
-CUresult fake_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream);
 CUresult fake_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
   (void)stream;
   return fake_cuMemcpy2D_v2(copy);
@@ -83,16 +77,10 @@ static CUresult batch(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_
 }
 CUresult fake_cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
                                  CUmemcpyAttributes* attributes, size_t* indices, size_t n,
-                                 size_t* failed, CUstream stream);
-CUresult fake_cuMemcpyBatchAsync(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes, size_t count,
-                                 CUmemcpyAttributes* attributes, size_t* indices, size_t n,
                                  size_t* failed, CUstream stream) {
   (void)attributes, (void)indices, (void)n, (void)failed, (void)stream;
   return batch(dsts, srcs, sizes, count);
 }
-CUresult fake_cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
-                                    size_t count, CUmemcpyAttributes* attributes, size_t* indices,
-                                    size_t n, CUstream stream);
 CUresult fake_cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
                                     size_t count, CUmemcpyAttributes* attributes, size_t* indices,
                                     size_t n, CUstream stream) {
@@ -100,145 +88,56 @@ CUresult fake_cuMemcpyBatchAsync_v2(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t
   return batch(dsts, srcs, sizes, count);
 }
 
-CUresult fake_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 CUresult fake_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
   move(dst, src, bytes);
   return 0;
 }
-CUresult fake_cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
-CUresult fake_cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-  move(dst, src, bytes);
-  return 0;
+CUresult fake_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+  (void)stream;
+  return fake_cuMemcpy(dst, src, bytes);
 }
-CUresult fake_cuMemcpyHtoD_v2(CUdeviceptr dst, const void* src, size_t bytes);
-CUresult fake_cuMemcpyHtoD_v2(CUdeviceptr dst, const void* src, size_t bytes) {
-  move(dst, (uintptr_t)src, bytes);
-  return 0;
-}
-CUresult fake_cuMemcpyDtoH_v2(void* dst, CUdeviceptr src, size_t bytes);
-CUresult fake_cuMemcpyDtoH_v2(void* dst, CUdeviceptr src, size_t bytes) {
-  move((uintptr_t)dst, src, bytes);
-  return 0;
-}
-CUresult fake_cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from,
-                           size_t bytes);
 CUresult fake_cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from,
                            size_t bytes) {
   (void)to, (void)from;
-  move(dst, src, bytes);
-  return 0;
+  return fake_cuMemcpy(dst, src, bytes);
 }
-CUresult fake_cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t count);
-CUresult fake_cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, size_t count) {
-  fake_fill(dst, 0, value, 1, count, 1);
-  return 0;
-}
-CUresult fake_cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
-                              size_t height);
-CUresult fake_cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
-                              size_t height) {
-  fake_fill(dst, pitch, value, 1, width, height);
-  return 0;
-}
-CUresult fake_cuMemsetD16_v2(CUdeviceptr dst, unsigned short value, size_t count);
-CUresult fake_cuMemsetD16_v2(CUdeviceptr dst, unsigned short value, size_t count) {
-  fake_fill(dst, 0, value, 2, count, 1);
-  return 0;
-}
-CUresult fake_cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
-                               size_t height);
-CUresult fake_cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
-                               size_t height) {
-  fake_fill(dst, pitch, value, 2, width, height);
-  return 0;
-}
-CUresult fake_cuMemsetD32_v2(CUdeviceptr dst, unsigned int value, size_t count);
-CUresult fake_cuMemsetD32_v2(CUdeviceptr dst, unsigned int value, size_t count) {
-  fake_fill(dst, 0, value, 4, count, 1);
-  return 0;
-}
-CUresult fake_cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
-                               size_t height);
-CUresult fake_cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
-                               size_t height) {
-  fake_fill(dst, pitch, value, 4, width, height);
-  return 0;
-}
-CUresult fake_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
-CUresult fake_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
-  (void)stream;
-  move(dst, src, bytes);
-  return 0;
-}
-CUresult fake_cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
-CUresult fake_cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
-                                   CUstream stream) {
-  (void)stream;
-  move(dst, src, bytes);
-  return 0;
-}
-CUresult fake_cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream);
-CUresult fake_cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void* src, size_t bytes,
-                                   CUstream stream) {
-  (void)stream;
-  move(dst, (uintptr_t)src, bytes);
-  return 0;
-}
-CUresult fake_cuMemcpyDtoHAsync_v2(void* dst, CUdeviceptr src, size_t bytes, CUstream stream);
-CUresult fake_cuMemcpyDtoHAsync_v2(void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
-  (void)stream;
-  move((uintptr_t)dst, src, bytes);
-  return 0;
-}
-CUresult fake_cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from,
-                                size_t bytes, CUstream stream);
 CUresult fake_cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from,
                                 size_t bytes, CUstream stream) {
   (void)to, (void)from, (void)stream;
-  move(dst, src, bytes);
-  return 0;
+  return fake_cuMemcpy(dst, src, bytes);
 }
-CUresult fake_cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream);
-CUresult fake_cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
-  (void)stream;
-  fake_fill(dst, 0, value, 1, count, 1);
-  return 0;
-}
-CUresult fake_cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
-                                size_t height, CUstream stream);
-CUresult fake_cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch, unsigned char value, size_t width,
-                                size_t height, CUstream stream) {
-  (void)stream;
-  fake_fill(dst, pitch, value, 1, width, height);
-  return 0;
-}
-CUresult fake_cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t count,
-                               CUstream stream);
-CUresult fake_cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t count,
-                               CUstream stream) {
-  (void)stream;
-  fake_fill(dst, 0, value, 2, count, 1);
-  return 0;
-}
-CUresult fake_cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
-                                 size_t height, CUstream stream);
-CUresult fake_cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch, unsigned short value, size_t width,
-                                 size_t height, CUstream stream) {
-  (void)stream;
-  fake_fill(dst, pitch, value, 2, width, height);
-  return 0;
-}
-CUresult fake_cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream);
-CUresult fake_cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream) {
-  (void)stream;
-  fake_fill(dst, 0, value, 4, count, 1);
-  return 0;
-}
-CUresult fake_cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
-                                 size_t height, CUstream stream);
-CUresult fake_cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned int value, size_t width,
-                                 size_t height, CUstream stream) {
-  (void)stream;
-  fake_fill(dst, pitch, value, 4, width, height);
-  return 0;
-}
+
+#define COPY(way, to, from)                                                                \
+  CUresult fake_cuMemcpy##way##_v2(to dst, from src, size_t bytes) {                       \
+    return fake_cuMemcpy((uintptr_t)dst, (uintptr_t)src, bytes);                           \
+  }                                                                                        \
+  CUresult fake_cuMemcpy##way##Async_v2(to dst, from src, size_t bytes, CUstream stream) { \
+    (void)stream;                                                                          \
+    return fake_cuMemcpy##way##_v2(dst, src, bytes);                                       \
+  }
+COPY(DtoD, CUdeviceptr, CUdeviceptr)
+COPY(HtoD, CUdeviceptr, const void*)
+COPY(DtoH, void*, CUdeviceptr)
+
+#define FILL(bits, type)                                                                          \
+  CUresult fake_cuMemsetD2D##bits##_v2(CUdeviceptr dst, size_t pitch, type value, size_t width,   \
+                                       size_t height) {                                           \
+    fake_fill(dst, pitch, value, bits / 8, width, height);                                        \
+    return 0;                                                                                     \
+  }                                                                                               \
+  CUresult fake_cuMemsetD2D##bits##Async(CUdeviceptr dst, size_t pitch, type value, size_t width, \
+                                         size_t height, CUstream stream) {                        \
+    (void)stream;                                                                                 \
+    return fake_cuMemsetD2D##bits##_v2(dst, pitch, value, width, height);                         \
+  }                                                                                               \
+  CUresult fake_cuMemsetD##bits##_v2(CUdeviceptr dst, type value, size_t count) {                 \
+    return fake_cuMemsetD2D##bits##_v2(dst, 0, value, count, 1);                                  \
+  }                                                                                               \
+  CUresult fake_cuMemsetD##bits##Async(CUdeviceptr dst, type value, size_t count,                 \
+                                       CUstream stream) {                                         \
+    (void)stream;                                                                                 \
+    return fake_cuMemsetD##bits##_v2(dst, value, count);                                          \
+  }
+FILL(8, unsigned char)
+FILL(16, unsigned short)
+FILL(32, unsigned int)

@@ -161,15 +161,10 @@ static CUresult launch(CUfunction function, CUstream stream, void** parameters, 
 
 CUresult fake_cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz,
                              unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
-                             CUstream stream, void** parameters, void** extra);
-CUresult fake_cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz,
-                             unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
                              CUstream stream, void** parameters, void** extra) {
   (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared;
   return launch(f, stream, parameters, extra);
 }
-CUresult fake_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** parameters,
-                               void** extra);
 CUresult fake_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** parameters,
                                void** extra) {
   return launch(f, config->hStream, parameters, extra);
@@ -177,16 +172,10 @@ CUresult fake_cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void*
 CUresult fake_cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy,
                                         unsigned int gz, unsigned int bx, unsigned int by,
                                         unsigned int bz, unsigned int shared, CUstream stream,
-                                        void** parameters);
-CUresult fake_cuLaunchCooperativeKernel(CUfunction f, unsigned int gx, unsigned int gy,
-                                        unsigned int gz, unsigned int bx, unsigned int by,
-                                        unsigned int bz, unsigned int shared, CUstream stream,
                                         void** parameters) {
   (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared;
   return launch(f, stream, parameters, NULL);
 }
-CUresult fake_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned int count,
-                                                   unsigned int flags);
 CUresult fake_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned int count,
                                                    unsigned int flags) {
   (void)flags;
@@ -203,7 +192,6 @@ EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
   *stream = calloc(1, sizeof(**stream));
   return 0;
 }
-CUresult fake_cuStreamDestroy_v2(CUstream stream);
 CUresult fake_cuStreamDestroy_v2(CUstream stream) {
   free(stream);
   return 0;
@@ -213,16 +201,13 @@ EXPORT CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
   *graph = calloc(1, sizeof(**graph));
   return 0;
 }
-CUresult fake_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode);
 CUresult fake_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
   (void)mode;
   return cuGraphCreate(&stream->capturing, 0);
 }
-CUresult fake_cuStreamBeginCapture(CUstream stream);
 CUresult fake_cuStreamBeginCapture(CUstream stream) {
   return fake_cuStreamBeginCapture_v2(stream, 0);
 }
-CUresult fake_cuStreamEndCapture(CUstream stream, CUgraph* graph);
 CUresult fake_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   *graph = stream->capturing;
   stream->capturing = NULL;
@@ -322,15 +307,11 @@ EXPORT CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node,
 }
 
 CUresult fake_cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
-                                          unsigned long long flags);
-CUresult fake_cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
                                           unsigned long long flags) {
   (void)flags;
   *exec = calloc(1, sizeof(**exec));
   return cuGraphClone(&(*exec)->graph, graph);
 }
-CUresult fake_cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error, char* log,
-                                 size_t bytes);
 CUresult fake_cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* error, char* log,
                                  size_t bytes) {
   (void)error, (void)log, (void)bytes;
@@ -340,21 +321,15 @@ CUresult fake_cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* 
 extern __typeof__(fake_cuGraphInstantiate) fake_cuGraphInstantiate_v2
     __attribute__((alias("fake_cuGraphInstantiate")));
 CUresult fake_cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
-                                           CUDA_GRAPH_INSTANTIATE_PARAMS* options);
-CUresult fake_cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS* options) {
   return fake_cuGraphInstantiateWithFlags(exec, graph, options->flags);
 }
-CUresult fake_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
-                                   CUgraphExecUpdateResultInfo* result);
 CUresult fake_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                                    CUgraphExecUpdateResultInfo* result) {
   (void)result;
   return cuGraphClone(&exec->graph, graph);
 }
 /* The node is one of the graph that the executable one was made from: found by its place. */
-CUresult fake_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
-                                                const CUDA_KERNEL_NODE_PARAMS_v2* values);
 CUresult fake_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
                                                 const CUDA_KERNEL_NODE_PARAMS_v2* values) {
   (void)node;
@@ -365,8 +340,7 @@ CUresult fake_cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode no
 }
 CUresult fake_cuGraphExecDestroy(CUgraphExec exec);
 static void (*meanwhile)(void);
-EXPORT void fake_meanwhile(void (*what)(void));
-void fake_meanwhile(void (*what)(void)) { meanwhile = what; }
+EXPORT void fake_meanwhile(void (*what)(void)) { meanwhile = what; }
 CUresult fake_cuGraphExecDestroy(CUgraphExec exec) {
   void (*const what)(void) = meanwhile;
   meanwhile = NULL;
@@ -386,7 +360,6 @@ static void run(CUgraph graph) {
     if (node->type == CU_GRAPH_NODE_TYPE_GRAPH) run(node->child);
   }
 }
-CUresult fake_cuGraphLaunch(CUgraphExec exec, CUstream stream);
 CUresult fake_cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   (void)stream;
   run(exec->graph);

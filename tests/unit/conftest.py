@@ -31,6 +31,22 @@ def _no_attachment_is_left():
 
 
 @pytest.fixture
+def left(monkeypatch):
+    """What each device had left when it was closed."""
+    from penstock.native import Device
+
+    found, close = [], Device.close
+
+    def watched(device):
+        if device._handle is not None:
+            found.append(device.live())
+        close(device)
+
+    monkeypatch.setattr(Device, "close", watched)
+    return found
+
+
+@pytest.fixture
 def small_blocks(monkeypatch):
     """Models of tests are small, and so are the activations that leave for them."""
     from penstock.paging.training import saving

@@ -10,15 +10,13 @@ import copy
 import gc
 
 import pytest
+import torch
+from fault_tally import each_call, fail_in_turn
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from fault_tally import each_call, tell_calls  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
-from penstock.paging import attach, attachments, memory_summary, stats  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import OutOfMemory, PenstockError, UsageError
+from penstock.paging import attach, attachments, memory_summary, stats
+from penstock.units import KIB, MIB
 
 GRANULE = 64 * KIB
 DEVICES = ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -405,19 +403,8 @@ def test_the_budget_is_let_go_wherever_attaching_fails(monkeypatch, step):
     assert attachments() == []
 
 
-def test_a_failure_at_any_driver_call_is_clean(monkeypatch):
+def test_a_failure_at_any_driver_call_is_clean(left):
     """Attach, three passes, detach, with each driver call failing in turn."""
-    from penstock.native import Device
-
-    left = []
-    close = Device.close
-
-    def watched(self):
-        if self._handle is not None:
-            left.append(self.live())
-        close(self)
-
-    monkeypatch.setattr(Device, "close", watched)
     torch.manual_seed(3)
     x = torch.randn(1, 128)
 
@@ -438,16 +425,8 @@ def test_a_failure_at_any_driver_call_is_clean(monkeypatch):
 
     calls = run(0)
     assert calls > 60
-    failed = 0
-    for call in each_call(calls):
-        try:
-            run(call)
-        except PenstockError as error:
-            failed += 1
-            assert str(error)
-    assert failed > calls // 2
+    assert fail_in_turn("attach()", run, calls) > calls // 2
     assert len(left) == len(each_call(calls)) + 1
-    tell_calls("attach()", calls)
     assert all(set(counts.values()) == {0} for counts in left)
 
 

@@ -6,17 +6,15 @@ from __future__ import annotations
 import warnings
 
 import pytest
+import torch
+from attach_models import page, rows, stack, with_reference
+from torch import _dynamo as dynamo
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
-torch = pytest.importorskip("torch")
-
-from attach_models import page, rows, stack, with_reference  # noqa: E402
-from torch import _dynamo as dynamo  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-
-from penstock.errors import UsageError  # noqa: E402
-from penstock.paging import attach_training  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import UsageError
+from penstock.paging import attach_training
+from penstock.units import KIB, MIB
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

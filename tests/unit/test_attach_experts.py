@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from attach_experts import (  # noqa: E402
+import torch
+from attach_experts import (
     ARCHITECTURES,
     CHOSEN,
     EXPERTS,
@@ -17,8 +15,8 @@ from attach_experts import (  # noqa: E402
     of_transformers,
     same,
 )
-from attach_models import PAGE, WIDTH, page, rows, with_reference  # noqa: E402
-from torch import nn  # noqa: E402
+from attach_models import PAGE, WIDTH, page, rows, with_reference
+from torch import nn
 
 
 @pytest.fixture

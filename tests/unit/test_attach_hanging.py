@@ -6,14 +6,13 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from attach_models import PAGE, WIDTH, page, rows
+from torch import nn
+from training_tower import learn
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, WIDTH, page, rows  # noqa: E402
-from torch import nn  # noqa: E402
-
-import penstock  # noqa: E402
-from penstock.paging.managed import attach_managed  # noqa: E402
+import penstock
+from penstock.paging.managed import attach_managed
 
 LAYERS = 12
 BLOCK = 4  # weights that have one scale
@@ -133,10 +132,7 @@ def test_adapters_train_beside_them():
             )
         for seed in range(4):
             loss = (lora(rows(seed=seed)) - 1).pow(2).mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+            losses.append(learn(optimizer, loss))
         if attached:
             held.detach()
     assert losses[:4] == losses[4:]

@@ -6,10 +6,8 @@ from __future__ import annotations
 import os
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from attach_experts import (  # noqa: E402
+import torch
+from attach_experts import (
     ARCHITECTURES,
     CHOSEN,
     EXPERTS,
@@ -19,15 +17,15 @@ from attach_experts import (  # noqa: E402
     of_transformers,
     same,
 )
-from attach_models import page, rows, with_reference  # noqa: E402
-from torch import nn  # noqa: E402
+from attach_models import page, rows, with_reference
+from torch import nn
 
-from penstock.paging.attach import chunk_size_for, needed_alone, typical_block  # noqa: E402
-from penstock.paging.blocks import collect_blocks  # noqa: E402
-from penstock.paging.chosen import Chosen  # noqa: E402
-from penstock.paging.split_rows import IndexedParameter, SplitRows  # noqa: E402
-from penstock.paging.use import Use  # noqa: E402
-from penstock.units import MIB  # noqa: E402
+from penstock.paging.attach import chunk_size_for, needed_alone, typical_block
+from penstock.paging.blocks import collect_blocks
+from penstock.paging.chosen import Chosen
+from penstock.paging.split_rows import IndexedParameter, SplitRows
+from penstock.paging.use import Use
+from penstock.units import MIB
 
 HOT = range(1, EXPERTS, 4)  # of each layer
 

@@ -6,13 +6,11 @@ from __future__ import annotations
 import inspect
 
 import pytest
+import torch
+from attach_models import WIDTH, page, rows, same_passes, with_reference
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from attach_models import WIDTH, page, rows, same_passes, with_reference  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.native import Pager  # noqa: E402
+from penstock.native import Pager
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

@@ -9,14 +9,12 @@ import threading
 import warnings
 
 import pytest
+import torch
+from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from attach_models import WIDTH, page, rows, same_passes, stack, with_reference  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.errors import UsageError  # noqa: E402
-from penstock.paging import attachments, turns  # noqa: E402
+from penstock.errors import UsageError
+from penstock.paging import attachments, turns
 
 
 @pytest.fixture(autouse=True)

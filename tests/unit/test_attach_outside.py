@@ -7,13 +7,11 @@ import copy
 import gc
 
 import pytest
+import torch
+from attach_models import page, rows, same_passes, stack, with_reference
 
-torch = pytest.importorskip("torch")
-
-from attach_models import page, rows, same_passes, stack, with_reference  # noqa: E402
-
-from penstock.errors import UsageError  # noqa: E402
-from penstock.paging import attachments  # noqa: E402
+from penstock.errors import UsageError
+from penstock.paging import attachments
 
 
 @pytest.fixture(autouse=True)

@@ -6,19 +6,18 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from attach_models import PAGE, WIDTH, page, rows
+from torch import nn
+from torch.nn import functional as F
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_map
+from training_tower import learn
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, WIDTH, page, rows  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
-from torch.utils._pytree import tree_map  # noqa: E402
-
-import penstock  # noqa: E402
-from penstock.errors import UsageError  # noqa: E402
-from penstock.paging.managed import attach_managed  # noqa: E402
-from penstock.paging.wrappers import plain_parts  # noqa: E402
+import penstock
+from penstock.errors import UsageError
+from penstock.paging.managed import attach_managed
+from penstock.paging.wrappers import plain_parts
 
 LAYERS = 12
 
@@ -243,10 +242,7 @@ def test_adapters_are_trained_beside_them(models):
         losses = []
         for n in range(4):
             loss = model(rows(seed=n)).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+            losses.append(learn(optimizer, loss))
         return losses
 
     model, reference = map(LowRank, models)

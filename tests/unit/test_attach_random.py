@@ -8,14 +8,12 @@ import random
 from contextlib import suppress
 
 import pytest
+import torch
+from attach_models import PAGE, WIDTH, page, rows
+from torch import nn
+from torch.nn import functional as F
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, WIDTH, page, rows  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-
-from penstock.errors import OutOfMemory  # noqa: E402
+from penstock.errors import OutOfMemory
 
 PASSES = 12
 WAYS = ("call", "call", "call", "read", "skip", "write", "twice", "forward")

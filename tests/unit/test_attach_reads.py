@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from attach_models import (  # noqa: E402
+import torch
+from attach_models import (
     WIDTH,
     Borrower,
     Experts,
@@ -18,10 +16,10 @@ from attach_models import (  # noqa: E402
     stack,
     with_reference,
 )
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+from torch import nn
+from torch.nn import functional as F
 
-from penstock.units import KIB  # noqa: E402
+from penstock.units import KIB
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

@@ -8,14 +8,12 @@ import io
 import pickle
 
 import pytest
+import torch
+from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from attach_models import WIDTH, page, rows, same_passes, stack, with_reference  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.errors import OutOfMemory, UsageError  # noqa: E402
-from penstock.paging import attach, attachments  # noqa: E402
+from penstock.errors import OutOfMemory, UsageError
+from penstock.paging import attach, attachments
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,11 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from attach_models import PAGE, page, rows, stack
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, page, rows, stack  # noqa: E402
-
-from penstock.errors import OutOfMemory, UsageError  # noqa: E402
-from penstock.units import KIB  # noqa: E402
+from penstock.errors import OutOfMemory, UsageError
+from penstock.units import KIB
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

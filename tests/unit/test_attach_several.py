@@ -10,15 +10,13 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from attach_models import PAGE, page, rows, stack
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, page, rows, stack  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.errors import UsageError  # noqa: E402
-from penstock.paging import attachments  # noqa: E402
-from penstock.units import KIB  # noqa: E402
+from penstock.errors import UsageError
+from penstock.paging import attachments
+from penstock.units import KIB
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

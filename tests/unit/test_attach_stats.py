@@ -7,18 +7,16 @@ import dataclasses
 import re
 
 import pytest
+import torch
+from attach_models import PAGE, page, rows, stack
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, page, rows, stack  # noqa: E402
-
-import penstock  # noqa: E402
-from penstock.paging.managed import attach_managed  # noqa: E402
-from penstock.paging.managed.stats import ManagedStats  # noqa: E402
-from penstock.paging.stats import Stats  # noqa: E402
-from penstock.paging.training import attach_training  # noqa: E402
-from penstock.paging.training.stats import TrainingStats  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+import penstock
+from penstock.paging.managed import attach_managed
+from penstock.paging.managed.stats import ManagedStats
+from penstock.paging.stats import Stats
+from penstock.paging.training import attach_training
+from penstock.paging.training.stats import TrainingStats
+from penstock.units import KIB, MIB
 
 WHERE = {"device": "emulated", "emulated": {"granularity": PAGE, "capacity": 64 * MIB}}
 

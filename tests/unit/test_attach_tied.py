@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, WIDTH, page, stack, with_reference  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import torch
+from attach_models import PAGE, WIDTH, page, stack, with_reference
+from torch import nn
+from torch.nn import functional as F
 
 WORDS = 2048  # of 64 numbers: 512 KiB
 

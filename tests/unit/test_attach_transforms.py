@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from attach_models import WIDTH, page, rows, stack, with_reference  # noqa: E402
-from torch import func, nn  # noqa: E402
-from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
+import torch
+from attach_models import WIDTH, page, rows, stack, with_reference
+from torch import func, nn
+from torch.nn.attention.flex_attention import flex_attention
 
 HEADS = 4
 

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
+from torch import nn
+from torch.nn import functional as F
 
-torch = pytest.importorskip("torch")
-
-from attach_models import WIDTH, page, rows, same_passes, stack, with_reference  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-
-from penstock.errors import UsageError  # noqa: E402
-from penstock.units import KIB  # noqa: E402
+from penstock.errors import UsageError
+from penstock.units import KIB
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

@@ -7,8 +7,7 @@ import random
 from itertools import combinations
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 
 @pytest.fixture

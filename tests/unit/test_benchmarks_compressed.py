@@ -7,8 +7,6 @@ import json
 
 import pytest
 
-pytest.importorskip("torch")
-
 
 def rows_of(script, output, part):
     main = script("compressed_pages").main

@@ -11,15 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.cli.main import main
-from penstock.trace.work import (
-    HEADER,
-    OP_ALLOCATE,
-    OP_FREE,
-    OP_TOUCH,
-    OP_WORK,
-    RECORD,
-    WRITTEN,
-)
+from penstock.trace.work import HEADER, OP_ALLOCATE, OP_FREE, OP_TOUCH, OP_WORK, RECORD, WRITTEN
 
 MIB = 1 << 20
 PAGE = 2 * MIB

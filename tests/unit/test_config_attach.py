@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import penstock  # noqa: E402
-from penstock.errors import UsageError  # noqa: E402
-from penstock.units import MIB  # noqa: E402
+import penstock
+from penstock.errors import UsageError
+from penstock.units import MIB
 
 
 @pytest.fixture

@@ -7,20 +7,15 @@ import copy
 import gc
 
 import pytest
+import torch
+from attach_models import PAGE, WIDTH, page, rows, stack
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, WIDTH, page, rows, stack  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils._python_dispatch import (  # noqa: E402
-    TorchDispatchMode,
-    _get_current_dispatch_mode,
-)
-
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging import attach  # noqa: E402
-from penstock.paging.modes import PassMode, leave_over  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import OutOfMemory
+from penstock.paging import attach
+from penstock.paging.modes import PassMode, leave_over
+from penstock.units import KIB, MIB
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 

@@ -7,13 +7,7 @@ import pickle
 
 import pytest
 
-from penstock.errors import (
-    EnvironmentProblem,
-    FailedError,
-    OutOfMemory,
-    PenstockError,
-    UsageError,
-)
+from penstock.errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
-
 from penstock.finetune.result import ideal_ms
 
 

@@ -8,15 +8,14 @@ import sys
 import textwrap
 
 import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
-torch = pytest.importorskip("torch")
+import penstock
+from penstock.errors import UsageError
+from penstock.units import KIB, MIB
+
 transformers = pytest.importorskip("transformers")
-
-from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
-
-import penstock  # noqa: E402
-from penstock.errors import UsageError  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
 
 EMULATED = {"granularity": 4 * KIB, "capacity": 64 * MIB}
 SHAPE = {

@@ -10,16 +10,14 @@ import weakref
 from collections import Counter
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-torch = pytest.importorskip("torch")
-
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
-
-from penstock.fusion import VARIANTS, patch  # noqa: E402
-from penstock.fusion.parts import parts_for  # noqa: E402
-from penstock.models.configs import get_config  # noqa: E402
-from penstock.models.gpt import GPT  # noqa: E402
+from penstock.fusion import VARIANTS, patch
+from penstock.fusion.parts import parts_for
+from penstock.models.configs import get_config
+from penstock.models.gpt import GPT
 
 ALL = ",".join(VARIANTS)
 BATCH, TOKENS, WIDTH = 2, 32, 64

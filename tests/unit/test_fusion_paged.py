@@ -8,20 +8,19 @@ shows as a wrong result or as a crash.
 from __future__ import annotations
 
 import pytest
+import torch
+from training_tower import GRANULE, learn, page
 
-torch = pytest.importorskip("torch")
+from penstock import attach, attach_training
+from penstock.errors import UsageError
+from penstock.fusion import VARIANTS, patch
+from penstock.fusion.parts import parts_for
+from penstock.models.configs import get_config
+from penstock.models.gpt import build_on_meta
+from penstock.models.weights import synthetic_loader
+from penstock.units import MIB
+
 transformers = pytest.importorskip("transformers", minversion="5")
-
-from training_tower import GRANULE, page  # noqa: E402
-
-from penstock import attach, attach_training  # noqa: E402
-from penstock.errors import UsageError  # noqa: E402
-from penstock.fusion import VARIANTS, patch  # noqa: E402
-from penstock.fusion.parts import parts_for  # noqa: E402
-from penstock.models.configs import get_config  # noqa: E402
-from penstock.models.gpt import build_on_meta  # noqa: E402
-from penstock.models.weights import synthetic_loader  # noqa: E402
-from penstock.units import MIB  # noqa: E402
 
 ALL = ",".join(VARIANTS)
 EMULATED = {"granularity": GRANULE, "capacity": 256 * MIB, "seed": 1, "max_delay_us": 100}
@@ -69,10 +68,7 @@ def losses(model, optimizer, autocast):
     for step in range(4):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             loss = model(ids(step), labels=ids(step)).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(loss.item())
+        found.append(learn(optimizer, loss))
     return found
 
 
@@ -96,10 +92,7 @@ def trained(model, optimizer, tokens):
         torch.manual_seed(step)
         logits = model(tokens)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.roll(-1).flatten())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(loss.item())
+        found.append(learn(optimizer, loss))
     return found
 
 

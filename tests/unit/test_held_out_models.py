@@ -9,12 +9,12 @@ The architectures are those of benchmarks/one_budget.py, with a few layers of wi
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
+from penstock.paging import attach
+from penstock.units import KIB, MIB
+
 pytest.importorskip("transformers")
-
-from penstock.paging import attach  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
 
 PAGE = 4 * KIB
 NAMES = """

@@ -6,12 +6,10 @@ from __future__ import annotations
 import collections
 
 import pytest
+import torch
+from torch.utils import _pytree
 
-torch = pytest.importorskip("torch")
-
-from torch.utils import _pytree  # noqa: E402
-
-from penstock.paging.leaves import tree_leaves  # noqa: E402
+from penstock.paging.leaves import tree_leaves
 
 Pair = collections.namedtuple("Pair", "first second")
 

@@ -7,14 +7,12 @@ import sys
 from functools import partial, reduce
 
 import pytest
+import torch
+from attach_models import page, rows, stack, with_reference
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from attach_models import page, rows, stack, with_reference  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.paging.looks import only_looks  # noqa: E402
-from penstock.paging.tables import install, uninstall  # noqa: E402
+from penstock.paging.looks import only_looks
+from penstock.paging.tables import install, uninstall
 
 
 class Told:

@@ -10,22 +10,20 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from fault_tally import fail_in_turn
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from fault_tally import each_call, tell_calls  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.errors import OutOfMemory, PenstockError, UsageError  # noqa: E402
-from penstock.models.configs import get_config  # noqa: E402
-from penstock.models.gpt import build_on_meta  # noqa: E402
-from penstock.models.weights import load_model, synthetic_loader  # noqa: E402
-from penstock.native import EMULATED, ON_HOST, Device, ManagedSet  # noqa: E402
-from penstock.paging import attachments  # noqa: E402
-from penstock.paging.blocks import collect_blocks, leave_tables_on_host  # noqa: E402
-from penstock.paging.managed import attach_managed  # noqa: E402
-from penstock.paging.managed.groups import form_groups  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import OutOfMemory, UsageError
+from penstock.models.configs import get_config
+from penstock.models.gpt import build_on_meta
+from penstock.models.weights import load_model, synthetic_loader
+from penstock.native import EMULATED, ON_HOST, Device, ManagedSet
+from penstock.paging import attachments
+from penstock.paging.blocks import collect_blocks, leave_tables_on_host
+from penstock.paging.managed import attach_managed
+from penstock.paging.managed.groups import form_groups
+from penstock.units import KIB, MIB
 
 GRANULE = 16 * KIB
 CAPACITY = 8 * MIB
@@ -299,26 +297,20 @@ def test_a_failure_at_any_driver_call_is_clean():
     wanted = model(x)
 
     def life(fail_at_call):
-        with manage(
-            model, budget=15 * GRANULE, num_streams=1, emulated={"fail_at_call": fail_at_call}
-        ) as attached:
-            for _ in range(2):
-                assert torch.equal(model(x), wanted)
-            return attached.device.driver_calls()
+        emulated = {"fail_at_call": fail_at_call}
+        try:
+            with manage(model, budget=15 * GRANULE, num_streams=1, emulated=emulated) as attached:
+                for _ in range(2):
+                    assert torch.equal(model(x), wanted)
+                return attached.device.driver_calls()
+        finally:
+            assert attachments() == []
+            assert torch.equal(model(x), wanted)
 
     calls = life(0)
     assert calls > 50
-    failed = 0
-    for call in each_call(calls):
-        try:
-            life(call)
-        except PenstockError as error:
-            assert "injected failure" in str(error)
-            failed += 1
-        assert attachments() == []
-        assert torch.equal(model(x), wanted)
-    assert failed > calls // 2
-    tell_calls("attach_managed()", calls)
+    says = "injected failure"
+    assert fail_in_turn("attach_managed()", life, calls, says=says) > calls // 2
 
 
 @torch.no_grad()

@@ -7,17 +7,15 @@ import copy
 import gc
 
 import pytest
+import torch
+from attach_models import PAGE, page, rows, stack
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from attach_models import PAGE, page, rows, stack  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.native.device import EMULATED, Device  # noqa: E402
-from penstock.paging import attachment  # noqa: E402
-from penstock.paging.manager import Manager  # noqa: E402
-from penstock.units import KIB  # noqa: E402
+from penstock.errors import OutOfMemory
+from penstock.native.device import EMULATED, Device
+from penstock.paging import attachment
+from penstock.paging.manager import Manager
+from penstock.units import KIB
 
 
 class Card:

@@ -7,13 +7,7 @@ import pytest
 import torch
 
 from penstock.errors import UsageError
-from penstock.models.configs import (
-    CONFIGS,
-    GPTConfig,
-    dtype_bytes,
-    dtype_name,
-    get_config,
-)
+from penstock.models.configs import CONFIGS, GPTConfig, dtype_bytes, dtype_name, get_config
 
 # Hidden size, heads, layers, head size, 1e9 parameters, GiB in fp32, MiB a layer: the table of
 # the runner that Penstock descends from, lm_head untied.

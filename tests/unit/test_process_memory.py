@@ -9,11 +9,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from penstock.paging.process_memory import TABLES, UNKNOWN, ProcessMemory  # noqa: E402
-from penstock.units import GIB, MIB  # noqa: E402
+from penstock.paging.process_memory import TABLES, UNKNOWN, ProcessMemory
+from penstock.units import GIB, MIB
 
 DEVICE = torch.device("cuda", 0)
 TOTAL = 1000 * MIB
@@ -49,7 +48,6 @@ def card(monkeypatch):
 def test_another_process_does_not_count(card, uuid):
     nvml = Nvml(uuid, [(os.getpid() + 1, 300 * MIB), (os.getpid(), 140 * MIB)])
     memory = ProcessMemory(DEVICE, nvml)
-    assert memory.by_process
     assert memory.taken() == 150 * MIB  # of 450 in use: with the driver's own tables
     nvml.processes[0], card.free = (os.getpid() + 1, 700 * MIB), 150 * MIB
     assert memory.taken() == 150 * MIB
@@ -83,7 +81,6 @@ def test_a_process_that_begins_or_ends_does_not_count(card):
 )
 def test_the_device_stands_for_a_process_that_nvml_does_not_know(card, uuid, processes):
     memory = ProcessMemory(DEVICE, Nvml(uuid, processes))
-    assert not memory.by_process
     assert memory.taken() == 450 * MIB
     card.free = 100 * MIB
     assert memory.taken() == 900 * MIB

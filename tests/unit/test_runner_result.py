@@ -6,12 +6,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from penstock.runner.figures import Steps  # noqa: E402
-from penstock.runner.request import Request  # noqa: E402
-from penstock.runner.result import Outcome, document  # noqa: E402
+from penstock.runner.figures import Steps
+from penstock.runner.request import Request
+from penstock.runner.result import Outcome, document
 
 MB = 10**6
 

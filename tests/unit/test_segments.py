@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from penstock.paging import segments  # noqa: E402
+from penstock.paging import segments
 
 
 @pytest.fixture

@@ -11,18 +11,17 @@ import copy
 import gc
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from own_thread import in_a_thread  # noqa: E402
-from torch import nn  # noqa: E402
-from training_tower import (  # noqa: E402
+import torch
+from own_thread import in_a_thread
+from torch import nn
+from training_tower import (
     GRANULE,
     TENSORS,
     WIDTH,
     Tower,
     adamw,
     batches,
+    learn,
     loss_of,
     page,
     pair,
@@ -31,8 +30,8 @@ from training_tower import (  # noqa: E402
     train,
 )
 
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training.stats import least_traffic  # noqa: E402
+from penstock.errors import OutOfMemory
+from penstock.paging.training.stats import least_traffic
 
 OPTIMIZERS = {
     "adamw fused": lambda p: torch.optim.AdamW(p, lr=3e-3, fused=True),
@@ -231,10 +230,7 @@ def test_a_loss_that_reads_weights_itself():
         losses = []
         for ids in batches(6):
             loss = loss_of(model, ids) + 0.1 * model.layers[2].up.weight.square().sum()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+            losses.append(learn(optimizer, loss))
         return losses
 
     want = run(plain, first)

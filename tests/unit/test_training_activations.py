@@ -12,17 +12,15 @@ import copy
 from typing import ClassVar
 
 import pytest
+import torch
+from torch import nn
+from training_tower import learn, same_state, same_weights
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from training_tower import same_state, same_weights  # noqa: E402
-
-from penstock import attach_training  # noqa: E402
-from penstock.errors import OutOfMemory, UsageError  # noqa: E402
-from penstock.paging.emulated_memory import EmulatedMemory  # noqa: E402
-from penstock.paging.training import activations  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock import attach_training
+from penstock.errors import OutOfMemory, UsageError
+from penstock.paging.emulated_memory import EmulatedMemory
+from penstock.paging.training import activations
+from penstock.units import KIB, MIB
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -201,10 +199,7 @@ def run(model, optimizer, losses):
     got = []
     for loss_of in losses:
         loss = loss_of(model)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        got.append(loss.item())
+        got.append(learn(optimizer, loss))
     return got
 
 

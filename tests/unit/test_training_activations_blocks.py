@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from deep_layers import ROWS, WIDTH, attach, inputs, plain_loop, same, sgd
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from deep_layers import ROWS, WIDTH, attach, inputs, plain_loop, same, sgd  # noqa: E402
-from torch import nn  # noqa: E402
-
-from penstock.paging.training.copies import HostCopies  # noqa: E402
-from penstock.paging.training.host_buffers import HostBuffers  # noqa: E402
-from penstock.paging.training.saved import Block, Saved  # noqa: E402
-from penstock.units import MIB  # noqa: E402
+from penstock.paging.training.copies import HostCopies
+from penstock.paging.training.host_buffers import HostBuffers
+from penstock.paging.training.saved import Block, Saved
+from penstock.units import MIB
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 import gc
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from deep_layers import (  # noqa: E402
+import torch
+from deep_layers import (
     ROWS,
     attach,
     dead_references,
@@ -20,12 +18,13 @@ from deep_layers import (  # noqa: E402
     sgd,
     top_hooks,
 )
-from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from training_tower import learn
 
-import penstock  # noqa: E402
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training.room import Room  # noqa: E402
-from penstock.units import MIB  # noqa: E402
+import penstock
+from penstock.errors import OutOfMemory
+from penstock.paging.training.room import Room
+from penstock.units import MIB
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -85,10 +84,7 @@ def test_a_pass_without_gradients_that_fails_gives_no_step_up():
         fails[0] = False
         for each in penstock.attachments():
             assert each.activations.pending
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return [loss.item()]
+        return [learn(optimizer, loss)]
 
     same(loop, between=between)
 

@@ -11,26 +11,15 @@ import copy
 import threading
 
 import pytest
+import torch
+from deep_layers import ROWS, Deep, attach, inputs, pair, plain_loop, same, sgd, top_hooks
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from training_tower import learn
 
-torch = pytest.importorskip("torch")
-
-from deep_layers import (  # noqa: E402
-    ROWS,
-    Deep,
-    attach,
-    inputs,
-    pair,
-    plain_loop,
-    same,
-    sgd,
-    top_hooks,
-)
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training import room  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import OutOfMemory
+from penstock.paging.training import room
+from penstock.units import KIB, MIB
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -231,11 +220,7 @@ def test_outputs_changed_in_place():
         out = model(x).tanh()
         out = out * 1
         out.mul_(2).add_(1)
-        loss = out.square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return [loss.item()]
+        return [learn(optimizer, out.square().mean())]
 
     same(loop, around=lambda layer, x: torch.relu_(layer(x)))
 
@@ -263,10 +248,7 @@ def test_the_programs_own_hooks_around_forward_have_their_way():
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return [loss.item()]
+        return [learn(optimizer, loss)]
 
     same(loop, budget=32 * MIB, moves=False)
     assert len(packed) % 2 == 0
@@ -292,10 +274,7 @@ def test_hooks_for_saved_tensors_switched_off_by_the_program():
     def loop(model, optimizer, x):
         with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
             loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return [loss.item()]
+        return [learn(optimizer, loss)]
 
     same(loop, budget=32 * MIB, moves=False)
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from deep_layers import dead_references
+from torch import nn
+from training_tower import same_weights
 
-torch = pytest.importorskip("torch")
+from penstock import attach_training
+from penstock.units import KIB, MIB
+
 transformers = pytest.importorskip("transformers")
-
-from deep_layers import dead_references  # noqa: E402
-from torch import nn  # noqa: E402
-from training_tower import same_weights  # noqa: E402
-
-from penstock import attach_training  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 

@@ -6,15 +6,14 @@ from __future__ import annotations
 import functools
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from training_tower import (  # noqa: E402
+import torch
+from torch import nn
+from training_tower import (
     GRANULE,
     Tower,
     adamw,
     batches,
+    learn,
     loss_of,
     page,
     pair,
@@ -22,9 +21,9 @@ from training_tower import (  # noqa: E402
     same_weights,
 )
 
-from penstock.paging import blocks  # noqa: E402
-from penstock.paging.training.attach import LITTLE_SHARE, STATE  # noqa: E402
-from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
+from penstock.paging import blocks
+from penstock.paging.training.attach import LITTLE_SHARE, STATE
+from penstock.paging.training.loop import PLAIN_STEPS
 
 RANK = 2
 STEPS = PLAIN_STEPS + 4  # so that what is paged would be updated in backward
@@ -61,11 +60,7 @@ def optimizer_of(model):
 
 
 def plain(model, optimizer, n):
-    loss = loss_of(model, DATA[n])
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss.item()
+    return learn(optimizer, loss_of(model, DATA[n]))
 
 
 def clipped(model, optimizer, n):

@@ -11,25 +11,15 @@ import copy
 import functools
 
 import pytest
+import torch
+from own_thread import in_a_thread
+from torch import nn
+from training_both import DATA, STEPS, backward, make, plain_step, same
+from training_tower import GRANULE, Tower, adamw, loss_of, page, pair, same_weights
 
-torch = pytest.importorskip("torch")
-
-from own_thread import in_a_thread  # noqa: E402
-from torch import nn  # noqa: E402
-from training_both import DATA, STEPS, backward, make, plain_step, same  # noqa: E402
-from training_tower import (  # noqa: E402
-    GRANULE,
-    Tower,
-    adamw,
-    loss_of,
-    page,
-    pair,
-    same_weights,
-)
-
-from penstock.errors import OutOfMemory, UsageError  # noqa: E402
-from penstock.paging import attach_training  # noqa: E402
-from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
+from penstock.errors import OutOfMemory, UsageError
+from penstock.paging import attach_training
+from penstock.paging.training.loop import PLAIN_STEPS
 
 
 def test_a_plain_loop_is_updated_in_backward_once_it_is_known():

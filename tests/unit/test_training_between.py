@@ -6,17 +6,15 @@ from __future__ import annotations
 import functools
 
 import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from training_both import DATA, make
+from training_tower import GRANULE, adamw, learn, loss_of, page, pair, same_weights
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
-from training_both import DATA, make  # noqa: E402
-from training_tower import GRANULE, adamw, loss_of, page, pair, same_weights  # noqa: E402
-
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training.between import Between  # noqa: E402
-from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
+from penstock.errors import OutOfMemory
+from penstock.paging.training.between import Between
+from penstock.paging.training.loop import PLAIN_STEPS
 
 STEPS = PLAIN_STEPS + 5
 
@@ -76,10 +74,7 @@ def test_a_loss_that_reads_weights_once_updates_are_in_backward(asked):
         loss = loss_of(model, DATA[n])
         if n % 4 == 2 or n > PLAIN_STEPS + 2:
             loss = loss + sum(p.square().sum() for p in model.parameters()) * 1e-4
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.item()
+        return learn(optimizer, loss)
 
     plain, paged = pair(make)
     first, second = adamw(plain), adamw(paged)

@@ -6,13 +6,11 @@ from __future__ import annotations
 import copy
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-from training_tower import GRANULE, adamw, page, pair, same_weights  # noqa: E402
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from training_tower import GRANULE, adamw, learn, page, pair, same_weights
 
 SIDE = 128  # a weight is a page
 STEPS = 12  # so that some are updated in backward
@@ -84,10 +82,7 @@ def same(make, chunks, **more):
         losses = []
         for x in data:
             loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+            losses.append(learn(optimizer, loss))
         return losses
 
     want = run(plain, adamw(plain))

@@ -7,11 +7,9 @@ import random
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training.host_buffers import LEAST_SLAB, HostBuffers  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import OutOfMemory
+from penstock.paging.training.host_buffers import LEAST_SLAB, HostBuffers
+from penstock.units import KIB, MIB
 
 
 def make(check_host=lambda nbytes: None, budget=64 * MIB):

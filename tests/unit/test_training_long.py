@@ -12,17 +12,15 @@ import os
 import types
 
 import pytest
+import torch
+from deep_layers import WIDTH, Layer, attach, dead_references
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from training_tower import Tower, batches, learn, loss_of, page
 
-torch = pytest.importorskip("torch")
-
-from deep_layers import WIDTH, Layer, attach, dead_references  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-from training_tower import Tower, batches, loss_of, page  # noqa: E402
-
-from penstock.paging.training import hooks  # noqa: E402
-from penstock.paging.training.loop import PLAIN_STEPS  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.paging.training import hooks
+from penstock.paging.training.loop import PLAIN_STEPS
+from penstock.units import KIB, MIB
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -54,10 +52,7 @@ def train(model, optimizer, steps):
     losses = []
     for step in steps:
         loss = model(batch(step)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+        losses.append(learn(optimizer, loss))
     return losses
 
 

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from training_both import STEPS, make, plain_step, same
+from training_tower import page, pair
 
-torch = pytest.importorskip("torch")
-
-from training_both import STEPS, make, plain_step, same  # noqa: E402
-from training_tower import page, pair  # noqa: E402
-
-from penstock.errors import UsageError  # noqa: E402
+from penstock.errors import UsageError
 
 
 class GlobalNorm(torch.optim.Optimizer):

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
+from training_both import backward, make, same
+from training_tower import adamw, page, pair
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from training_both import backward, make, same  # noqa: E402
-from training_tower import adamw, page, pair  # noqa: E402
-
-from penstock.errors import UsageError  # noqa: E402
+from penstock.errors import UsageError
 
 
 @pytest.mark.parametrize("keeps", [False, True])

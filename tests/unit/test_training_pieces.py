@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import pytest
+from training_tower import GRANULE, Tower, adamw, batches, loss_of, page
 
-torch = pytest.importorskip("torch")
-
-from training_tower import GRANULE, Tower, adamw, batches, loss_of, page  # noqa: E402
-
-from penstock.paging import manager  # noqa: E402
-from penstock.paging.emulated_memory import EmulatedMemory  # noqa: E402
+from penstock.paging import manager
+from penstock.paging.emulated_memory import EmulatedMemory
 
 PIECES = 2 * GRANULE
 STEPS = 8

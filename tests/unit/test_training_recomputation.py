@@ -12,31 +12,19 @@ import gc
 import warnings
 
 import pytest
+import torch
+from deep_layers import WIDTH, Deep, Layer, attach, inputs, pair, plain_loop, same, sgd, top_hooks
+from own_thread import in_a_thread
+from torch import nn
+from torch.utils import checkpoint as torchs
+from torch.utils.checkpoint import checkpoint
+from training_tower import learn
 
-torch = pytest.importorskip("torch")
-
-from deep_layers import (  # noqa: E402
-    WIDTH,
-    Deep,
-    Layer,
-    attach,
-    inputs,
-    pair,
-    plain_loop,
-    same,
-    sgd,
-    top_hooks,
-)
-from own_thread import in_a_thread  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils import checkpoint as torchs  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-from penstock.errors import OutOfMemory  # noqa: E402
-from penstock.paging.training import recomputation  # noqa: E402
-from penstock.paging.training.host_buffers import HostBuffers  # noqa: E402
-from penstock.paging.training.saved import Block  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock.errors import OutOfMemory
+from penstock.paging.training import recomputation
+from penstock.paging.training.host_buffers import HostBuffers
+from penstock.paging.training.saved import Block
+from penstock.units import KIB, MIB
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -144,10 +132,7 @@ def test_autocast(reentrant, both):
     def loop(model, optimizer, x):
         with torch.autocast("cpu", torch.bfloat16):
             loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return [loss.item()]
+        return [learn(optimizer, loss)]
 
     both(reentrant, loop)
 

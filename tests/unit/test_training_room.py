@@ -7,11 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from penstock.paging.training.room import FIRST_MARGIN, Bounds, Room, Seen
 from penstock.units import MIB
-
-torch = pytest.importorskip("torch")
-
-from penstock.paging.training.room import FIRST_MARGIN, Bounds, Room, Seen  # noqa: E402
 
 BOUNDS = Bounds(total=1000 * MIB, least=100 * MIB, slack=10 * MIB)
 

@@ -4,20 +4,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from training_tower import Tower, batches, page, pair, same_state, same_weights, train
 
-torch = pytest.importorskip("torch")
-
-from training_tower import (  # noqa: E402
-    Tower,
-    batches,
-    page,
-    pair,
-    same_state,
-    same_weights,
-    train,
-)
-
-from penstock.paging.training import rows  # noqa: E402
+from penstock.paging.training import rows
 
 LARGE_TABLE = 3000  # rows: 1.1 of 2.1 MiB of weights
 

@@ -6,22 +6,12 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from training_tower import adamw, batches, page, pair, same_state, same_weights, train
 
-torch = pytest.importorskip("torch")
-
-from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
-from torch.utils._python_dispatch import _get_current_dispatch_mode  # noqa: E402
-from training_tower import (  # noqa: E402
-    adamw,
-    batches,
-    page,
-    pair,
-    same_state,
-    same_weights,
-    train,
-)
-
-from penstock.errors import UsageError  # noqa: E402
+from penstock.errors import UsageError
 
 
 def test_state_of_another_type_than_its_parameter_is_kept():

@@ -7,14 +7,13 @@ import copy
 from functools import partial
 
 import pytest
+import torch
+from training_tower import same_weights
 
-torch = pytest.importorskip("torch")
+from penstock import attach_training
+from penstock.units import KIB, MIB
+
 transformers = pytest.importorskip("transformers")
-
-from training_tower import same_weights  # noqa: E402
-
-from penstock import attach_training  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
 
 GRANULE = 16 * KIB
 

@@ -9,16 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from training_tower import (
-    Tower,
-    adamw,
-    batches,
-    loss_of,
-    page,
-    pair,
-    same_state,
-    same_weights,
-)
+from training_tower import Tower, adamw, batches, loss_of, page, pair, same_state, same_weights
 
 from penstock.paging.training.loop import PLAIN_STEPS
 

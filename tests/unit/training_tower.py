@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import copy
 
-import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-from penstock import attach_training  # noqa: E402
-from penstock.units import KIB, MIB  # noqa: E402
+from penstock import attach_training
+from penstock.units import KIB, MIB
 
 GRANULE = 64 * KIB
 TENSORS = 20 * GRANULE  # of the budget, for activations, gradients and what operators make
@@ -75,6 +72,14 @@ def batches(count=5, size=4):
 def loss_of(model, ids):
     logits = model(ids)
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+def learn(optimizer, loss):
+    """Backward and an update; the loss."""
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
 
 
 def train(model, optimizer, data, *, autocast=False, scheduler=None):

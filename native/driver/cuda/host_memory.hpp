@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include "base/status.hpp"
 #include "base/undo.hpp"

@@ -110,8 +110,6 @@ class Allocator {
     return history_.events();
   }
 
-  [[nodiscard]] const AllocatorOptions& options() const { return options_; }
-
  private:
   struct Pool {
     PoolId id;

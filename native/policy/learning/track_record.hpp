@@ -5,7 +5,6 @@
 // is trusted unless its own record is poor; else only one whose own is good.  Pure.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>

@@ -99,7 +99,6 @@ class Packer {
     return {};
   }
 
-  [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const Extents& extents() const { return extents_; }
   [[nodiscard]] const StitchedRanges& ranges() const { return ranges_; }
   [[nodiscard]] const Block& block(BlockId id) const { return blocks_[id]; }

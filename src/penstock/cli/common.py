@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.config import OPTIONS, Settings, resolve
+from penstock.config import OPTIONS, Settings, find_option, resolve
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
 from penstock.files import check_place, read_json, write_whole
 from penstock.results import rows_of
@@ -132,7 +132,9 @@ def verb(
             return function(**values)
 
         decorated: Any = wrapped
-        decorated = click.option("-v", "--verbose", is_flag=True, help=_help("verbose"))(decorated)
+        decorated = click.option(
+            "-v", "--verbose", is_flag=True, help=find_option("verbose").summary
+        )(decorated)
         if json_output:
             decorated = _json_option(decorated)
         for option in reversed(chosen):
@@ -235,10 +237,6 @@ def _is_standard(found: os.stat_result) -> bool:
     with contextlib.suppress(OSError):
         return any(os.path.samestat(found, os.fstat(number)) for number in (1, 2))
     return False
-
-
-def _help(field: str) -> str:
-    return next(option.summary for option in OPTIONS if option.field == field)
 
 
 force_option = click.option("--force", is_flag=True, help="Write over a file that is not ours.")

@@ -15,13 +15,7 @@ import click
 
 from penstock.config import Settings
 from penstock.config.checks import check_known
-from penstock.errors import (
-    EnvironmentProblem,
-    FailedError,
-    OutOfMemory,
-    PenstockError,
-    UsageError,
-)
+from penstock.errors import EnvironmentProblem, FailedError, OutOfMemory, PenstockError, UsageError
 from penstock.files import write_whole
 from penstock.finetune.compare import document, run_all, settings_of
 from penstock.finetune.request import ALLOCATORS

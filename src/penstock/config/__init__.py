@@ -6,8 +6,7 @@ A flag beats an API argument, which beats a ``PENSTOCK_*`` variable, which beats
 `schema` holds the table, `resolve` the rule, `files` finds the file. Standard library only.
 """
 
-from .allocator import allocator_options
-from .emulated import emulated_options
+from .options import allocator_options, emulated_options
 from .resolve import Resolved, Setting, load, resolve
 from .schema import OPTIONS, Option, Settings, find_option
 

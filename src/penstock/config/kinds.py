@@ -76,20 +76,19 @@ def device() -> Kind:
     return Kind("device", read, forms)
 
 
-def size(*, percent_of: str | None = None, auto: bool = True) -> Kind:
-    """A size as people write it, kept as text because a percentage needs a total to become bytes.
+def size(*, percent_of: str | None = None) -> Kind:
+    """``auto``, or a size as people write it: text, since a percentage needs a total to be bytes.
 
     Args:
         percent_of: What 100 % would stand for; None refuses percentages.
-        auto: Whether the word ``auto`` is a value too.
     """
-    forms = ("auto, " if auto else "") + "8GiB, 8GB, bytes"
+    forms = "auto, 8GiB, 8GB, bytes"
     if percent_of:
         forms += f", or 80% of {percent_of}"
 
     def read(value: Any, name: str) -> str:
         text = str(value).strip()
-        if auto and text.lower() == "auto":
+        if text.lower() == "auto":
             return "auto"
         if isinstance(value, bool):
             raise UsageError(f"{name} '{value}' is not a size", remedy=forms)

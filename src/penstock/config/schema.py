@@ -148,10 +148,6 @@ def _gmlake_when(text: str) -> str:
     return STITCH_WHEN[min(int(number), len(STITCH_WHEN) - 1)]
 
 
-def _as_is(text: str) -> str:
-    return text
-
-
 @dataclass(frozen=True)
 class Settings:
     """What every part of Penstock obeys; sizes stay as text until a total is known."""
@@ -264,7 +260,7 @@ class Settings:
         group="allocator",
         details="false leaves PyTorch's own caching allocator in place. In GMLake as well it is "
         "on by default.",
-        aliases=(Alias("vmmDefragment", _as_is),),
+        aliases=(Alias("vmmDefragment", str),),
     )
     allocator_stitch_limit: str = _option(
         "auto",
@@ -292,7 +288,7 @@ class Settings:
         "Maximum size of a stitched range, as a multiple of the request it serves.",
         group="allocator",
         details="What it has beyond the request stays free for others. GMLake's default is 10.",
-        aliases=(Alias("reuseLimit", _as_is),),
+        aliases=(Alias("reuseLimit", str),),
     )
     allocator_range_limit: str = _option(
         "auto",
@@ -309,7 +305,7 @@ class Settings:
         "Whether a request that free memory serves in part takes only the rest from the device.",
         group="allocator",
         details="Old chunks and new ones are then stitched. GMLake's default is no.",
-        aliases=(Alias("reAlloc", _as_is),),
+        aliases=(Alias("reAlloc", str),),
     )
     allocator_chunk: str = _option(
         "auto",
@@ -330,14 +326,14 @@ class Settings:
     )
     emulated_capacity: str = _option(
         "auto",
-        kinds.size(auto=True),
+        kinds.size(),
         "Memory of the emulated GPU.",
         group="emulated",
         details="auto takes a size that fits the host.",
     )
     emulated_granularity: str = _option(
         "auto",
-        kinds.size(auto=True),
+        kinds.size(),
         "Granularity of the emulated GPU's memory.",
         group="emulated",
         details="A power of two from 4 KiB on. auto is 2 MiB, as GPUs have; less lets a small "

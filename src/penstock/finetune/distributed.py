@@ -6,7 +6,6 @@ Both are PyTorch's own. FSDP2's offload keeps shards, gradients and the optimize
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +49,7 @@ class Sharded(Engine):
     """FSDP2: every process holds a share of each layer, gathered when the layer runs."""
 
     threads = True
+    autocasts = False  # FSDP2 gathers weights in bf16 itself
 
     def __init__(self, request: Request, model: nn.Module, device: RunDevice, group: Group) -> None:
         mesh = init_device_mesh(device.torch_device.type, (group.world,))
@@ -62,10 +62,6 @@ class Sharded(Engine):
             fully_shard(layer, **options)
         fully_shard(model, **options)
         super().__init__(request, model, device)
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """FSDP2 gathers weights in bf16 itself."""
-        return nullcontext()
 
     def alive(self) -> list[Tensor]:
         """Shards, and what else outlives a step."""

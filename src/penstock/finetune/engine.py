@@ -34,9 +34,11 @@ class Engine:
         threads: Whether backward runs in autograd's own thread, and not in the caller's. There
             Python (checkpoints, hooks, fused ops) takes longer, for the interpreter's lock goes to
             and fro, and so do a core's caches: 18 % of a step of 1.5B with all layers fused.
+        autocasts: Whether forward of mixed dtypes takes autocast to be so.
     """
 
     threads = False
+    autocasts = True
 
     def __init__(self, request: Request, model: nn.Module, device: RunDevice) -> None:
         self.request = request
@@ -61,7 +63,7 @@ class Engine:
         Autocast's cache would keep a bf16 copy of every weight until the pass is over (3.1 GB of
         GPT-2 XL), and no weight of these models is cast twice in a pass.
         """
-        if self.request.dtype != "mixed":
+        if self.request.dtype != "mixed" or not self.autocasts:
             return nullcontext()
         return torch.autocast(
             self.device.torch_device.type, dtype=torch.bfloat16, cache_enabled=False

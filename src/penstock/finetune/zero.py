@@ -6,7 +6,6 @@ DeepSpeed keeps fp32 master weights itself, so under "mixed" the model is bf16.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from .request import Request
 
 class Zero(Engine):
     """Forward, backward and step through a DeepSpeed engine."""
+
+    autocasts = False  # the model is bf16 as it is
 
     def __init__(self, request: Request, model: nn.Module, device: RunDevice) -> None:
         super().__init__(request, model, device)
@@ -41,10 +42,6 @@ class Zero(Engine):
         )
         optimizer: torch.optim.Optimizer = self.forward.optimizer
         return optimizer
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """The model is bf16 as it is."""
-        return nullcontext()
 
     def step(self, batch: Batch) -> Tensor:
         """Forward, backward, update; the loss before the update."""

@@ -64,14 +64,16 @@ def check_like(op: str, first: Tensor, *, mixed: bool = False, **others: Tensor 
             )
 
 
-def check_shape(op: str, name: str, tensor: Tensor | None, wanted: tuple[int, ...]) -> None:
-    """Refuse a tensor of another shape.
+def check_shape(op: str, wanted: tuple[int, ...], **tensors: Tensor | None) -> None:
+    """Refuse tensors of another shape.
 
     Raises:
         UsageError: With both shapes.
     """
-    if tensor is not None and tuple(tensor.shape) != wanted:
-        raise UsageError(f"{op}: {name} has shape {tuple(tensor.shape)}", remedy=f"shape {wanted}")
+    for name, tensor in tensors.items():
+        if tensor is not None and tuple(tensor.shape) != wanted:
+            shape = tuple(tensor.shape)
+            raise UsageError(f"{op}: {name} has shape {shape}", remedy=f"shape {wanted}")
 
 
 def check_row(op: str, tensor: Tensor) -> None:

@@ -24,11 +24,10 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from .arguments import as_rows, check_floating, check_like, check_once, check_shape
-from .dropout_layernorm import backward_rows, dropout_add, forward_rows
+from .dropout_layernorm import dropout_add
 from .guard import as_forward, autocast_of, needs_graph, once
-from .layernorm_gemm import residual_linear
+from .layernorm_gemm import add_product, residual_linear, through_dropout
 from .philox import check_probability, draw_seed
-from .product import compute
 
 _NAME = "attention_projection"
 # Values of torch.nn.attention.SDPBackend.
@@ -129,12 +128,7 @@ class _AttentionProjection(torch.autograd.Function):
         ctx.sizes, ctx.n_heads, ctx.kind = sizes, n_heads, kind
         ctx.attention_p, ctx.p, ctx.has_bias = attention_p, p, bias is not None
         ctx.autocast = autocast_of(qkv)
-        rows = _merged(out)
-        if seed is None:
-            return compute(None, rows, None, None, weight, bias, residual)
-        hidden = F.linear(rows, weight)
-        _, total, _, _ = forward_rows(hidden, residual, bias, None, None, seed, p, 0.0)
-        return total
+        return add_product(_merged(out), weight, bias, residual, seed, p)
 
     @staticmethod
     @once
@@ -142,14 +136,7 @@ class _AttentionProjection(torch.autograd.Function):
     def backward(ctx: Any, dtotal: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         qkv, weight, out, seed, *kept = ctx.saved_tensors
         dtotal = dtotal.contiguous()
-        drows, dbias = dtotal, None
-        if seed is not None:
-            _, drows, _, _, dbias, _ = backward_rows(
-                None, dtotal, dtotal, None, None, None, seed, ctx.p, ctx.has_bias
-            )
-            dbias = dbias if ctx.has_bias else None
-        elif ctx.has_bias:
-            dbias = dtotal.sum(0)
+        drows, dbias = through_dropout(dtotal, seed, ctx.p, ctx.has_bias)
         rows = _merged(out)
         dweight = drows.T @ rows if ctx.needs_input_grad[1] else None
         dout = (drows @ weight).view(*qkv.shape[:2], ctx.n_heads, -1).transpose(1, 2)
@@ -223,8 +210,8 @@ def _check(
     d = residual.shape[-1]
     if qkv.ndim != 3:
         raise UsageError(f"{_NAME}: qkv has shape {tuple(qkv.shape)}", remedy="(B, T, 3 D)")
-    check_shape(_NAME, "qkv", qkv, (*residual.shape[:-1], 3 * d))
-    check_shape(_NAME, "weight", weight, (d, d))
-    check_shape(_NAME, "bias", bias, (d,))
+    check_shape(_NAME, (*residual.shape[:-1], 3 * d), qkv=qkv)
+    check_shape(_NAME, (d, d), weight=weight)
+    check_shape(_NAME, (d,), bias=bias)
     if n_heads < 1 or d % n_heads:
         raise UsageError(f"{_NAME}: {n_heads} heads do not divide {d}", remedy="a divisor")

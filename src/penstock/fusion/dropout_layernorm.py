@@ -95,7 +95,7 @@ def _apply(
     parts = (x, residual, x_bias, weight, bias, seed, p, eps)
     graph = needs_graph(x, residual, x_bias, weight, bias)
     if seen_by_torch():
-        y, z = _seen(*parts, statistics=graph)
+        y, z = _seen(*parts, graph)
     elif graph:
         y, z = _Rows.apply(*parts)
     else:
@@ -106,23 +106,13 @@ def _apply(
 
 
 def _seen(
-    x: Tensor | None,
-    residual: Tensor | None,
-    x_bias: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    seed: Tensor | None,
-    p: float,
-    eps: float,
-    *,
-    statistics: bool,
+    x: Tensor | None, residual: Tensor | None, *others: Any
 ) -> tuple[Tensor | None, Tensor | None]:
     """As the operator, which takes rows and gives empty tensors for None."""
+    x_bias, weight, bias = others[:3]
     shape = rows.check(x, residual, x_bias, weight, bias).shape
     flat = (None if part is None else as_rows(part) for part in (x, residual))
-    y, z, _, _ = torch.ops.penstock.dropout_layernorm(
-        *flat, x_bias, weight, bias, seed, p, eps, statistics
-    )
+    y, z, _, _ = torch.ops.penstock.dropout_layernorm(*flat, *others)
     return (
         y.view(shape) if weight is not None else None,
         z.view(shape) if x is not None else None,

@@ -25,19 +25,18 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from .activation import activate, activation_backward
-from .arguments import (
-    as_rows,
-    check_floating,
-    check_like,
-    check_once,
-    check_row,
-    check_shape,
-)
-from .dropout_layernorm import backward_rows, forward_rows
+from .arguments import as_rows, check_floating, check_like, check_once, check_row, check_shape
 from .guard import as_forward, autocast_of, needs_graph, once
-from .layernorm_gemm import layer_norm_linear, normalise, normalise_backward, residual_linear
+from .layernorm_gemm import (
+    add_product,
+    layer_norm_linear,
+    normalise,
+    normalise_backward,
+    residual_linear,
+    through_dropout,
+)
 from .philox import check_probability, draw_seed
-from .product import Folded, compute
+from .product import Folded
 from .product_kernel import ACTIVATIONS
 from .variants import RECOMPUTE_LEVELS
 
@@ -74,10 +73,7 @@ class _FeedForward(torch.autograd.Function):
         )
         ctx.p, ctx.eps, ctx.activation, ctx.autocast = p, eps, activation, autocast_of(x)
         ctx.has_biases = up_bias is not None, down_bias is not None
-        if seed is None:
-            return compute(None, after, None, None, down, down_bias, x)
-        _, out, _, _ = forward_rows(F.linear(after, down), x, down_bias, None, None, seed, p, 0.0)
-        return out
+        return add_product(after, down, down_bias, x, seed, p)
 
     @staticmethod
     @once
@@ -87,7 +83,7 @@ class _FeedForward(torch.autograd.Function):
         has_up_bias, has_down_bias = ctx.has_biases
         wanted = ctx.needs_input_grad
         dout = dout.contiguous()
-        dinner, ddown_bias = _through_dropout(dout, seed, ctx.p, has_down_bias)
+        dinner, ddown_bias = through_dropout(dout, seed, ctx.p, has_down_bias)
         if before is None:
             before = F.linear(normalise(x, gamma, beta, ctx.eps)[0], up, up_bias)
         again = after is None and wanted[5]
@@ -103,16 +99,6 @@ class _FeedForward(torch.autograd.Function):
         dup = None if y is None else dbefore.T @ y
         dbeta_or_none = dbeta if beta is not None else None
         return (dx, dgamma, dbeta_or_none, dup, dup_bias, ddown, ddown_bias, *([None] * 5))
-
-
-def _through_dropout(
-    dout: Tensor, seed: Tensor | None, p: float, has_bias: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Gradients of the down product and of its bias."""
-    if seed is None:
-        return dout, dout.sum(0) if has_bias else None
-    _, dinner, _, _, dbias, _ = backward_rows(None, dout, dout, *[None] * 3, seed, p, has_bias)
-    return dinner, dbias if has_bias else None
 
 
 def layer_norm_mlp(
@@ -180,25 +166,12 @@ def _check(
     down_bias: Tensor | None,
 ) -> None:
     check_floating(_NAME, "x", x)
-    check_like(
-        _NAME,
-        x,
-        norm_weight=norm_weight,
-        norm_bias=norm_bias,
-        up=up,
-        up_bias=up_bias,
-        down=down,
-        down_bias=down_bias,
-    )
+    norm: dict[str, Any] = {"norm_weight": norm_weight, "norm_bias": norm_bias}
+    check_like(_NAME, x, **norm, up=up, up_bias=up_bias, down=down, down_bias=down_bias)
     d = x.shape[-1]
     if up.ndim != 2 or up.shape[1] != d:
         raise UsageError(f"{_NAME}: up has shape {tuple(up.shape)}", remedy=f"(d_ff, {d})")
-    check_shape(_NAME, "down", down, (d, up.shape[0]))
-    check_shape(_NAME, "up_bias", up_bias, (up.shape[0],))
-    for name, vector in (
-        ("norm_weight", norm_weight),
-        ("norm_bias", norm_bias),
-        ("down_bias", down_bias),
-    ):
-        check_shape(_NAME, name, vector, (d,))
+    check_shape(_NAME, (d, up.shape[0]), down=down)
+    check_shape(_NAME, (up.shape[0],), up_bias=up_bias)
+    check_shape(_NAME, (d,), **norm, down_bias=down_bias)
     check_row(_NAME, x)

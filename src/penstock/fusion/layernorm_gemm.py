@@ -17,14 +17,7 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from .activation import activate
-from .arguments import (
-    as_rows,
-    check_floating,
-    check_like,
-    check_once,
-    check_row,
-    check_shape,
-)
+from .arguments import as_rows, check_floating, check_like, check_once, check_row, check_shape
 from .dropout_layernorm import backward_rows, forward_rows
 from .guard import as_forward, autocast_of, needs_graph, once
 from .product import Folded, compute
@@ -103,6 +96,26 @@ def normalise_backward(
     parts = (dy, dz, x, gamma, mean, rstd, None, 0.0, False)
     dx, _, dgamma, dbeta, _, y = backward_rows(*parts, bias=beta, normalised=again)
     return dx, dgamma, dbeta, y if again else None
+
+
+def add_product(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor, seed: Tensor | None, p: float
+) -> Tensor:
+    """``residual + dropout(x @ weight.T + bias)`` of rows; without a seed nothing is dropped."""
+    if seed is None:
+        return compute(None, x, None, None, weight, bias, residual)
+    product = F.linear(x, weight)
+    return forward_rows(product, residual, bias, None, None, seed, p, 0.0)[1]
+
+
+def through_dropout(
+    dout: Tensor, seed: Tensor | None, p: float, has_bias: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients of the product in `add_product` and of its bias."""
+    if seed is None:
+        return dout, dout.sum(0) if has_bias else None
+    _, dx, _, _, dbias, _ = backward_rows(None, dout, dout, *[None] * 3, seed, p, has_bias)
+    return dx, dbias if has_bias else None
 
 
 class _ResidualLinear(torch.autograd.Function):
@@ -220,8 +233,7 @@ def _check(
 ) -> None:
     _check_product(_NAME, x, weight, bias)
     check_like(_NAME, x, norm_weight=norm_weight, norm_bias=norm_bias)
-    for name, vector in (("norm_weight", norm_weight), ("norm_bias", norm_bias)):
-        check_shape(_NAME, name, vector, (x.shape[-1],))
+    check_shape(_NAME, (x.shape[-1],), norm_weight=norm_weight, norm_bias=norm_bias)
     check_row(_NAME, x)
 
 
@@ -232,7 +244,7 @@ def _check_residual(
     _check_product(op, x, weight, bias)
     check_like(op, x, residual=residual)
     check_floating(op, "residual", residual)
-    check_shape(op, "residual", residual, (*x.shape[:-1], weight.shape[0]))
+    check_shape(op, (*x.shape[:-1], weight.shape[0]), residual=residual)
 
 
 def _check_product(op: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -242,4 +254,4 @@ def _check_product(op: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> N
         raise UsageError(
             f"{op}: weight has shape {tuple(weight.shape)}", remedy=f"(N, {x.shape[-1]})"
         )
-    check_shape(op, "bias", bias, (weight.shape[0],))
+    check_shape(op, (weight.shape[0],), bias=bias)

@@ -10,6 +10,7 @@ decided once, and a `Ready` keeps it for those who know already that their argum
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -141,21 +142,16 @@ class Ready:
             stages=stages,
         )
 
-    def __call__(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        gamma: Tensor | None,
-        w_gamma: Tensor | None,
-        residual: Tensor | None,
-        *,
-        traced: bool = False,
-    ) -> Tensor:
-        """The result; x and residual may have other leading dimensions if they are contiguous."""
+    def __call__(self, x: Tensor, *others: Tensor | None, traced: bool = False) -> Tensor:
+        """The result; x and residual may have other leading dimensions if they are contiguous.
+
+        Args:
+            x: As for the first call.
+            others: weight, bias, gamma, w_gamma and residual.
+            traced: Whether a compiler looks.
+        """
         out = x.new_empty(self._shape)
-        tensors = (x, weight, bias, gamma, w_gamma, residual, out)
-        given = [x if tensor is None else tensor for tensor in tensors]
+        given = [x if tensor is None else tensor for tensor in (x, *others, out)]
         (self._start.traced if traced else self._start)(*given)
         return out
 
@@ -163,19 +159,8 @@ class Ready:
 _ready: Layouts[Ready] = Layouts()
 
 
-def _run_kernel(
-    x: Tensor,
-    gamma: Tensor | None,
-    w_gamma: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: int,
-    eps: float,
-    tile: list[int],
-    *,
-    traced: bool = False,
-) -> Tensor:
+def _run_kernel(*arguments: Any, traced: bool = False) -> Tensor:
+    x, gamma, w_gamma, weight, bias, residual, activation, eps, tile = arguments
     shape = x.shape[0], weight.shape[0]
     if 0 in shape:
         return x.new_empty(shape)
@@ -205,9 +190,8 @@ def _gemm_op(
     eps: float,
     tile: list[int],
 ) -> Tensor:
-    return _run_kernel(
-        x, gamma, w_gamma, weight, bias, residual, activation, eps, tile, traced=True
-    )
+    parts = (x, gamma, w_gamma, weight, bias, residual)
+    return _run_kernel(*parts, activation, eps, tile, traced=True)
 
 
 def kernel_product(

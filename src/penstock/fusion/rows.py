@@ -18,15 +18,7 @@ from torch import Tensor
 from penstock.errors import UsageError
 
 from . import kernels, rows_reference
-from .arguments import (
-    Layouts,
-    as_rows,
-    check_floating,
-    check_like,
-    check_row,
-    check_shape,
-    layout,
-)
+from .arguments import Layouts, as_rows, check_floating, check_like, check_row, check_shape, layout
 from .columns import ColumnSums
 from .guard import autocast_of
 from .launch import Start, device_programs
@@ -53,15 +45,13 @@ def check(
     first = x if x is not None else residual
     if first is None:
         raise UsageError(f"{_NAME}: neither x nor residual", remedy="at least one of them")
-    others = {"residual": residual, "weight": weight, "bias": bias, "x_bias": x_bias}
-    check_like(_NAME, first, mixed=mixed, **others)
-    vectors = (("weight", weight), ("bias", bias), ("x_bias", x_bias))
-    for name, tensor in (("x", x), ("residual", residual), *vectors):
+    vectors = {"weight": weight, "bias": bias, "x_bias": x_bias}
+    check_like(_NAME, first, mixed=mixed, residual=residual, **vectors)
+    for name, tensor in {"x": x, "residual": residual, **vectors}.items():
         if tensor is not None:
             check_floating(_NAME, name, tensor)
-    check_shape(_NAME, "residual", residual, tuple(first.shape))
-    for name, tensor in vectors:
-        check_shape(_NAME, name, tensor, (first.shape[-1],))
+    check_shape(_NAME, tuple(first.shape), residual=residual)
+    check_shape(_NAME, (first.shape[-1],), **vectors)
     if x is None and x_bias is not None:
         raise UsageError(f"{_NAME}: x_bias without x", remedy="x_bias=None")
     check_row(_NAME, first)
@@ -164,22 +154,13 @@ class Forward:
             warps=warps,
         )
 
-    def __call__(
-        self,
-        x: Tensor | None,
-        residual: Tensor | None,
-        x_bias: Tensor | None,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        seed: Tensor | None,
-        *,
-        traced: bool = False,
-    ) -> Found:
+    def __call__(self, *tensors: Tensor | None, traced: bool = False) -> Found:
         """y, z, mean and rstd; None for what does not apply, see `rows_reference.forward`."""
+        if not self._on_kernel:
+            return self._plain(*tensors)
+        x, residual, x_bias, weight, bias, seed = tensors
         first = x if x is not None else residual
         assert first is not None
-        if not self._on_kernel:
-            return self._plain(x, residual, x_bias, weight, bias, seed)
         y = mean = rstd = None
         if weight is not None:
             y = _like(first, self._dtype)
@@ -189,9 +170,9 @@ class Forward:
         z = _like(first, self._dtype) if x is not None else None
         if not self._dense:
             x, residual = _unless_dense(x), _unless_dense(residual)
-        tensors = (x, x_bias, residual, weight, bias, z, y, mean, rstd, seed)
+        parts = (x, x_bias, residual, weight, bias, z, y, mean, rstd, seed)
         # What the kernel does not look at is anything.
-        given = [first if tensor is None else tensor for tensor in tensors]
+        given = [first if part is None else part for part in parts]
         (self.start.traced if traced else self.start)(*given)
         return y, z, mean, rstd
 
@@ -268,30 +249,19 @@ class Backward:
             registers=64 if normalised and block <= 4096 else None,
         )
 
-    def __call__(
-        self,
-        dy: Tensor | None,
-        dz: Tensor | None,
-        z: Tensor,
-        weight: Tensor | None,
-        mean: Tensor | None,
-        rstd: Tensor | None,
-        seed: Tensor | None,
-        bias: Tensor | None = None,
-        *,
-        traced: bool = False,
-    ) -> Found:
+    def __call__(self, *tensors: Any, traced: bool = False) -> Found:
         """Gradients as `rows_reference.backward` gives them, and y or None."""
         if not self._on_kernel:
-            return self._plain(dy, dz, z, weight, mean, rstd, seed, bias)
+            return self._plain(*tensors)
+        dy, dz, z, weight, mean, rstd, seed, bias = tensors
         norm = weight is not None
         dresidual = _like(z) if norm else None
         dx = _like(z) if seed is not None else None
         y = _like(z) if self._normalised else None
         partials = None if self._sums is None else self._sums.partials()
         kept = z if self._dense else as_rows(z)
-        tensors = (dy, dz, kept, weight, mean, rstd, seed, bias, dresidual, dx, y, partials)
-        given = [z if tensor is None else tensor for tensor in tensors]
+        parts = (dy, dz, kept, weight, mean, rstd, seed, bias, dresidual, dx, y, partials)
+        given = [z if part is None else part for part in parts]
         (self.start.traced if traced else self.start)(*given)
         if self._sums is None or partials is None:
             return dresidual, dx, None, None, None, y

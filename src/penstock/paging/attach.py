@@ -135,28 +135,19 @@ class Attachment(BaseAttachment[Pager]):
         device: Device,
         torch_device: torch.device,
         *,
-        gpu_memory: int | str | None,
-        load: Loader | None,
         chunk_size: int | str | None,
         look_ahead: int | str | None,
         safety: str,
-        host_memory: int | str | None,
         compress: str | None = "off",
         outside: Outside | None = None,
+        **more: Any,
     ) -> None:
         self._outside = outside
         self._asked = (chunk_size, look_ahead)
         self._compress = compress
         self._safety = safety
         self._read_before: set[Block] = set()
-        super().__init__(
-            model,
-            device,
-            torch_device,
-            gpu_memory=gpu_memory,
-            load=load,
-            host_memory=host_memory,
-        )
+        super().__init__(model, device, torch_device, **more)
 
     def _place(self, blocks: list[Block]) -> tuple[Pager, BlockStore]:
         chunk_size, look_ahead = self._asked

@@ -58,11 +58,6 @@ class ProcessMemory:
             if found is not None and found[0] >= torch.cuda.memory_reserved(device):
                 self._known = found
 
-    @property
-    def by_process(self) -> bool:
-        """Whether others are told apart."""
-        return self._known is not None
-
     def taken(self, locked: int = 0) -> int:
         """Bytes that this process has, or all that are in use where it is not known.
 

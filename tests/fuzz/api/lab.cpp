@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recordings for penstock_simulate() and traces for penstock_replay(), some of which cannot be.
-#include <algorithm>
 #include <tuple>
 
 #include "draw.hpp"

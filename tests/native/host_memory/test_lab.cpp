@@ -4,7 +4,6 @@
 #include <array>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "host_memory/failing.hpp"
 #include "lab/replay.hpp"

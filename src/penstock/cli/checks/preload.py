@@ -10,11 +10,10 @@ import sys
 
 from penstock.errors import PenstockError
 
+from .library import REINSTALL, TIME_LIMIT_S
 from .result import Check
 
 WHY = "penstock run pages what it sees launched; what goes past it, it cannot bring in."
-TIME_LIMIT_S = 60
-REINSTALL = "pip install --force-reinstall --no-deps penstock"
 
 
 def coverage() -> Check:

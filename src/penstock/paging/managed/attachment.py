@@ -149,24 +149,15 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
         device: Device,
         torch_device: torch.device,
         *,
-        gpu_memory: int | str | None,
-        load: Loader | None,
-        host_memory: int | str | None,
         allow_oversubscription: bool,
         options: dict[str, Any],
+        **more: Any,
     ) -> None:
         self._oversubscribe = allow_oversubscription
         self._options = options
         self.on_demand = bool(options["on_demand"])
         self._groups = Groups()
-        super().__init__(
-            model,
-            device,
-            torch_device,
-            gpu_memory=gpu_memory,
-            load=load,
-            host_memory=host_memory,
-        )
+        super().__init__(model, device, torch_device, **more)
 
     def _place(self, blocks: list[Block]) -> tuple[GroupSet, ManagedStore]:
         self._groups = form_groups(self.model, blocks)
