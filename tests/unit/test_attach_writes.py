@@ -48,6 +48,28 @@ def test_a_parameter_that_forward_changes(safety, kib):
 
 @BOTH
 @ALL
+def test_a_moving_average_that_forward_takes(safety, kib):
+    class Follows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.online, self.target = stack(4), stack(4)
+
+        def forward(self, x):
+            pairs = zip(self.target.parameters(), self.online.parameters(), strict=True)
+            for average, weight in pairs:
+                average.mul_(0.9).add_(weight, alpha=0.2)
+            return self.target(x) + self.online(x)
+
+    model, reference = with_reference(Follows())
+    with page(model, kib, safety=safety):
+        for _ in range(3):
+            assert same_passes(model, reference, 2)
+            assert same_state(model, reference)
+    assert same_state(model, reference)
+
+
+@BOTH
+@ALL
 @pytest.mark.parametrize("how", ["in place", "by data", "data", "held"])
 def test_weights_changed_between_passes(safety, kib, how):
     model, reference = with_reference(stack())

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
 
 from penstock.errors import UsageError
 from penstock.native import ON_HOST, PINNED, Pager
@@ -282,7 +283,8 @@ class BlockStore:
             start = max(page - block.address, 0)
             end = min(page + chunk - block.address, block.nbytes)
             self._pager.fetch(block.address + start, end - start)
-            with temporarily_clear_interpreter_stack():  # of vmap() and its like
+            # Not in sight of vmap() and its like, nor of modes: of the watch it would be a miss.
+            with temporarily_clear_interpreter_stack(), _disable_current_modes():
                 block.device_bytes[start:end].copy_(block.host_bytes[start:end])
         if self.device != _CPU:
             torch.cuda.synchronize(self.device)
