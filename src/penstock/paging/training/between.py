@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Protocol
@@ -49,6 +49,8 @@ class Between(PassMode):
     Attributes:
         touched: Called with the addresses of those that an operator is about to touch.
         rests: Whether backward is run without it, unless the loss has read some.
+        whole: Addresses of weights with which backward should be through.
+        late: Called with one of these that an operator is about to touch nevertheless.
 
     Args:
         parts: Those that page, by the address of their device bytes; more may come.
@@ -67,6 +69,8 @@ class Between(PassMode):
         self._covered = covered
         self._touching = touching
         self.touched: Callable[[Iterable[int]], None] = lambda addresses: None
+        self.whole: Container[int] = ()
+        self.late: Callable[[int], None] = lambda address: None
         self._on = self._in_backward = False
         self.rests = False
         self._quiet = 0  # passes of backward that have found nothing, while all have
