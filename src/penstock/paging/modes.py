@@ -14,6 +14,8 @@ that `run` gives it the key back.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -41,6 +43,13 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     excluded = torch._C._dispatch_tls_local_exclude_set() - _VIEWS
     with torch._C._ForceDispatchKeyGuard(included, excluded):
         return func(*args, **kwargs)
+
+
+@contextmanager
+def out_of_inference() -> Iterator[None]:
+    """What is made in here may outlive an inference_mode() that the caller is in."""
+    with torch.inference_mode(mode=False), torch.no_grad():
+        yield
 
 
 class PassMode(TorchDispatchMode):
