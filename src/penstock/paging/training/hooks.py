@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from penstock.native import Pager
 
@@ -336,13 +335,12 @@ class TrainingUses:
         self._pause_watch()
 
     def _pause_watch(self) -> bool:
-        """Leave the watching mode; not possible while another was entered after it."""
+        """Leave the watching mode; not possible in another thread."""
         if self._watch is not None and self._watching_now:
-            if _get_current_dispatch_mode() is not self._watch:
+            if not self._watch.take_out():
                 return False
-            self._watch.__exit__(None, None, None)
             self._watching_now = False
-            leave_over()  # what was entered before it, and is over
+            leave_over()  # what is over by now
         return True
 
     def _end_watch(self) -> None:
