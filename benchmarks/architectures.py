@@ -3,6 +3,7 @@
 
 python benchmarks/architectures.py forward|encoded|generate|train [--only NAME...] [--json FILE]
 python benchmarks/architectures.py forward|encoded|train --library timm|torchvision|diffusers
+python benchmarks/architectures.py train --steps 11 --only mamba   # updates in backward as well
 
 Nobody has chosen them: of transformers a configuration by default, made small (little.py), of each
 family of timm the first model by its name that is small, of each module of torchvision the
@@ -157,7 +158,7 @@ def same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     )
 
 
-def work_of(kind: str, model: Any, given: dict[str, Any]) -> Any:
+def work_of(kind: str, model: Any, given: dict[str, Any], steps: int) -> Any:
     """What is done with a model, and gives tensors to compare; the same for each copy."""
     if kind in FORWARD:
         return lambda m: [t for _ in range(3) for t in tensors(m(**given))]
@@ -169,7 +170,7 @@ def work_of(kind: str, model: Any, given: dict[str, Any]) -> Any:
 
     def train(m: Any) -> list[torch.Tensor]:
         losses = []
-        for step in range(3):
+        for step in range(steps):
             torch.manual_seed(step)  # dropout
             out = [m(input_ids=ids + step, use_cache=False).logits] if text else tensors(m(**given))
             loss = sum(one.float().square().mean() for one in out)
@@ -230,7 +231,7 @@ def limited() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def judge(library: Library, kind: str, name: str) -> dict[str, Any]:
+def judge(library: Library, kind: str, name: str, steps: int) -> dict[str, Any]:
     """One architecture's row."""
     try:
         torch.manual_seed(0)
@@ -246,7 +247,7 @@ def judge(library: Library, kind: str, name: str) -> dict[str, Any]:
             given = tree_map_only(
                 torch.Tensor, lambda t: t.bfloat16() if t.is_floating_point() else t, given
             )
-        work = work_of(kind, model, given)
+        work = work_of(kind, model, given, steps)
         with torch.set_grad_enabled(kind == "train"):
             first, again = prepared(kind, model), prepared(kind, model)
             came = work(first)
@@ -276,11 +277,12 @@ def judge(library: Library, kind: str, name: str) -> dict[str, Any]:
     return row
 
 
-def judge_apart(library: str, kind: str, names: list[str]) -> list[dict[str, Any]]:
+def judge_apart(library: str, kind: str, names: list[str], steps: int) -> list[dict[str, Any]]:
     """Rows of some, in a process that may end."""
     rows: list[dict[str, Any]] = []
     while left := names[len(rows) :]:
-        command = [sys.executable, __file__, kind, "--library", library, "--rows", "--only", *left]
+        command = [sys.executable, __file__, kind, "--library", library, "--rows"]
+        command += ["--steps", str(steps), "--only", *left]
         try:
             run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
             out, how = run.stdout, f"exit {run.returncode}"
@@ -305,6 +307,12 @@ def main() -> None:
     parser.add_argument("kind", choices=SHARES)
     parser.add_argument("--library", choices=LIBRARIES, default="transformers")
     parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=3,
+        help="of training; from the ninth on updates are in backward",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--rows", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -312,20 +320,20 @@ def main() -> None:
     library = LIBRARIES[given.library]
     if given.rows:
         for name in given.only:
-            print(json.dumps(judge(library, given.kind, name)), flush=True)
+            print(json.dumps(judge(library, given.kind, name, given.steps)), flush=True)
         return
     names = given.only or library.names(given.kind)
     rows: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()
     where = provenance(card=False)
     for at in range(0, len(names), AT_ONCE):
-        rows += judge_apart(given.library, given.kind, names[at : at + AT_ONCE])
+        rows += judge_apart(given.library, given.kind, names[at : at + AT_ONCE], given.steps)
         for row in rows[at:]:
             print(f"{row['name']:32} {verdict(row):14} {row.get('share', '')}", flush=True)
         counts = Counter(map(verdict, rows))
         if given.json is not None:  # again and again: what is cut off leaves what there is
             about = {"version": version(given.library), "kind": given.kind}
-            about |= {"architectures": len(names), "counts": dict(counts)}
+            about |= {"architectures": len(names), "counts": dict(counts), "steps": given.steps}
             found = {"where": where, "library": given.library, **about, "rows": rows}
             write_result(given.json, found)
     print(", ".join(f"{count} {word}" for word, count in counts.most_common()))

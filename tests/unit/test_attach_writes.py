@@ -8,6 +8,7 @@ import torch
 from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 from penstock.errors import UsageError
 from penstock.units import KIB
@@ -37,6 +38,28 @@ def test_a_parameter_that_forward_changes(safety, kib):
             return self.layers(x) + self.count[0]
 
     model, reference = with_reference(Counts())
+    with page(model, kib, safety=safety):
+        for _ in range(3):
+            assert same_passes(model, reference, 2)
+            assert same_state(model, reference)
+    assert same_state(model, reference)
+
+
+@BOTH
+@ALL
+def test_a_moving_average_that_forward_takes(safety, kib):
+    class Follows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.online, self.target = stack(4), stack(4)
+
+        def forward(self, x):
+            pairs = zip(self.target.parameters(), self.online.parameters(), strict=True)
+            for average, weight in pairs:
+                average.mul_(0.9).add_(weight, alpha=0.2)
+            return self.target(x) + self.online(x)
+
+    model, reference = with_reference(Follows())
     with page(model, kib, safety=safety):
         for _ in range(3):
             assert same_passes(model, reference, 2)
@@ -151,6 +174,52 @@ def test_a_weight_that_another_module_takes(safety, kib):
         assert same_passes(model, reference, 3)
         assert same_state(model, reference)
     assert model[1].weight is model[9].weight
+    assert same_passes(model, reference)
+
+
+class Adds(nn.Module):
+    """A parametrization, as adapters for any weight are."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((WIDTH, WIDTH), 0.01))
+
+    def forward(self, weight):
+        return weight + self.weight
+
+
+class Takes(nn.Module):
+    """A layer in the place of another, whose weight it has."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.weight = layer.weight
+
+    def forward(self, x):
+        return F.linear(x, self.weight)
+
+
+@BOTH
+@ALL
+def test_a_weight_that_a_new_module_takes(safety, kib):
+    model, reference = with_reference(stack(12))
+    with page(model, kib, safety=safety):
+        assert same_passes(model, reference, 3)
+        for each in (model, reference):
+            each[1] = Takes(each[1])
+            parametrize.register_parametrization(each[9], "weight", Adds())
+        for _ in range(3):
+            assert same_passes(model, reference, 3)
+            assert torch.equal(model[1].weight * 2, reference[1].weight * 2)
+            assert torch.equal(model[9].weight, reference[9].weight)
+            for each in (model, reference):
+                each[1].weight.mul_(1.5)
+                each[9].parametrizations.weight.original.mul_(1.5)
+        for each in (model, reference):
+            parametrize.remove_parametrizations(each[9], "weight")
+        assert same_passes(model, reference, 3)
+        assert same_state(model, reference)
+    assert same_state(model, reference)
     assert same_passes(model, reference)
 
 

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _get_current_dispatch_mode_stack,
+)
 from training_both import DATA, make
 from training_tower import GRANULE, adamw, learn, loss_of, page, pair, same_weights
 
@@ -100,6 +105,43 @@ def test_a_hook_that_reads_another_weight():
     seen = []
     both_ways(later, seen)
     assert all(on for on, _ in seen[3:])
+
+
+@pytest.mark.parametrize("around", ["forward", "backward", "the rest"])
+def test_modes_of_the_program_stay_its_own(around):
+    """PyTorch leaves whichever mode is on top, so that one of ours there would be left for it."""
+
+    class Counts(TorchDispatchMode):
+        operators = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.operators += 1
+            return func(*args, **(kwargs or {}))
+
+    def run(model, optimizer):
+        losses, counts = [], Counts()
+        norms = lambda: sum(p.norm().item() for p in model.parameters())  # noqa: E731
+        for n in range(STEPS):
+            with counts if around == "forward" else contextlib.nullcontext():
+                loss = loss_of(model, DATA[n])
+            with counts if around == "backward" else contextlib.nullcontext():
+                loss.backward()
+            with counts if around == "the rest" else contextlib.nullcontext():
+                losses += [loss.item(), norms()]
+                optimizer.step()
+                optimizer.zero_grad()
+                losses += [norms(), loss_of(model, DATA[n]).item()]
+            assert counts not in _get_current_dispatch_mode_stack()
+        assert counts.operators
+        return losses
+
+    plain, paged = pair(make)
+    want = run(plain, adamw(plain))
+    optimizer = adamw(paged)
+    with page(paged, optimizer, chunks=18):
+        assert run(paged, optimizer) == want
+    assert same_weights(plain, paged)
+    assert not _get_current_dispatch_mode_stack()
 
 
 def test_a_refused_attachment_replaces_nothing():

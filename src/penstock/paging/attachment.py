@@ -35,6 +35,7 @@ from .conversion import ConversionGuard
 from .holding import Holding
 from .leaves import tree_leaves
 from .manager import kind_of, manager_of
+from .modes import out_of_inference
 from .share import SETTLING, Share
 from .stats import BaseStats, explain
 from .store import BlockStore, Loader
@@ -133,7 +134,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._holding.storages = self.store.storages
         try:
             self.store.move_in(load)
-            with self.store.in_reach():  # what a wrapper reads when it is made
+            with out_of_inference(), self.store.in_reach():  # what a wrapper reads when it is made
                 self._wrappers = wrap_anew(self.model, (slot for _, slot in self.store.slots()))
             self.hooks = self._make_hooks(blocks)
             self._enter_budget()
@@ -386,18 +387,18 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             if slot.holder is not None:
                 hanging[slot.tensor.data_ptr(), slot.tensor.shape] = block, slot
             elif slot.wrapper is None and name in state and self.store.is_in_place(block, slot):
-                state[name] = self.store.host_view(block, slot).clone()
+                state[name] = self.store.copy_of(block, slot)
         if hanging:  # under names that only its library knows
             for name, tensor in state.items():
                 if name.startswith(prefix) and isinstance(tensor, torch.Tensor):
                     found = hanging.get((tensor.data_ptr(), tensor.shape))
                     if found is not None:
-                        state[name] = self.store.host_view(*found).clone()
+                        state[name] = self.store.copy_of(*found)
         views = {id(slot.tensor): (block, slot) for block, slot in own}
         for wrapper in self._wrappers:
             if wrapper.module is module and wrapper.is_there and prefix + wrapper.key in state:
                 state[prefix + wrapper.key] = wrapper.with_leaves(
-                    lambda leaf: self.store.host_view(*views[id(leaf)]).clone()
+                    lambda leaf: self.store.copy_of(*views[id(leaf)])
                 )
 
     def _save(self, blocks: Iterable[Block]) -> None:

@@ -221,7 +221,8 @@ def collect_blocks(model: nn.Module) -> list[Block]:
         block = blocks.setdefault(storage._cdata, Block(storage.nbytes()))
         block.slots.append(slot)
         # Tensors made under inference_mode do not tell when they are changed.
-        block.written |= not slot.is_parameter or slot.tensor.is_inference()
+        unseen = slot.tensor.is_inference() and not slot.tensor.is_meta
+        block.written |= not slot.is_parameter or unseen
     result = list(blocks.values())
     for block in result:
         if block.nbytes <= LITTLE and any(slot.holder is not None for slot in block.slots):

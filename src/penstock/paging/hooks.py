@@ -9,7 +9,7 @@ use of its own, which lasts until the module that runs is over, or until others 
 it is given at its host copy. So is one that is read outside every pass.
 
 What is used without having been read from its module (a list of weights, a closure) a dispatch mode
-looks for (watch.py): in a pass whose inputs, mode or way through the modules are new.
+looks for (watch.py): where inputs, mode, the way through the modules or who keeps weights are new.
 """
 
 from __future__ import annotations
@@ -422,7 +422,8 @@ class UseHooks:
         if use is None:
             use = self._reads[block] = self._uses.define(block.name, [block], is_read=True)
         most = max(self._largest, READS_AT_ONCE * block.nbytes)
-        self._release_reads(lambda: self._bytes_read() + block.nbytes > most)
+        reads = lambda: sum(use.nbytes for use, _ in self._running if use.is_read)  # noqa: E731
+        self._release_reads(lambda: reads() + block.nbytes > most)
         self._release_reads(lambda: not self._fits(use))
         if not self._fits(use):
             self.on_host.give(block, asked_for=False)
@@ -431,9 +432,6 @@ class UseHooks:
         self._pager.begin(use.number, self._stream())
         self._running.append((use, use.versions()))
         self._reading += 1
-
-    def _bytes_read(self) -> int:
-        return sum(use.nbytes for use, _ in self._running if use.is_read)
 
     def _fits(self, use: Use) -> bool:
         """Whether there is room for it beside what is running."""
@@ -470,7 +468,9 @@ class UseHooks:
             self._start_watching()
 
     def _watch_new(self) -> None:
-        """A pass begins: one of a new kind is watched."""
+        """A pass begins: one of a new kind is watched; all are new to whoever has kept weights."""
+        if self.on_host.has_new_holders():
+            self._signatures.clear()
         if self._always_watch or self._signatures[self.signature] < WATCHED:
             self._signatures[self.signature] += 1
             self._start_watching()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dispatch modes of ours that last as long as a pass, among those of the program.
 
-A thread's modes are left in the order opposite to that in which they were entered, and by that
-thread alone. One that is over while another lies on top of it does nothing more, and is left with
-the first that can be. Nor is one left within an inference_mode() that began after it: at its end
-PyTorch has operators look for modes again, as they did at its beginning, whether there are any.
+At the end of a `with` PyTorch leaves whatever mode is on top, which has to be the program's: ours
+are entered below those that the program has entered, and taken out from there. That is for the
+thread alone that entered them, and not within an inference_mode() that began after one: at its end
+PyTorch has operators look for modes again, as they did at its beginning, whether there are any. One
+that is over does nothing more until then.
 
 Under inference_mode() an operator that is made of others comes to a mode as a whole, and what it is
 made of runs as below a mode: without the dispatch key that has a view of a parameter require
@@ -14,11 +15,19 @@ that `run` gives it the key back.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _get_current_dispatch_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 
 _VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
 
@@ -43,6 +52,13 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return func(*args, **kwargs)
 
 
+@contextmanager
+def out_of_inference() -> Iterator[None]:
+    """What is made in here may outlive an inference_mode() that the caller is in."""
+    with torch.inference_mode(mode=False), torch.no_grad():
+        yield
+
+
 class PassMode(TorchDispatchMode):
     """A mode that is entered when a pass begins, and left at its end or later.
 
@@ -61,11 +77,20 @@ class PassMode(TorchDispatchMode):
 
     def __enter__(self) -> Any:
         self._under = torch.is_inference_mode_enabled()
-        return super().__enter__()
+        with _lifted(on_top_is_the_programs):
+            return super().__enter__()
 
     def may_be_left(self) -> bool:
         """Whether it is over, and the thread is where it was entered."""
         return self.over and self._under == torch.is_inference_mode_enabled()
+
+    def take_out(self) -> bool:
+        """Leave it, wherever it lies; False where this thread has not entered it."""
+        if all(mode is not self for mode in _get_current_dispatch_mode_stack()):
+            return False
+        with _lifted(lambda: _get_current_dispatch_mode() is not self):
+            self.__exit__(None, None, None)
+        return True
 
     def leave(self) -> None:
         """The pass is over; a mode that cannot be left now is left by `leave_over`."""
@@ -74,14 +99,26 @@ class PassMode(TorchDispatchMode):
 
 
 def leave_over() -> None:
-    """Leave those modes that are over, on top of this thread's, and can be left here."""
-    mode = _get_current_dispatch_mode()
-    while isinstance(mode, PassMode) and mode.may_be_left():
-        mode.__exit__(None, None, None)
-        mode = _get_current_dispatch_mode()
+    """Leave those modes of this thread's that are over, and can be left here."""
+    for mode in _get_current_dispatch_mode_stack():
+        if isinstance(mode, PassMode) and mode.may_be_left():
+            mode.take_out()
+
+
+@contextmanager
+def _lifted(is_above: Callable[[], bool]) -> Iterator[None]:
+    """The modes on top are off meanwhile, as long as that holds of the topmost."""
+    above = []
+    while is_above():
+        above.append(_pop_mode())
+    try:
+        yield
+    finally:
+        while above:
+            _push_mode(above.pop())
 
 
 def on_top_is_the_programs() -> bool:
-    """Whether the mode that was entered last is not one of ours."""
+    """Whether the mode that was entered last is not one of ours, nor of PyTorch's own insides."""
     mode = _get_current_dispatch_mode()
-    return mode is not None and not isinstance(mode, PassMode)
+    return mode is not None and not isinstance(mode, PassMode) and not mode.is_infra_mode()

@@ -37,6 +37,8 @@ class OnHost:
         self.given: dict[Block, int] = {}
         self._versions: dict[Block, int] = {}  # when they were given
         self._held: dict[Block, None] = {}  # given again after each use
+        self._ever_held: set[Block] = set()
+        self._new_holders = False
         self._aliases: dict[Block, int] = {}  # tensors over the host copy, without any of others
         self._by_address: dict[int, Block] = {}  # those that were given, by that of the host copy
         self._references: dict[Block, int] = {}
@@ -82,6 +84,8 @@ class OnHost:
                     self._store.refresh(block, self._chunk)
                     if known == _ASKED_FOR and self._is_held(block):
                         self._held[block] = None
+                        self._new_holders |= block not in self._ever_held
+                        self._ever_held.add(block)
             finally:
                 del self.given[block]
 
@@ -113,6 +117,11 @@ class OnHost:
         """Those that are given now."""
         return set(self.given)
 
+    def has_new_holders(self) -> bool:
+        """Whether somebody has kept a block since the last time, and may use it in forward."""
+        new, self._new_holders = self._new_holders, False
+        return new
+
     def give_held(self) -> None:
         """After the uses: what somebody still holds is given at the host copy again."""
         for block in list(self._held):
@@ -129,8 +138,10 @@ class OnHost:
         return any(other.written for page in self._ends(block) for other in self._on_page[page])
 
     def _is_held(self, block: Block) -> bool:
+        # What has gone to another module, as a parametrized weight does, has left its own place.
+        gone = sum(dict.get(slot.table, slot.key) is not slot.tensor for slot in block.slots)
         return (
-            self._count(block) > self._references[block]
+            self._count(block) > self._references[block] - gone
             or self._store.host_aliases(block) > self._aliases[block]
         )
 

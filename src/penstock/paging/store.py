@@ -23,12 +23,14 @@ import torch
 from torch import nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import _disable_current_modes
 
 from penstock.errors import UsageError
 from penstock.native import ON_HOST, PINNED, Pager
 
 from .blocks import Block, Home, Slot, align, arenas
 from .dlpack import bytes_at, view_as
+from .modes import out_of_inference
 from .watch import has_storage
 
 Loader = Callable[[str, torch.Tensor], None]
@@ -40,8 +42,17 @@ _MARKS = (0xA5, 0x5A)  # what a destination begins with before it is loaded
 
 
 def like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
-    """A view of the flat bytes where `tensor` lies in its own storage."""
-    return view_as(flat, tensor.dtype, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+    """A view of the flat bytes where `tensor` lies in its own storage.
+
+    It is made in inference mode where `tensor` was, but on "meta": one that takes data of the other
+    kind is of neither, and cannot be used at all.
+    """
+    at = tensor.size(), tensor.stride(), int(tensor.storage_offset())
+    if tensor.is_meta or not tensor.is_inference():
+        return view_as(flat, tensor.dtype, *at)
+    with torch.inference_mode():
+        empty = torch.empty(0, dtype=tensor.dtype, device=flat.device)
+        return empty.set_(flat.untyped_storage(), at[2], *at[:2])
 
 
 @dataclass(slots=True, repr=False)
@@ -95,6 +106,7 @@ class BlockStore:
 
     # ---- In and out ------------------------------------------------------------------------
 
+    @out_of_inference()
     def move_in(self, load: Loader | None) -> None:
         """Place every block; on failure what was placed can be moved out again."""
         for home in (Home.PINNED, Home.HOST, Home.PAGED):
@@ -124,10 +136,11 @@ class BlockStore:
         }
         return hosts | {block.address for block in self.blocks}
 
-    def host_view(self, block: Block, slot: Slot) -> torch.Tensor:
-        """The slot's tensor as a view of the host copy, on the CPU, or of what that stands for."""
+    @out_of_inference()
+    def copy_of(self, block: Block, slot: Slot) -> torch.Tensor:
+        """The slot's tensor on the CPU, as the host copy has it."""
         moved = next(moved for moved in self._moved[block] if moved.tensor is slot.tensor)
-        return like(moved.device, self._decoded(block))
+        return like(moved.device, self._decoded(block)).clone()
 
     def _decoded(self, block: Block) -> torch.Tensor:
         """The host copy, or another one where that is encoded."""
@@ -139,6 +152,7 @@ class BlockStore:
         assert block.host_bytes is not None
         return block.host_bytes
 
+    @out_of_inference()
     def move_out(self, *, undo: bool = False, views: bool = False) -> None:
         """Give the model ordinary tensors on the CPU, with the content of the host copies.
 
@@ -168,6 +182,7 @@ class BlockStore:
         if left and views:
             _take_along(left)
 
+    @out_of_inference()
     def drop(self) -> None:
         """Leave the model's tensors empty: what they lay in is about to go."""
         for block in self.blocks:
@@ -282,7 +297,8 @@ class BlockStore:
             start = max(page - block.address, 0)
             end = min(page + chunk - block.address, block.nbytes)
             self._pager.fetch(block.address + start, end - start)
-            with temporarily_clear_interpreter_stack():  # of vmap() and its like
+            # Not in sight of vmap() and its like, nor of modes: of the watch it would be a miss.
+            with temporarily_clear_interpreter_stack(), _disable_current_modes():
                 block.device_bytes[start:end].copy_(block.host_bytes[start:end])
         if self.device != _CPU:
             torch.cuda.synchronize(self.device)

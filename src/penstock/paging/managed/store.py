@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import torch
 
 from ..blocks import Block
+from ..modes import out_of_inference
 from ..store import BlockStore, Loader
 from .groups import Groups
 
@@ -31,6 +32,7 @@ class ManagedStore(BlockStore):
         self._groups = groups
         self._addresses = addresses
 
+    @out_of_inference()
     def move_in(self, load: Loader | None) -> None:
         """Place every block; on failure what was placed can be moved out again."""
         for group, address in zip(self._groups.groups, self._addresses, strict=True):

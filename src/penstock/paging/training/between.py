@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Protocol
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ..leaves import tree_leaves
-from ..modes import PassMode, leave_over, on_top_is_the_programs, run
+from ..modes import PassMode, leave_over, run
 from ..watch import block_of
 from ..wrappers import plain_parts
 from .kept import each, length
@@ -49,6 +49,8 @@ class Between(PassMode):
     Attributes:
         touched: Called with the addresses of those that an operator is about to touch.
         rests: Whether backward is run without it, unless the loss has read some.
+        whole: Addresses of weights with which backward should be through.
+        late: Called with one of these that an operator is about to touch nevertheless.
 
     Args:
         parts: Those that page, by the address of their device bytes; more may come.
@@ -67,6 +69,8 @@ class Between(PassMode):
         self._covered = covered
         self._touching = touching
         self.touched: Callable[[Iterable[int]], None] = lambda addresses: None
+        self.whole: Container[int] = ()
+        self.late: Callable[[int], None] = lambda address: None
         self._on = self._in_backward = False
         self.rests = False
         self._quiet = 0  # passes of backward that have found nothing, while all have
@@ -74,7 +78,7 @@ class Between(PassMode):
         self._uninstall: Callable[[], object] | None = None
 
     def start(self, *, pending: bool | None = None) -> None:
-        """On, unless the program's are: they are left in the order in which they were entered.
+        """On.
 
         Args:
             pending: Whether a forward has run that backward and a step are to follow; None where
@@ -85,19 +89,18 @@ class Between(PassMode):
         leave_over()
         if self._uninstall is None and not self.over:  # not before: attaching may fail
             self._uninstall = weakref.finalize(self, REPLACED.install())
-        if not self._on and not self.over and not on_top_is_the_programs():
+        if not self._on and not self.over:
             self.__enter__()
             self._on = True
 
     def stop(self) -> None:
-        """Off; not possible while another mode was entered after it."""
-        if self._on and _get_current_dispatch_mode() is self:
-            self.__exit__(None, None, None)
+        """Off; not possible in another thread."""
+        if self._on and self.take_out():
             self._on = False
             leave_over()
 
     def end(self) -> None:
-        """Off for good; at the latest with another attachment's mode that lies on top of it."""
+        """Off for good."""
         self.stop()
         self.parts = {}
         self.over = True
@@ -149,14 +152,13 @@ def _watched(torchs: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(torchs)
     def run(*args: Any, **kwargs: Any) -> Any:
         off = []
-        mode = _get_current_dispatch_mode()
-        while isinstance(mode, Between) and mode.may_rest:  # one lies on another attachment's
-            mode.stop()
-            off.append(mode)
-            mode = _get_current_dispatch_mode()
+        on = [each for each in _get_current_dispatch_mode_stack() if isinstance(each, Between)]
+        while on and on[-1].may_rest:  # one for each attachment
+            off.append(on.pop())
+            off[-1].stop()
         try:
-            if isinstance(mode, Between):
-                return mode.watch(torchs, args, kwargs)
+            if on:
+                return on[-1].watch(torchs, args, kwargs)
             return torchs(*args, **kwargs)
         finally:
             while off:

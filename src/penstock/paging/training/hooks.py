@@ -7,13 +7,11 @@ Backward: the use of a module begins when autograd reaches the node that made it
 its forward is computed again (recomputation), whichever comes first. It ends when the module's
 parameters have their gradients and have been updated, or when autograd reaches the node that made
 its input: a device's nodes run by falling sequence number, so all of the module's are over then.
-Nodes are used, and not backward hooks of modules, because those wrap outputs in a node of their
-own and forbid changing them in place.
+Backward hooks of modules would wrap outputs in a node, which forbids changing them in place.
 
-In the first iteration every operator is watched, in backward too; where a module was seen to read
-what it does not own, in all iterations, since what it reads may depend on the input. What a
-module's forward was seen to touch beyond its own becomes part of its uses; what backward or code
-outside the modules was seen to touch uncovered stays from the beginning of forward to the step.
+The first iteration is watched, operator by operator, in backward too; all are where a module reads
+what it does not own, which may depend on the input. What its forward was seen to touch beyond its
+own becomes part of its uses; what backward or code outside was, stays from forward to the step.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from penstock.native import Pager
 
@@ -338,13 +335,12 @@ class TrainingUses:
         self._pause_watch()
 
     def _pause_watch(self) -> bool:
-        """Leave the watching mode; not possible while another was entered after it."""
+        """Leave the watching mode; not possible in another thread."""
         if self._watch is not None and self._watching_now:
-            if _get_current_dispatch_mode() is not self._watch:
+            if not self._watch.take_out():
                 return False
-            self._watch.__exit__(None, None, None)
             self._watching_now = False
-            leave_over()  # what was entered before it, and is over
+            leave_over()  # what is over by now
         return True
 
     def _end_watch(self) -> None:
@@ -455,6 +451,8 @@ class TrainingUses:
             self._stack.pop()
 
     def _covers(self, block: Part) -> bool:
+        if block.address in self.between.whole:
+            self.between.late(block.address)
         uses = [run.use for run in self._running] + [unit.backward for unit in self._open]
         uses += self._throughout_runs + self._updating
         return any(block.address in self._covered[use] for use in uses)

@@ -113,6 +113,8 @@ class Stepper:
         self._unit_of: dict[int, Unit] = {}
         self._frozen: set[int] = set()  # the addresses of blocks that no update writes
         self._arrived: dict[Unit, set[int]] = {}  # gradients that this backward has made
+        self._had: set[int] = set()  # parameters to whose gradients it has added
+        self._whole: dict[int, Unit] = {}  # addresses of weights that it should be through with
         self._grain = grain
         self._together = min(max(TOGETHER, PAGES * grain), int(budget * SHARE))
         # What is to be updated soon: parameters, and their units with paged blocks.
@@ -124,6 +126,7 @@ class Stepper:
         self._kept: dict[torch.Tensor, int] = {}
         uses.between.touched = self._touched
         uses.between.rests = loop.in_backward
+        uses.between.whole, uses.between.late = self._whole, self._used_late
         self.assign()
 
     def assign(self) -> None:
@@ -161,9 +164,11 @@ class Stepper:
                 parameter,
                 ", or with attachment.accumulate(): around all but the last backward",
             )
+        unit.late |= id(parameter) in self._had
+        self._had.add(id(parameter))
         arrived = self._arrived.setdefault(unit, set())
         arrived.add(id(parameter))
-        if nested:
+        if nested or (unit.late and not self._loop.keeps):
             return  # recomputation by a backward pass within this one: there may be more to add
         if len(arrived) == len(unit.parameters):
             self._gradients_are_whole(unit)
@@ -176,6 +181,7 @@ class Stepper:
             self._held.hold(unit)
             self._kept |= {p: p._version for p in unit.parameters if _is_kept(p)}
             self._uses.close_backward(unit)
+            self._is_through_with(unit)
             return
         if not self._loop.checked:
             _refuse_scaler()
@@ -197,7 +203,25 @@ class Stepper:
             self._gradients_are_whole(unit)
         if not self._loop.keeps:
             self._update_ready()
+        self._forget_backward()
         self._loop.backward_ended()
+
+    def _is_through_with(self, unit: Unit) -> None:
+        # Of several tensors in one storage, others may still be in use.
+        alone = (b for b in unit.own if len({id(slot.tensor) for slot in b.slots}) == 1)
+        self._whole.update((block.address, unit) for block in alone)
+
+    def _used_late(self, address: int) -> None:
+        """A detached use of weights, a hook, a recomputation: what it sees is to be as before."""
+        unit = self._whole[address]
+        unit.late = True
+        if not self._loop.keeps:
+            some = next(p for p in unit.parameters if p in self._updated)
+            raise self._updated_already("a use of weights in backward", some)
+
+    def _forget_backward(self) -> None:
+        self._had.clear()
+        self._whole.clear()
 
     @contextmanager
     def accumulate(self) -> Iterator[None]:
@@ -251,6 +275,7 @@ class Stepper:
 
     def _forget_step(self) -> None:
         self._take_ready()
+        self._forget_backward()
         self._updated.clear()
         self._kept.clear()
         self._update.step_ends()
@@ -332,6 +357,7 @@ class Stepper:
             self._spend(some)
         for unit in units:
             self._uses.close_backward(unit)
+            self._is_through_with(unit)
 
     def _with(self, unit: Unit, some: list[nn.Parameter], size: Size) -> Size:
         """So much, and what the update of these takes."""

@@ -35,6 +35,8 @@ class Unit:
         calls: How often its forward has run since the last step.
         open: Whether its backward is under way.
         stays: Whether its blocks must stay to the end of backward.
+        late: Whether backward was seen to use its parameters, or to add to their gradients, once
+            these had seemed to be whole: its update is at the end of backward.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Unit:
     calls: int = 0
     open: bool = False
     stays: bool = False
+    late: bool = False
 
     def name_of(self, parameter: torch.Tensor) -> str:
         """The path of a parameter that the module owns."""

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that backward uses once more when their gradients are whole, which it sees as before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from training_tower import adamw, page, pair, same_weights
+
+from penstock.errors import UsageError
+from penstock.paging.training.loop import PLAIN_STEPS
+
+WIDTH = 64
+STEPS = PLAIN_STEPS + 4
+
+
+class Late(nn.Module):
+    """A stack, before which the last layer's weight is used in a way that gives it no gradient."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = way
+        self.layers = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)])
+
+    def forward(self, x):
+        x = self.layers[0](x)
+        return self.layers(self.way(x, self.layers[3]).tanh())
+
+
+def detached(x, layer):
+    return F.linear(x, layer.weight.detach())
+
+
+def computed_again(x, layer):
+    return checkpoint(lambda x: detached(x, layer).square(), x, use_reentrant=False)
+
+
+def hooked(x, layer):
+    x.register_hook(lambda gradient: gradient + layer.weight.detach()[:1])
+    return x * 2
+
+
+class Adds(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient + ctx.layer.weight.detach()[:1], None
+
+
+WAYS = [detached, computed_again, hooked, Adds.apply]
+
+
+class Regions(nn.Module):
+    """Reentrant regions that share a weight: each has a backward of its own, which adds to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = checkpoint(self.region, x, layer, use_reentrant=True)
+        return self.layers[1](x)
+
+    def region(self, x, layer):
+        return torch.tanh(layer(x)) + F.linear(x, self.layers[0].weight)
+
+
+def steps(model, optimizer, count=STEPS):
+    losses = []
+    for n in range(count):
+        x = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(n))
+        loss = model(x.requires_grad_()).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("way", [*WAYS, None])
+def test_what_is_used_late_is_updated_at_the_end_of_backward(way):
+    plain, paged = pair(Regions if way is None else lambda: Late(way))
+    first, second = adamw(plain), adamw(paged)
+    want = steps(plain, first)
+    with page(paged, second) as attached:
+        assert steps(paged, second) == want
+        assert attached.stats().updates_in_backward
+        late = {unit.name for unit in attached._units if unit.late}
+        assert late == ({"layers.0", "layers.1"} if way is None else {"layers.3"})
+    assert same_weights(plain, paged)
+
+
+@pytest.mark.parametrize("way", WAYS[1:])  # the first is PyTorch's error
+def test_where_it_was_to_be_updated_from_the_beginning_is_an_error(way):
+    model = Late(way)
+    optimizer = adamw(model)
+    with (
+        page(model, optimizer, step_in_backward=True),
+        pytest.raises(UsageError, match=r"a use of weights in backward.*layers\.3"),
+    ):
+        steps(model, optimizer, 1)
