@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from figures import lines, results, shown
+from figures import GIB, lines, results, shown
 
 # What the rows of a table of pages' sizes have in common.
 PAGES_RULE = {"price": 2, "look": 16, "forget": 0.25}
@@ -36,32 +36,30 @@ def why(error: str) -> str:
 
 
 def peers() -> str:
-    """Penstock and its peers within the same budget, run by run."""
-    found = []
-    for _, document in results("peers"):
+    """Penstock and its peers within the same budget, of each the newest run that got to it."""
+    found: dict[tuple[str, float, str], dict[str, Any]] = {}
+    newest_first = sorted(results("peers"), key=lambda each: each[1]["where"]["date"], reverse=True)
+    for name, document in newest_first:
         rows = [row for row in document["rows"] if not row["how"].startswith("resident")]
-        ran = {place(row) for row in rows if "median_ms" in row}
-        rows = [row for row in rows if "median_ms" in row or place(row) not in ran]
-        works = list(dict.fromkeys(row["name"] for row in rows))
-        rows.sort(key=lambda row: (works.index(row["name"]), row.get("budget_bytes", 0)))
         ours = {
             (row["name"], row["budget_bytes"]): row["median_ms"]
             for row in rows
             if row["how"] == "penstock" and "median_ms" in row
         }
-        found += [beside(row, ours) for row in rows]
+        rows.sort(key=lambda row: "error" in row)  # it may have run when it was tried again
+        for row in rows:
+            if not row.get("error", "").startswith("OutOfTime"):
+                place = row["name"], round(row.get("budget_bytes", 0) / GIB, 1), row["how"]
+                found.setdefault(place, {**beside(row, ours), "file": name})
+    order = sorted(found, key=lambda place: (*place[:2], place[2] != "penstock", place[2]))
     return shown(
         "work | budget, GiB | by | exact | peak, GiB | resident | ideal | ms | p90 | x ideal "
-        "| x Penstock",
+        "| x Penstock | results/peers",
         "{name} | {budget_bytes:GiB} | {how} | {bits} | {peak_bytes:GiB} | {resident_median_ms:ms} "
-        "| {ideal_ms:ms} | {why}{median_ms:ms} | {p90_ms:ms} | {ratio_to_ideal:.2f} | {x:.2f}",
-        found,
+        "| {ideal_ms:ms} | {why}{median_ms:ms} | {p90_ms:ms} | {ratio_to_ideal:.2f} | {x:.2f} "
+        "| {file}",
+        [found[place] for place in order],
     )
-
-
-def place(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What a row is of: one that ran out of memory may have been tried again."""
-    return row["name"], row["how"], row.get("budget_bytes")
 
 
 def beside(row: dict[str, Any], ours: dict[tuple[str, int], float]) -> dict[str, Any]:

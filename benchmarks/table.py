@@ -39,9 +39,15 @@ from figures import (
 from measure import script_parser
 from training_tables import budgets, full_finetunes, strategies, trained, trained_beside_peers
 
-SHOWN = "gpt3_6.7b_fp16"  # in README
 MARKS = re.compile(r"(<!-- figures: (\w+) -->\n)(?:.*?\n)??(<!-- end of figures -->)", re.DOTALL)
 ALLOCATORS = ("native", "expandable", "stitch")
+# In README.
+PEERS = {
+    "penstock": "**Penstock**",
+    "accelerate-dispatch": "accelerate, `device_map` with `max_memory`",
+    "diffusers-group-leaf": "diffusers, group offload by leaves, on a stream",
+    "deepspeed-zero-inference": "DeepSpeed ZeRO-Inference, page-locked",
+}
 # Of docs/run.md: what is shown of each file of results/run.
 PROGRAMS = (
     ("GPT-2 XL", "h200-xl-11", (4, 2, 1.5, 1.25)),
@@ -135,28 +141,19 @@ def section(path: Path) -> str:
 
 
 def forward() -> str:
-    """A row for each way, a column for each budget."""
-    rows = result(SHOWN)["rows"]
-    ours = [row for row in rows if row["how"] == "penstock" and row["ratio_to_floor"] > 1.01]
-    budgets = sorted((row["gpu_memory_bytes"] for row in ours), reverse=True)
-
-    def line(name: str, values: dict[int, float]) -> list[str]:
-        return [name, *[f"{values[each]:,.0f} ms" if each in values else "" for each in budgets]]
-
-    made = [row for row in rows if row["how"].startswith("hand-made")]
-    found = [
-        line("**Penstock**", {row["gpu_memory_bytes"]: row["median_ms"] for row in ours}),
-        line("the ideal", {row["gpu_memory_bytes"]: row["floor_ms"] for row in ours}),
-        line(
-            "a double-buffered stream made by hand for this model",
-            {row["gpu_memory_bytes"]: row["median_ms"] for row in made},
-        ),
-    ]
-    for row in rows:
-        if row["how"].startswith("accelerate"):
-            name = f"{row['how']}, all weights offloaded"
-            found.append(line(name, dict.fromkeys(budgets, row["median_ms"])))
-    return lines(" | ".join(["how", *[f"{budget >> 30} GiB" for budget in budgets]]), found)
+    """Passes and tokens of a model beside peers, as README shows them."""
+    rows = [row for row in result("peers/h200-llama")["rows"] if "ratio_to_ideal" in row]
+    works = dict.fromkeys(row["name"] for row in rows)
+    by = {(row["how"], row["name"]): row for row in rows}
+    found = []
+    for how in dict.fromkeys(row["how"] for row in rows):
+        of = [by.get((how, work)) for work in works]
+        cells = [
+            f"{row['median_ms']:,.0f} ms, {row['ratio_to_ideal']:.2f}" if row else "" for row in of
+        ]
+        found.append([PEERS[how], *cells])
+    ideals = [f"{by['penstock', work]['ideal_ms']:,.0f} ms" for work in works]
+    return lines(" | ".join(["how", *works]), [found[0], ["the ideal", *ideals], *found[1:]])
 
 
 def packing() -> str:
