@@ -27,7 +27,7 @@ from penstock.report.table import Column, print_table
 from penstock.results import with_head
 from penstock.units import MIB, format_bytes, format_number, parse_size
 
-from .common import STDOUT, Output, above_zero, verb
+from .common import LINKS, STDOUT, Output, between, verb
 
 # Device memory is handed out in multiples of this by the drivers we know.
 GRANULARITY = 2 * MIB
@@ -35,6 +35,8 @@ GRANULARITY = 2 * MIB
 WORKSPACE_BYTES = 40 * MIB
 # Page-locked copies over PCIe 5.0 x16, as measured on an H200.
 LINK_GB_PER_S = 55.0
+# Sequences of a step beyond which nobody goes.
+MOST_BATCH = 10**9
 # Shares of what a step touches for which the table shows what a step costs.
 SHARES = (0.1, 0.25, 0.5, 0.75)
 
@@ -154,7 +156,9 @@ class Step:
 
 @click.command()
 @click.argument("model", required=False, metavar="MODEL|FOLDER")
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences.")
+@click.option(
+    "--batch", type=click.IntRange(1, MOST_BATCH), default=1, show_default=True, help="Sequences."
+)
 @click.option("--seq-len", type=click.IntRange(1), help="Tokens per sequence.  [default: 1024]")
 @click.option(
     "--dtype", default="float32", show_default=True, help="Type of weights and activations."
@@ -162,7 +166,7 @@ class Step:
 @click.option(
     "--link",
     type=float,
-    callback=above_zero,
+    callback=between(*LINKS, " GB/s"),
     metavar="GB/s",
     default=LINK_GB_PER_S,
     show_default=True,
@@ -171,7 +175,7 @@ class Step:
 @click.option(
     "--compute-tflops",
     type=float,
-    callback=above_zero,
+    callback=between(1e-3, 1e9),
     metavar="TFLOPS",
     help="What the GPU computes at; not counted unless given.",
 )
