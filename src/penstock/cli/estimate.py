@@ -10,6 +10,7 @@ room is short; so tables do not count in M, unless lm_head multiplies by them (a
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from penstock.config import Settings
 from penstock.errors import OutOfMemory, UsageError
 from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_config
 from penstock.models.folder import Folder, read_folder
-from penstock.models.shapes import find_shape
+from penstock.models.shapes import find_shape, unknown_model
 from penstock.report.table import Column, print_table
 from penstock.results import with_head
 from penstock.units import MIB, format_bytes, format_number, parse_size
@@ -208,7 +209,12 @@ def command(
     output.check()
     if model is None:
         raise UsageError("no model was given", remedy="penstock estimate gpt2_xl")
-    if find_shape(model) is None and Path(model).is_dir():
+    if find_shape(model) is None:
+        if not os.path.isdir(model):
+            if os.path.exists(model):
+                parent = os.path.dirname(model) or "."
+                raise UsageError(f"{model} is a file", remedy=f"penstock estimate {parent}")
+            raise unknown_model(model)
         _refuse_shapes(model)
         work = of_folder(read_folder(Path(model)), link)
     else:
