@@ -9,6 +9,7 @@ asked to end (SIGTERM) ends what it started and leaves no files. Only this file 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -223,13 +224,27 @@ def _open_standard_streams() -> None:
             setattr(sys, name, stream)
 
 
+class _Told(io.FileIO):
+    """Stderr, which may be a log on a full disk: what it does not take is no reason to end."""
+
+    def write(self, data: Any, /) -> int:
+        with contextlib.suppress(OSError):
+            return super().write(data)
+        return len(data)
+
+
 def run() -> NoReturn:
     """Run the command line as a process."""
     _open_standard_streams()
-    for stream in (sys.stdout, sys.stderr):
-        # A locale may lack letters that names and texts have.
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="backslashreplace")
+    # A locale may lack letters that names and texts have.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(_Told(2, "w", closefd=False)),
+        encoding=sys.stderr.encoding,
+        errors="backslashreplace",
+        line_buffering=True,
+    )
     signal.signal(signal.SIGTERM, _terminate)
     try:
         sys.exit(main())
