@@ -42,6 +42,8 @@ VERBS = {
     "config": ("penstock.cli.config", "Show every option, its value and where it came from."),
 }
 INTERRUPTED = 130
+# What torch calls itself where host memory does not suffice.
+_CPU_ALLOCATOR = "DefaultCPUAllocator"
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -139,7 +141,8 @@ def _fail(error: Exception, invocation: Invocation) -> int:
         _complain(error.format_message())
         return error.exit_code
     if _is_out_of_memory(error):
-        _complain(str(error) or "host memory ran out", "a smaller model, batch or --gpu-memory")
+        said = str(error).rpartition(_CPU_ALLOCATOR)[2].strip(": ")
+        _complain(said or "host memory ran out", "a smaller model, batch or --gpu-memory")
         return OutOfMemory.exit_code
     if invocation.verbose:
         import traceback
@@ -183,7 +186,9 @@ def _is_out_of_memory(error: Exception) -> bool:
     """Whether host memory ran out, or torch said that the GPU's did."""
     torch: Any = sys.modules.get("torch")
     kinds = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds)
+    # torch has no class of its own for host memory.
+    on_host = isinstance(error, RuntimeError) and _CPU_ALLOCATOR in str(error)
+    return on_host or isinstance(error, kinds)
 
 
 def _complain(what: str, remedy: str | None = None) -> None:
