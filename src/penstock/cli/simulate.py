@@ -144,6 +144,11 @@ def command(
 
     recorded = read_work(trace)
     budget = _budget(settings, recorded)
+    if steps is not None and steps > recorded.pieces:
+        raise UsageError(
+            f"{steps} steps of {recorded.pieces:,} pieces of work",
+            remedy=f"--steps {recorded.pieces} or fewer",
+        )
     with Progress(sys.stderr).stage("simulating", 1) as advance:
         simulated = simulate(
             recorded,
