@@ -236,6 +236,25 @@ def check_own(
         )
 
 
+def check_apart(names: Mapping[str, str | None], inputs: Sequence[Path] = ()) -> None:
+    """Refuse two outputs that are one file, and one that is an input, which would be lost.
+
+    Args:
+        names: What each flag names.
+        inputs: Files that are read.
+
+    Raises:
+        UsageError: In either case.
+    """
+    taken = {os.path.realpath(path): ("FILE", str(path)) for path in inputs}
+    for flag, name in names.items():
+        if name is None or name == STDOUT:
+            continue
+        other, first = taken.setdefault(os.path.realpath(name), (flag, name))
+        if other != flag:
+            raise UsageError(f"{other} and {flag} are both {first}", remedy="two names")
+
+
 def is_result(path: Path) -> bool:
     """Whether a file holds what a verb gives as JSON."""
     try:
