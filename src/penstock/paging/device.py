@@ -43,7 +43,9 @@ def _check(emulated: Any) -> None:
     for option, value in emulated.items():
         if option not in known:
             raise UsageError(f"the emulated GPU has no option '{option}'", remedy=", ".join(known))
-        if not isinstance(value, int) or not 0 <= value < 1 << 63:
+        # -N means the Nth call and all after it.
+        least = -(1 << 63) if option == "fail_at_call" else 0
+        if not isinstance(value, int) or not least <= value < 1 << 63:
             raise UsageError(
                 f"{option} of the emulated GPU cannot be {value!r}", remedy="a whole number"
             )
