@@ -107,7 +107,8 @@ def check_host_memory(needed: int, *, movable: int = 0, limit: int | None = None
         raise OutOfMemory(
             f"{format_bytes(wanted)} of page-locked host memory are needed and "
             f"{format_bytes(max(0, room - spare))} are available",
-            remedy="a smaller model or dtype, or a host with more memory",
+            remedy="a smaller model or dtype, or a "
+            + ("larger host_memory" if limit is not None else "host with more memory"),
             needed_bytes=wanted,
             budget_bytes=room,
         )

@@ -142,6 +142,20 @@ def test_a_disk_that_is_full_is_one_error_and_leaves_what_was_there(most, capsys
     assert main(["finetune", *work, "--steps", "2", "--resume"]) == 0
 
 
+def test_two_runs_in_one_folder_are_told_so(capsys, monkeypatch, tmp_path):
+    """The other one is first to give the step its name."""
+    publish = checkpoint.publish
+
+    def late(partial, place):
+        shutil.copytree(partial, place)
+        publish(partial, place)
+
+    monkeypatch.setattr(checkpoint, "publish", late)
+    what, remedy = refused(capsys, 1, *TINY, "--steps", "1", "--checkpoint", tmp_path / "ck")
+    assert "step 1 cannot be written" in what
+    assert remedy == "a folder that no other run writes to"
+
+
 def test_whatever_call_fails_the_checkpoint_before_stays(made, capsys, monkeypatch):
     """The calls of the writer itself: fsync, rename, what removes the oldest."""
     shutil.copytree(made, "ck")

@@ -245,6 +245,9 @@ def test_evaluating_changes_nothing_of_the_training(capsys):
         ('{"text": 5}', "a.jsonl", "line 1 has no text in 'text'"),
         ('{"text": "a b"}\n{"body": 1}', "a.jsonl", "line 2 has no text in 'text' (there is body)"),
         ("{", "a.jsonl", "line 1 is not JSON"),
+        ("[" * 100_000, "a.jsonl", "line 1 is not JSON"),
+        (f'{{"text": {"9" * 5000}}}', "a.jsonl", "line 1 is not JSON"),
+        ('{"text": "\\ud83d here"}', "a.jsonl", "line 1 has half of a letter in 'text'"),
         ("\n\n  \n\n", "a.txt", "holds no text"),
         (b"\xff\xfe\x00", "a.txt", "cannot be read"),
     ],
@@ -254,6 +257,15 @@ def test_files_that_hold_no_text(content, name, said, capsys, tmp_path):
     (tmp_path / name).write_bytes(data)
     work = ["--model", shipped_checkpoint(), "--device", "emulated", "--data", name]
     assert said in refused(capsys, 1, *work)
+
+
+def test_json_lines_as_other_systems_write_them(capsys, tmp_path):
+    """With a byte order mark, ends of lines of two letters, and separators within a text."""
+    line = json.dumps({"text": f"{TEXT[:40]}\u2028{TEXT[:40]}"}, ensure_ascii=False)
+    (tmp_path / "a.jsonl").write_bytes(f"\ufeff{line}\r\n{line}\r\n".encode())
+    work = ["--model", shipped_checkpoint(), "--device", "emulated", "--data", "a.jsonl"]
+    found = finetune_json(capsys, *work, "--steps", "1", "--batch", "1", "--seq-len", "8")
+    assert len(found["loss"]) == 1
 
 
 def test_a_checkpoint_without_its_tokenizer(capsys, tmp_path):

@@ -80,7 +80,8 @@ def gpt_json(capsys, *arguments):
 def refused(capsys, code, *arguments):
     """Run what must be refused; its error and its remedy."""
     found, out, err = gpt(capsys, *arguments)
-    lines = [line for line in err.splitlines() if ": 100%" not in line and "%, " not in line]
+    others = (": 100%", "%, ", "warning: ")
+    lines = [line for line in err.splitlines() if not any(each in line for each in others)]
     assert (found, out) == (code, ""), err
     assert lines[0].startswith("error: "), err
     return lines[0], lines[1] if len(lines) > 1 else ""

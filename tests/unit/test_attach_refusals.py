@@ -65,6 +65,9 @@ def test_an_option_that_the_emulated_gpu_does_not_have():
     with pytest.raises(UsageError, match="bogus") as refused:
         page(stack(), emulated={"bogus": 1})
     assert "granularity" in refused.value.remedy
+    for options in (5, {"capacity": "1GiB"}, {"capacity": -1}, {"seed": 1.5}, {"seed": 1 << 70}):
+        with pytest.raises(UsageError, match="emulated"):
+            attach(stack(), device="emulated", emulated=options)
 
 
 def test_remedies_name_the_arguments_of_the_call():

@@ -193,10 +193,11 @@ def test_the_library_must_belong_to_the_package(monkeypatch):
     assert "9.9.9" in check.observed
 
 
-def test_a_library_that_does_not_load_fails_and_skips_what_needs_it(monkeypatch, tmp_path):
+@pytest.mark.parametrize("other", [None, "libc.so.6"])
+def test_a_library_that_does_not_load_fails_and_skips_what_needs_it(other, tmp_path):
     broken = tmp_path / "libpenstock.so"
     broken.write_bytes(b"not a library")
-    environ = {**os.environ, "PENSTOCK_LIBRARY": str(broken)}
+    environ = {**os.environ, "PENSTOCK_LIBRARY": other or str(broken)}
     done = subprocess.run(
         [sys.executable, "-m", "penstock", "doctor", "--json"],
         capture_output=True,
@@ -206,8 +207,10 @@ def test_a_library_that_does_not_load_fails_and_skips_what_needs_it(monkeypatch,
         env=environ,
     )
     assert done.returncode == 3
-    found = {check["id"]: check["status"] for check in json.loads(done.stdout)["checks"]}
+    checks = {check["id"]: check for check in json.loads(done.stdout)["checks"]}
+    found = {name: check["status"] for name, check in checks.items()}
     assert (found["library"], found["emulated"]) == ("fail", "skip")
+    assert checks["library"]["remedy"] == "unset PENSTOCK_LIBRARY"
 
 
 def test_the_self_test_moves_data_and_compares_it():

@@ -12,6 +12,7 @@ import types
 
 import click
 import pytest
+import torch
 
 from penstock import __version__
 from penstock.cli import main as entry
@@ -158,6 +159,17 @@ def test_torch_running_out_of_memory_is_exit_4(add_verb, monkeypatch, capsys):
     add_verb(probe)
     assert entry.main(["probe"]) == 4
     assert "CUDA out of memory" in capsys.readouterr().err
+
+
+def test_host_memory_that_torch_does_not_get_is_exit_4(add_verb, capsys):
+    def probe(settings, output):
+        torch.empty(1 << 60, dtype=torch.uint8)
+
+    add_verb(probe)
+    assert entry.main(["probe"]) == 4
+    assert "error: can't allocate memory: you tried to allocate 1152921504606846976 bytes" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("how", [[], ["-v"], "variable"])

@@ -137,6 +137,15 @@ def test_running_out_of_memory_is_told_with_the_event_and_exit_4(trace, capsys):
     assert main([*arguments[:-1], "--allocator", "native"]) == 0
 
 
+def test_what_no_device_holds_is_told_without_a_budget_as_well(tmp_path, capsys):
+    arrays = {field: np.zeros(1, np.uint64) for field in ("op", "id", "stream", "time_us")}
+    np.savez(tmp_path / "a.npz", size=np.array([1 << 45], np.uint64), **arrays)
+    assert main(["replay", str(tmp_path / "a.npz")]) == 4
+    err = capsys.readouterr().err
+    assert "ran out of 1.00 TiB at event 0 of 1, a request of 32.0 TiB" in err
+    assert err.endswith("try: a larger --gpu-memory\n")
+
+
 def test_the_table_marks_who_ran_out_of_memory(trace, capsys):
     assert main(["replay", str(trace), "--gpu-memory", "20MiB"]) == 4
     out, err = capsys.readouterr()

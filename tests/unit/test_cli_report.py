@@ -159,6 +159,17 @@ def test_a_page_and_json_are_two_files(put, capsys):
     Path("link").symlink_to("x")
     said = refused(capsys, 2, "a.json", "--html", "x", "--json", "link")
     assert said == "error: --html and --json are both x"
+    assert main(["compare", "finetune", "--report", "x", "--json", "link"]) == 2
+    assert "--report and --json are both x" in capsys.readouterr().err
+
+
+def test_a_result_that_is_read_is_not_written_over(put, capsys):
+    put("a.json", finetuned())
+    before = Path("a.json").read_bytes()
+    for flags in (["-o", "a.json"], ["--html", "./a.json", "--force"]):
+        said = refused(capsys, 2, "a.json", *flags)
+        assert said == f"error: FILE and {flags[0]} are both a.json"
+        assert Path("a.json").read_bytes() == before
 
 
 def test_a_result_goes_to_the_file_that_is_named(put, capsys):

@@ -56,10 +56,22 @@ def test_a_prompt_that_is_no_text_is_refused():
     assert b"--prompt is not UTF-8" in done.stderr
 
 
-@pytest.mark.parametrize("flags", [["--enable-prefetch"], ["--num-streams", "2"]])
-def test_flags_of_another_way_are_said_to_do_nothing(flags, capsys):
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--enable-prefetch"], "--memory managed"),
+        (["--num-streams", "2"], "--memory managed"),
+        (["--gpu-memory", "8MiB", "--memory", "resident"], "--memory vmm or managed; resident"),
+        (["--look-ahead", "8MiB", "--memory", "managed"], "--memory vmm; managed"),
+        (["--temperature", "1"], "--prompt"),
+    ],
+)
+def test_flags_of_another_way_are_said_to_do_nothing(flags, told, capsys):
     assert main(["gpt", *SMALL, *flags]) == 0
-    assert f"warning: {flags[0]} is for --memory managed" in capsys.readouterr().err
+    assert f"warning: {flags[0]} is for {told}" in capsys.readouterr().err
+    text = ["--prompt", "def", "--generate", "1", "--batch", "2"]
+    assert main(["gpt", *text, "--device", "emulated"]) == 0
+    assert "warning: --batch is for steps; add --steps N" in capsys.readouterr().err
     assert main(["gpt", *SMALL]) == 0
     assert "warning" not in capsys.readouterr().err
 

@@ -190,9 +190,11 @@ def test_at_its_own_budget_a_recording_has_the_engines_calls_already(simulate, t
 def test_steps_are_cut_by_number(simulate):
     _, document, _ = simulate("--gpu-memory", "1GiB", "--steps", "7")
     assert len(document["step_ms"]) == 7
+    assert "99999999999999999999 steps of" in simulate("--steps", "9" * 20)[2]
     code, _, words = simulate("--gpu-memory", "1GiB", "--steps", "1000000")
     assert code == 2
     assert "1000000 steps of" in words
+    assert "or fewer" in words
 
 
 def test_the_benchmark_compares_iterations_with_steps(tmp_path, script):

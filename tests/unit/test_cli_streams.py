@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,17 @@ def test_with_closed_streams_no_file_becomes_one(tmp_path):
     done = shell("penstock estimate tiny --json a.json <&- >&- 2>&-", tmp_path)
     assert done.returncode == 1
     assert (tmp_path / "a.json").read_text().startswith('{\n  "schema_version"')
+
+
+@pytest.mark.parametrize("stderr", [">/dev/full", "> >(exit)"])
+def test_stderr_that_takes_nothing_changes_neither_work_nor_exit_code(stderr, tmp_path):
+    """Progress, a warning and an error are lost; all else is as it was."""
+    done = shell(f"PENSTOCK_DEVISE=1 penstock estimate nope 2{stderr}", tmp_path)
+    assert done.returncode == 2
+    trace = Path(__file__).parent.parent / "data" / "gpt2xl_generate_shapes.npz"
+    done = shell(f"penstock replay {trace} --allocator native 2{stderr}", tmp_path)
+    assert done.returncode == 0
+    assert "utilisation" in done.stdout
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

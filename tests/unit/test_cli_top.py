@@ -132,3 +132,25 @@ def test_it_looks_again_until_it_is_interrupted(proc, monkeypatch, capsys):
     assert waits == [0.5] * 3
     assert capsys.readouterr().out.count("GPU 0  NVIDIA H200") == 3
     assert main(["top", "--every", "0"]) == 2
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "1e300"])
+def test_a_pause_that_nobody_can_wait_for(seconds, proc):
+    assert main(["top", "--every", seconds]) == 2
+
+
+@pytest.mark.parametrize(
+    "answer", ["GPU-1, 0, H200", "GPU-1, x, H200, 143771, 10, 5", "GPU-1, 0, H200, 1, 1, 1, 1"]
+)
+def test_an_answer_of_another_form_is_one_error(answer, tmp_path, monkeypatch, capsys):
+    tool(tmp_path, f"#!/bin/sh\necho '{answer}'\n", monkeypatch)
+    assert main(["top"]) == 1
+    assert "nvidia-smi answered in another form" in capsys.readouterr().err
+
+
+def test_a_name_may_hold_any_bytes(tmp_path, monkeypatch, capsys):
+    answer = r"GPU-1, 0, \377\033[2J, 143771, 10, 5\n"
+    script = f"#!/bin/sh\ncase $1 in *gpu=*) printf '{answer}';; esac\n"
+    tool(tmp_path, script, monkeypatch)
+    assert main(["top"]) == 0
+    assert "GPU 0  \N{REPLACEMENT CHARACTER}\\x1b[2J: " in capsys.readouterr().out

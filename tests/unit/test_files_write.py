@@ -111,8 +111,8 @@ def test_stdout_that_is_a_file_gets_what_is_written_to_its_name(tmp_path):
     ("place", "said"),
     [
         ("folder", "it is a folder"),
-        ("missing/a", "cannot be written"),
-        ("new/", "cannot be written"),
+        ("missing/a", "cannot be written: there is no folder .*/missing; "),
+        ("new/", "cannot be written: its name is that of a folder"),
         ("x" * 300, "File name too long"),
         ("\ud800", "cannot be written"),
         ("a\0b", "cannot be written"),
@@ -131,6 +131,19 @@ def test_places_that_are_refused_before_the_work(place, said, tmp_path):
         check_place("--json", f"{tmp_path}/{place}")
     assert len(str(caught.value)) < 400
     assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_file_without_a_name_is_refused():
+    with pytest.raises(FailedError, match="--json: a file without a name"):
+        check_place("--json", "")
+
+
+def test_the_remedy_goes_by_what_the_system_says(tmp_path, monkeypatch):
+    with pytest.raises(FailedError, match="try: room on that disk"):
+        write_whole("--json", "/dev/full", NEW)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as for whom is not root
+    with pytest.raises(FailedError, match="its folder is read-only; try: a folder that is yours"):
+        check_place("--json", str(tmp_path / "a"))
 
 
 def test_a_folder_that_was_removed_is_refused(tmp_path, monkeypatch):

@@ -86,6 +86,8 @@ def test_what_is_refused(tmp_path):
         penstock.from_pretrained(torch.nn.Linear, tmp_path)
     with pytest.raises(OSError, match="nowhere"):
         penstock.from_pretrained(cls, tmp_path / "nowhere", local_files_only=True)
+    with pytest.raises(UsageError, match="'lots' is not a size"):  # before anything is loaded
+        penstock.from_pretrained(cls, tmp_path / "nowhere", gpu_memory="lots")
     assert penstock.attachments() == []
 
 

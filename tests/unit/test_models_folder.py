@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -104,11 +105,35 @@ def header(text):
         (header(b'{"a": {"shape": [4], "data_offsets": [0, 8]}}'), "a lies outside the file"),
         (header(b'{"a": {"shape": [-1], "data_offsets": [0, 0]}}'), "a lies outside the file"),
         (header(b'{"a": {"shape": ["x"], "data_offsets": [0, 0]}}'), "not a header of tensors"),
+        (header(b'{"a": {"shape": "44", "data_offsets": [0, 0]}}'), "not a header of tensors"),
+        (header(b'{"a": {"shape": [1e999], "data_offsets": [0, 0]}}'), "no whole number"),
+        (header(b'{"a": {"shape": [4], "data_offsets": [0, 1e999]}}'), "no whole number"),
+        (header(b'{"a": {"shape": [9, 9], "data_offsets": [0, 8]}}') + bytes(8), "has 8 bytes"),
+        (
+            header(
+                b'{"a":{"shape":[8],"data_offsets":[0,8]},"b":{"shape":[8],"data_offsets":[0,8]}}'
+            )
+            + bytes(8),
+            "overlap",
+        ),
     ],
 )
 def test_damaged_files(tmp_path, content, says):
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(FailedError, match=says):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "\N{SUPERSCRIPT TWO}", "7"])
+def test_numbers_of_experts_may_be_any(number, tmp_path):
+    write(tmp_path / "model.safetensors", {f"experts.{number}.up.weight": (2, 2)})
+    (tmp_path / "config.json").write_text(f'{{"num_experts_per_tok": {"9" * 400}}}')
+    assert read_folder(tmp_path).touched_bytes == 8
+
+
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(FailedError, match="no such file"):
         read_folder(tmp_path)
 
 
@@ -125,3 +150,14 @@ def test_the_estimate(tmp_path, capsys):
     assert "--seq-len cannot be given with" in capsys.readouterr().err
     assert main(["estimate", str(tmp_path), "--gpu-memory", "20MiB"]) == 4
     assert "--gpu-memory 44MiB" in capsys.readouterr().err
+
+
+def test_a_file_or_a_folder_that_is_not_there(tmp_path, capsys):
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert main(["estimate", str(tmp_path / "model.safetensors")]) == 2
+    assert f"model.safetensors is a file\n  try: penstock estimate {tmp_path}\n" in (
+        capsys.readouterr().err
+    )
+    for name in (str(tmp_path / "nowhere"), ""):
+        assert main(["estimate", name]) == 2
+        assert "and no folder of that name" in capsys.readouterr().err

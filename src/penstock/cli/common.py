@@ -33,6 +33,8 @@ from penstock.results import rows_of
 from .invocation import Invocation
 
 STDOUT = "-"
+# GB/s between which a link can be: a copy's time in nanoseconds holds.
+LINKS = (1e-3, 1e6)
 # A list of numbers takes one line of a result.
 _NUMBERS = re.compile(r"\[\n\s+((?:[-+.\deE]+|null)(?:,\n\s+(?:[-+.\deE]+|null))*)\n\s+\]")
 
@@ -94,11 +96,21 @@ class Output:
         show()
 
 
-def above_zero(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse, as the callback of an option, zero, what is below, infinity and nan."""
-    if value is not None and not 0 < value < math.inf:
-        raise click.BadParameter(f"{value:g} is not a number above zero.", ctx, parameter)
-    return value
+def between(
+    lowest: float, highest: float, unit: str = ""
+) -> Callable[[click.Context, click.Parameter, float | None], float | None]:
+    """The callback of an option whose number is within bounds, both included.
+
+    What is computed of it then is finite, and can be printed.
+    """
+
+    def check(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+        if value is not None and not lowest <= value <= highest:
+            told = f"{value:g}{unit} is not from {lowest:g} to {highest:g}."
+            raise click.BadParameter(told, ctx, parameter)
+        return value
+
+    return check
 
 
 def verb(
@@ -222,6 +234,25 @@ def check_own(
         raise FailedError(
             f"{flag}: {name} is there and is no {kind}", remedy="another name, --force"
         )
+
+
+def check_apart(names: Mapping[str, str | None], inputs: Sequence[Path] = ()) -> None:
+    """Refuse two outputs that are one file, and one that is an input, which would be lost.
+
+    Args:
+        names: What each flag names.
+        inputs: Files that are read.
+
+    Raises:
+        UsageError: In either case.
+    """
+    taken = {os.path.realpath(path): ("FILE", str(path)) for path in inputs}
+    for flag, name in names.items():
+        if name is None or name == STDOUT:
+            continue
+        other, first = taken.setdefault(os.path.realpath(name), (flag, name))
+        if other != flag:
+            raise UsageError(f"{other} and {flag} are both {first}", remedy="two names")
 
 
 def is_result(path: Path) -> bool:

@@ -26,7 +26,7 @@ from penstock.report.verbs import results_of
 from penstock.text import printable
 from penstock.units import parse_size
 
-from .common import Output, check_own, need_extra, verb
+from .common import Output, check_apart, check_own, need_extra, verb
 from .finetune import command as finetune
 
 TITLE = "The same fine-tune, compared"
@@ -64,6 +64,7 @@ def command(
     if report is not None:
         need_extra("bokeh", "report")
         check_own("--report", report, is_page, "page of penstock", force=output.force)
+    check_apart({"--report": report, output.flag: output.json_file})
     stream = sys.stderr
     rows = run_all(flags, settings_of(names, sizes), stream=stream)
     result = document(flags, rows)

@@ -10,6 +10,7 @@ room is short; so tables do not count in M, unless lm_head multiplies by them (a
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,12 @@ from penstock.config import Settings
 from penstock.errors import OutOfMemory, UsageError
 from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_config
 from penstock.models.folder import Folder, read_folder
-from penstock.models.shapes import find_shape
+from penstock.models.shapes import find_shape, unknown_model
 from penstock.report.table import Column, print_table
 from penstock.results import with_head
 from penstock.units import MIB, format_bytes, format_number, parse_size
 
-from .common import STDOUT, Output, above_zero, verb
+from .common import LINKS, STDOUT, Output, between, verb
 
 # Device memory is handed out in multiples of this by the drivers we know.
 GRANULARITY = 2 * MIB
@@ -35,6 +36,8 @@ GRANULARITY = 2 * MIB
 WORKSPACE_BYTES = 40 * MIB
 # Page-locked copies over PCIe 5.0 x16, as measured on an H200.
 LINK_GB_PER_S = 55.0
+# Sequences of a step beyond which nobody goes.
+MOST_BATCH = 10**9
 # Shares of what a step touches for which the table shows what a step costs.
 SHARES = (0.1, 0.25, 0.5, 0.75)
 
@@ -154,7 +157,9 @@ class Step:
 
 @click.command()
 @click.argument("model", required=False, metavar="MODEL|FOLDER")
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences.")
+@click.option(
+    "--batch", type=click.IntRange(1, MOST_BATCH), default=1, show_default=True, help="Sequences."
+)
 @click.option("--seq-len", type=click.IntRange(1), help="Tokens per sequence.  [default: 1024]")
 @click.option(
     "--dtype", default="float32", show_default=True, help="Type of weights and activations."
@@ -162,7 +167,7 @@ class Step:
 @click.option(
     "--link",
     type=float,
-    callback=above_zero,
+    callback=between(*LINKS, " GB/s"),
     metavar="GB/s",
     default=LINK_GB_PER_S,
     show_default=True,
@@ -171,7 +176,7 @@ class Step:
 @click.option(
     "--compute-tflops",
     type=float,
-    callback=above_zero,
+    callback=between(1e-3, 1e9),
     metavar="TFLOPS",
     help="What the GPU computes at; not counted unless given.",
 )
@@ -204,7 +209,12 @@ def command(
     output.check()
     if model is None:
         raise UsageError("no model was given", remedy="penstock estimate gpt2_xl")
-    if find_shape(model) is None and Path(model).is_dir():
+    if find_shape(model) is None:
+        if not os.path.isdir(model):
+            if os.path.exists(model):
+                parent = os.path.dirname(model) or "."
+                raise UsageError(f"{model} is a file", remedy=f"penstock estimate {parent}")
+            raise unknown_model(model)
         _refuse_shapes(model)
         work = of_folder(read_folder(Path(model)), link)
     else:

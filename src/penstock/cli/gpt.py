@@ -28,6 +28,12 @@ MORE = (
     "(managed); --compile, --cuda-graph (resident); --host-memory, --chunk-size, --look-ahead, "
     "--safety, --compress; --force, --enable-cudnn-benchmark."
 )
+# What is of use in some ways of holding weights only.
+USED_BY = {
+    **dict.fromkeys(("enable_prefetch", "num_streams", "allow_oversubscription"), ("managed",)),
+    **dict.fromkeys(("chunk_size", "look_ahead", "safety"), ("vmm",)),
+    "gpu_memory": ("vmm", "managed"),
+}
 
 
 def _switch(flag: str, about: str, **more: Any) -> Callable[..., Any]:
@@ -77,7 +83,7 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
             **flags,
         )
     )
-    _warn_unused(request.memory)
+    _warn_unused(request)
     need_extra("torch", "torch")
     from penstock.runner.session import run
 
@@ -87,16 +93,21 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
     _hold_check(result["check"])
 
 
-def _warn_unused(memory: str) -> None:
+def _warn_unused(request: Request) -> None:
     """Say which flags do nothing here."""
     context = click.get_current_context()
-    for name in ("enable_prefetch", "num_streams", "allow_oversubscription"):
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if given and memory != "managed":
-            flag = "--" + name.replace("_", "-")
-            click.echo(
-                f"warning: {flag} is for --memory managed; {memory} has no use for it", err=True
-            )
+    unused = {
+        name: f"--memory {' or '.join(ways)}; {request.memory} has no use for it"
+        for name, ways in USED_BY.items()
+        if request.memory not in ways
+    }
+    if request.prompt is None:
+        unused["temperature"] = "--prompt"
+    elif request.steps is None:
+        unused |= dict.fromkeys(("batch", "seq_len", "warmups"), "steps; add --steps N to --prompt")
+    for name, told in unused.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            click.echo(f"warning: --{name.replace('_', '-')} is for {told}", err=True)
 
 
 def write_text(piece: str) -> None:

@@ -9,6 +9,7 @@ asked to end (SIGTERM) ends what it started and leaves no files. Only this file 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -41,6 +42,8 @@ VERBS = {
     "config": ("penstock.cli.config", "Show every option, its value and where it came from."),
 }
 INTERRUPTED = 130
+# What torch calls itself where host memory does not suffice.
+_CPU_ALLOCATOR = "DefaultCPUAllocator"
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -138,7 +141,8 @@ def _fail(error: Exception, invocation: Invocation) -> int:
         _complain(error.format_message())
         return error.exit_code
     if _is_out_of_memory(error):
-        _complain(str(error) or "host memory ran out", "a smaller model, batch or --gpu-memory")
+        said = str(error).rpartition(_CPU_ALLOCATOR)[2].strip(": ")
+        _complain(said or "host memory ran out", "a smaller model, batch or --gpu-memory")
         return OutOfMemory.exit_code
     if invocation.verbose:
         import traceback
@@ -182,7 +186,9 @@ def _is_out_of_memory(error: Exception) -> bool:
     """Whether host memory ran out, or torch said that the GPU's did."""
     torch: Any = sys.modules.get("torch")
     kinds = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds)
+    # torch has no class of its own for host memory.
+    on_host = isinstance(error, RuntimeError) and _CPU_ALLOCATOR in str(error)
+    return on_host or isinstance(error, kinds)
 
 
 def _complain(what: str, remedy: str | None = None) -> None:
@@ -223,13 +229,27 @@ def _open_standard_streams() -> None:
             setattr(sys, name, stream)
 
 
+class _Told(io.FileIO):
+    """Stderr, which may be a log on a full disk: what it does not take is no reason to end."""
+
+    def write(self, data: Any, /) -> int:
+        with contextlib.suppress(OSError):
+            return super().write(data)
+        return len(data)
+
+
 def run() -> NoReturn:
     """Run the command line as a process."""
     _open_standard_streams()
-    for stream in (sys.stdout, sys.stderr):
-        # A locale may lack letters that names and texts have.
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="backslashreplace")
+    # A locale may lack letters that names and texts have.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(_Told(2, "w", closefd=False)),
+        encoding=sys.stderr.encoding,
+        errors="backslashreplace",
+        line_buffering=True,
+    )
     signal.signal(signal.SIGTERM, _terminate)
     try:
         sys.exit(main())

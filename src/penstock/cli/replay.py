@@ -19,7 +19,7 @@ from penstock.native.replay import ALLOCATORS, Replayed, replay
 from penstock.report.progress import Progress
 from penstock.report.table import Column, print_table
 from penstock.results import with_head
-from penstock.units import format_bytes, format_number, parse_size
+from penstock.units import TIB, format_bytes, format_number, parse_size
 
 from .common import Output, apart, need_extra, verb
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # What a file begins with that --json must not write over: a zip (.npz) or a pickle.
 TRACE_MAGICS = (b"PK", b"\x80")
+# What the library gives a replay without --gpu-memory: more than any device has.
+MOST = TIB
 MORE = "--allocator-... are for stitch; it obeys all PENSTOCK_ALLOCATOR_... (penstock config show)."
 
 
@@ -210,9 +212,11 @@ def _refuse_failures(rows: list[Row], capacity: int) -> None:
     if failed:
         first = failed[0]
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        room = capacity or MOST
+        without = "; without it a replay takes as much as it needs" if capacity else ""
         raise OutOfMemory(
-            f"{first.trace.name}: {first.allocator} ran out of {format_bytes(capacity)} at "
+            f"{first.trace.name}: {first.allocator} ran out of {format_bytes(room)} at "
             f"{first.failure}{more}",
-            remedy="a larger --gpu-memory; without it a replay takes as much as it needs",
-            budget_bytes=capacity,
+            remedy=f"a larger --gpu-memory{without}",
+            budget_bytes=room,
         )

@@ -7,7 +7,6 @@ table, a page and JSON.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +27,7 @@ from penstock.report.verbs import results_of
 from penstock.results import PROMISED, rows_of, with_head
 from penstock.text import printable
 
-from .common import STDOUT, Output, apart, check_own, need_extra, verb
+from .common import Output, apart, check_apart, check_own, need_extra, verb
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def command(
         check_own("--html", html, is_page, "page of penstock", force=output.force)
     if trace is not None:
         check_own("--trace", trace, is_timeline, "timeline of penstock", force=output.force)
-    _check_apart({"--html": html, "--trace": trace, "--json": output.json_file})
+    check_apart({"--html": html, "--trace": trace, output.flag: output.json_file}, files)
     found = _read(files)
     document = _document(found)
     results = [each.result for each in found]
@@ -81,17 +80,6 @@ def command(
     if trace is not None:
         write_whole("--trace", trace, timeline(results))
     output.emit(document, lambda: _print(results, {"page": html, "timeline": trace}))
-
-
-def _check_apart(names: Mapping[str, str | None]) -> None:
-    """Refuse two outputs that are one file."""
-    taken: dict[str, tuple[str, str]] = {}
-    for flag, name in names.items():
-        if name is None or name == STDOUT:
-            continue
-        other, first = taken.setdefault(os.path.realpath(name), (flag, name))
-        if other != flag:
-            raise UsageError(f"{other} and {flag} are both {first}", remedy="two names")
 
 
 def _is_result(path: Path) -> bool:

@@ -21,13 +21,11 @@ from penstock.report.progress import Progress
 from penstock.results import with_head
 from penstock.units import format_bytes, format_number, parse_size
 
-from .common import Output, above_zero, need_extra, verb
+from .common import LINKS, Output, between, need_extra, verb
 
 if TYPE_CHECKING:
     from penstock.trace import WorkTrace
 
-# GB/s between which a link can be.
-LINKS = (1e-3, 1e6)
 # Of a step; a shorter pause is not drawn.
 _PARTS = 500
 
@@ -94,17 +92,6 @@ def _steady(times: list[float]) -> float | None:
     return statistics.median(times[len(times) // 2 :]) if times else None
 
 
-def _possible_link(
-    ctx: click.Context, parameter: click.Parameter, value: float | None
-) -> float | None:
-    """Refuse a link so slow or fast that times in nanoseconds do not hold a copy."""
-    value = above_zero(ctx, parameter, value)
-    if value is not None and not LINKS[0] <= value <= LINKS[1]:
-        told = f"{value:g} GB/s is not from {LINKS[0]:g} to {LINKS[1]:g}."
-        raise click.BadParameter(told, ctx, parameter)
-    return value
-
-
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option(
@@ -117,7 +104,7 @@ def _possible_link(
 @click.option(
     "--link",
     type=float,
-    callback=_possible_link,
+    callback=between(*LINKS, " GB/s"),
     metavar="GB/S",
     help="The link's speed in each direction.  [default: 55, as measured on an H200]",
 )
@@ -157,6 +144,11 @@ def command(
 
     recorded = read_work(trace)
     budget = _budget(settings, recorded)
+    if steps is not None and steps > recorded.pieces:
+        raise UsageError(
+            f"{steps} steps of {recorded.pieces:,} pieces of work",
+            remedy=f"--steps {recorded.pieces} or fewer",
+        )
     with Progress(sys.stderr).stage("simulating", 1) as advance:
         simulated = simulate(
             recorded,

@@ -25,13 +25,14 @@ from penstock.results import with_head
 from penstock.text import one_line
 from penstock.units import MIB, format_bytes
 
-from .common import Output, above_zero, verb
+from .common import Output, between, verb
 
 GPUS = "--query-gpu=uuid,index,name,memory.total,memory.used,utilization.gpu"
 PROCESSES = "--query-compute-apps=gpu_uuid,pid,used_memory"
 LIBRARIES = ("libpenstock.so", "penstock/preload/libcuda.so.1")
 BUDGET = "PENSTOCK_GPU_MEMORY="
 CLEAR = "\x1b[H\x1b[2J"
+PERIODS = (0.01, 1e6)  # seconds
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ def _ask(query: str) -> Iterator[list[str]]:
         )
     command = [tool, query, "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=30, check=True
+        )
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stdout", None) or str(error)
         raise FailedError(
@@ -105,12 +108,21 @@ def look(proc: Path = Path("/proc")) -> list[Gpu]:
 
     Raises:
         EnvironmentProblem: If there is no driver to ask.
-        FailedError: If it does not answer.
+        FailedError: If it does not answer, or not in the form that was asked for.
     """
+    try:
+        return _look(proc)
+    except (ValueError, csv.Error) as error:
+        raise FailedError(
+            f"nvidia-smi answered in another form: {error}", remedy="penstock doctor"
+        ) from None
+
+
+def _look(proc: Path) -> list[Gpu]:
     found: dict[str, Gpu] = {}
     for uuid, index, name, total, used, busy in _ask(GPUS):
         all_bytes, used_bytes = ((_number(size) or 0) * MIB for size in (total, used))
-        found[uuid] = Gpu(int(index), name, all_bytes, used_bytes, _number(busy))
+        found[uuid] = Gpu(int(index), one_line(name), all_bytes, used_bytes, _number(busy))
     for uuid, pid, used in _ask(PROCESSES):
         if uuid in found:
             found[uuid].processes.append(_process(int(pid), _number(used), proc))
@@ -141,7 +153,7 @@ def lines(gpus: list[Gpu], width: int) -> Iterator[str]:
     "--every",
     type=float,
     metavar="SECONDS",
-    callback=above_zero,
+    callback=between(*PERIODS),
     help="Repeat until Ctrl-C.",
 )
 @verb()

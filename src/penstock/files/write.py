@@ -11,6 +11,7 @@ after a kill. Any thread; of several writers of one file the last wins.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -20,6 +21,10 @@ from pathlib import Path
 from penstock.errors import FailedError
 
 _REMEDY = "a file in a folder that exists"
+_OURS = "a folder that is yours to write to"
+_REMEDIES = {errno.ENOSPC: "room on that disk", errno.EDQUOT: "room in your quota"} | dict.fromkeys(
+    (errno.EACCES, errno.EPERM, errno.EROFS), _OURS
+)
 _SPECIAL = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a disk", stat.S_IFSOCK: "a socket"}
 
 
@@ -37,14 +42,23 @@ def check_place(what: str, name: str) -> os.stat_result | None:
         FailedError: If it is a folder, a disk or read-only, or in a folder that is not there or
             not ours to write to.
     """
+    if not name:
+        raise FailedError(f"{what}: a file without a name cannot be written", remedy=_REMEDY)
     try:
         found = _status(name)
-        target = os.path.realpath(name)
+        folder = os.path.dirname(os.path.realpath(name))
     except (OSError, ValueError) as error:
         raise _failure(what, name, error) from error
     if found is None or stat.S_ISREG(found.st_mode):
-        if name.endswith("/") or not os.access(os.path.dirname(target), os.W_OK | os.X_OK):
-            raise FailedError(f"{what}: {name} cannot be written", remedy=_REMEDY)
+        why, remedy = "", _REMEDY
+        if name.endswith("/"):
+            why = "its name is that of a folder"
+        elif not os.path.isdir(folder):
+            why = f"there is no folder {folder}"
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            why, remedy = "its folder is read-only", _OURS
+        if why:
+            raise FailedError(f"{what}: {name} cannot be written: {why}", remedy=remedy)
     elif (kind := _SPECIAL.get(stat.S_IFMT(found.st_mode))) is not None:
         raise FailedError(f"{what}: {name} cannot be written: it is {kind}", remedy=_REMEDY)
     if found is not None and not (found.st_mode & 0o222 and os.access(name, os.W_OK)):
@@ -209,4 +223,5 @@ def _failure(what: str, name: str, error: OSError | ValueError) -> FailedError:
     """The error of one line, however long the name is."""
     shown = name if len(name) <= 100 else f"{name[:97]}..."
     said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return FailedError(f"{what}: {shown} cannot be written: {said}", remedy=_REMEDY)
+    remedy = _REMEDIES.get((isinstance(error, OSError) and error.errno) or 0, _REMEDY)
+    return FailedError(f"{what}: {shown} cannot be written: {said}", remedy=remedy)

@@ -11,6 +11,7 @@ numbers (dropout) is kept.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
@@ -44,6 +45,8 @@ _WRONG = (
     *(OSError, SafetensorError, EOFError, AttributeError, LookupError, TypeError, ValueError),
     *(RuntimeError, AssertionError),
 )
+# What a write meets where another run makes and removes the same folders.
+_OF_OTHERS = (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY)
 # What decides a loss curve; a run that differs in any of it is another run.
 _DECIDING = (
     *("model", "strategy", "batch", "seq_len", "gpus", "zero", "fsdp", "data", "data_field"),
@@ -157,9 +160,13 @@ class Store:
         except (OSError, SafetensorError) as error:
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             after = f"; --resume then goes on from {before.name}" if before else ""
+            shared = getattr(error, "errno", None) in _OF_OTHERS
+            remedy = (
+                "a folder that no other run writes to" if shared else f"room on that disk{after}"
+            )
             raise FailedError(
                 f"--checkpoint: step {history.done} cannot be written to {self._folder}: {said}",
-                remedy=f"room on that disk{after}",
+                remedy=remedy,
             ) from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)

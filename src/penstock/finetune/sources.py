@@ -92,13 +92,14 @@ def _sequences(name: str, field: str, tokenizer: Any, longest: int) -> list[Tens
 def _texts(path: Path, field: str) -> Iterator[str]:
     """The texts of a file: a field of each JSON line, or paragraphs."""
     try:
-        content = path.read_text(encoding="utf-8")
+        content = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise FailedError(f"{path} cannot be read: {error}", remedy="a file in UTF-8") from error
     if path.suffix not in (".jsonl", ".json", ".ndjson"):
         yield from (part.strip() for part in content.split("\n\n") if part.strip())
         return
-    for number, line in enumerate(content.splitlines(), start=1):
+    # Not splitlines(): JSON may have U+2028 and the like within a text.
+    for number, line in enumerate(content.split("\n"), start=1):
         if line.strip():
             yield _field(path, number, line, field)
 
@@ -106,9 +107,10 @@ def _texts(path: Path, field: str) -> Iterator[str]:
 def _field(path: Path, number: int, line: str, field: str) -> str:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        said = error.msg if isinstance(error, json.JSONDecodeError) else error
         raise FailedError(
-            f"{path}, line {number} is not JSON: {error.msg}", remedy="one object a line"
+            f"{path}, line {number} is not JSON: {said}", remedy="one object a line"
         ) from error
     if not isinstance(record, dict) or not isinstance(record.get(field), str):
         known = ", ".join(record) if isinstance(record, dict) else type(record).__name__
@@ -116,4 +118,12 @@ def _field(path: Path, number: int, line: str, field: str) -> str:
             f"{path}, line {number} has no text in '{field}' (there is {known})",
             remedy="--data-field NAME",
         )
-    return str(record[field])
+    text = str(record[field])
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # no tokenizer takes it
+        raise FailedError(
+            f"{path}, line {number} has half of a letter in '{field}'",
+            remedy="escapes in pairs, or the letter itself in UTF-8",
+        ) from error
+    return text

@@ -21,7 +21,7 @@ from penstock.files import read_json
 _SUFFIX = ".safetensors"
 _MOST_HEADER = 100_000_000  # bytes, the format's own limit
 # An expert of a mixture has its number in its path: layers.3.mlp.experts.7.up_proj.weight.
-_EXPERT = re.compile(r"\bexperts\.(\d+)\.")
+_EXPERT = re.compile(r"\bexperts\.([0-9]+)\.")
 # Of config.json: how many of the experts a token is sent to.
 _CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "top_k_experts")
 _REMEDY = "a folder with *.safetensors in it, as save_pretrained() writes it"
@@ -64,7 +64,7 @@ def read_folder(folder: Path) -> Folder:
         raise FailedError(f"{folder}: no {_SUFFIX} file", remedy=_REMEDY)
     parameters = experts = 0
     modules: dict[tuple[Path, str], int] = {}
-    numbers: set[int] = set()
+    numbers: set[str] = set()
     for file in files:
         for name, (elements, nbytes) in _tensors(file).items():
             module = (file.parent, name.rpartition(".")[0])
@@ -72,7 +72,7 @@ def read_folder(folder: Path) -> Folder:
             parameters += elements
             if (expert := _EXPERT.search(name)) is not None:
                 experts += nbytes
-                numbers.add(int(expert[1]))
+                numbers.add(expert[1])
     return Folder(
         name=folder.resolve().name,
         parameters=parameters,
@@ -105,6 +105,8 @@ def _files(place: Path) -> list[Path]:
 def _tensors(file: Path) -> dict[str, tuple[int, int]]:
     """(elements, bytes) of each tensor of a file."""
     try:
+        if not file.is_file():  # a pipe would be waited for
+            raise FailedError(f"{file}: no such file", remedy=_REMEDY)
         with file.open("rb") as stream:
             size = int.from_bytes(stream.read(8), "little")
             whole = file.stat().st_size
@@ -119,11 +121,18 @@ def _tensors(file: Path) -> dict[str, tuple[int, int]]:
     try:
         header.pop("__metadata__", None)
         for name, tensor in header.items():
-            begin, end = map(int, tensor["data_offsets"])
-            shape = list(map(int, tensor["shape"]))
-            if not 0 <= begin <= end <= whole - 8 - size or min(shape, default=0) < 0:
+            begin, end = tensor["data_offsets"]
+            elements = prod(tensor["shape"])
+            if not all(type(each) is int for each in (begin, end, *tensor["shape"])):
+                raise ValueError(f"{name} has a shape or place that is no whole number")
+            if not 0 <= begin <= end <= whole - 8 - size or min(tensor["shape"], default=0) < 0:
                 raise ValueError(f"{name} lies outside the file")
-            found[name] = prod(shape), end - begin
+            # The narrowest type has four bits.
+            if elements > 2 * (end - begin):
+                raise ValueError(f"{name} of shape {tensor['shape']} has {end - begin:,} bytes")
+            found[name] = elements, end - begin
+        if sum(nbytes for _, nbytes in found.values()) > whole - 8 - size:
+            raise ValueError("its tensors overlap")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FailedError(f"{file}: not a header of tensors: {error}", remedy=_REMEDY) from None
     return found
@@ -134,7 +143,7 @@ def _chosen(folder: Path, experts: int) -> float:
     if not experts or not config.exists():
         return 1.0
     chosen = next((v for key in _CHOSEN if isinstance(v := _json(config).get(key), int)), experts)
-    return min(1.0, max(0, chosen) / experts)
+    return min(experts, max(0, chosen)) / experts
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from penstock.errors import EnvironmentProblem, FailedError, OutOfMemory, Pensto
 from .api import INTERFACE
 
 _DEVICE_MEMORY = 2
+_REINSTALL = "reinstall penstock (pip install --force-reinstall penstock)"
 _ERRORS: dict[int, type[PenstockError]] = {
     1: UsageError,
     _DEVICE_MEMORY: OutOfMemory,
@@ -33,19 +34,28 @@ def library() -> ctypes.CDLL:
     """The loaded library, with the signatures of its headers.
 
     Raises:
-        EnvironmentProblem: If it is not there or cannot be loaded.
+        EnvironmentProblem: If it is not there, cannot be loaded, or is another one.
     """
     try:
         lib = ctypes.CDLL(str(library_path()))
     except OSError as error:
         raise EnvironmentProblem(
             f"the native library does not load: {error}",
-            remedy="reinstall penstock (pip install --force-reinstall penstock)",
+            remedy=_remedy(),
         ) from error
     for name, (result, arguments) in INTERFACE.functions.items():
-        function = getattr(lib, name)
+        try:
+            function = getattr(lib, name)
+        except AttributeError as error:
+            raise EnvironmentProblem(
+                f"the native library is not the one expected: {error}", remedy=_remedy()
+            ) from error
         function.restype, function.argtypes = result, arguments
     return lib
+
+
+def _remedy() -> str:
+    return "unset PENSTOCK_LIBRARY" if os.environ.get("PENSTOCK_LIBRARY") else _REINSTALL
 
 
 def check(status: int) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,11 +22,7 @@ def open_device(
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "emulated"
     if name == "emulated":
-        known = set(names("device_options")) - {"struct_size", "kind", "ordinal"}
-        for option in emulated.keys() - known:
-            raise UsageError(
-                f"the emulated GPU has no option '{option}'", remedy=", ".join(sorted(known))
-            )
+        _check(emulated)
         return Device(EMULATED, **emulated), torch.device("cpu")
     kind, _, index = name.partition(":")
     if kind != "cuda" or not (index.isdigit() or not index):
@@ -34,6 +31,24 @@ def open_device(
     torch_device = torch.device("cuda", int(index or 0))
     torch.zeros(1, device=torch_device)  # the context, before memory is counted
     return opened, torch_device
+
+
+def _check(emulated: Any) -> None:
+    """Refuse options of the emulated GPU that it does not have, or that are no counts."""
+    known = sorted(set(names("device_options")) - {"struct_size", "kind", "ordinal"})
+    if not isinstance(emulated, Mapping):
+        raise UsageError(
+            f"emulated={emulated!r} is no dictionary", remedy='emulated={"capacity": 1 << 30}'
+        )
+    for option, value in emulated.items():
+        if option not in known:
+            raise UsageError(f"the emulated GPU has no option '{option}'", remedy=", ".join(known))
+        # -N means the Nth call and all after it.
+        least = -(1 << 63) if option == "fail_at_call" else 0
+        if not isinstance(value, int) or not least <= value < 1 << 63:
+            raise UsageError(
+                f"{option} of the emulated GPU cannot be {value!r}", remedy="a whole number"
+            )
 
 
 def settle(

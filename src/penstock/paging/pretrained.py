@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from penstock import config
 from penstock.errors import UsageError
 from penstock.report.progress import on_stderr
 
@@ -78,23 +79,23 @@ def from_pretrained(
             f"{getattr(cls, '__name__', cls)!s} has no from_pretrained()",
             remedy="a class of transformers or diffusers, such as AutoModelForCausalLM",
         )
+    asked: dict[str, Any] = {
+        "gpu_memory": gpu_memory,
+        "device": device,
+        "chunk_size": chunk_size,
+        "look_ahead": look_ahead,
+        "safety": safety,
+        "host_memory": host_memory,
+        "compress": compress,
+    }
+    config.load(arguments=asked)  # a slip is told at once, not after minutes of loading
     model = as_module(cls.from_pretrained(source, **loading))
     refuse_attached(model)
     model.eval()
     with on_stderr().stage("Paging in", _nbytes(model)) as advance:
         token = MOVED_IN.set(advance)
         try:
-            return attach(
-                model,
-                gpu_memory=gpu_memory,
-                device=device,
-                chunk_size=chunk_size,
-                look_ahead=look_ahead,
-                safety=safety,
-                host_memory=host_memory,
-                compress=compress,
-                emulated=emulated,
-            )
+            return attach(model, **asked, emulated=emulated)
         finally:
             MOVED_IN.reset(token)
 

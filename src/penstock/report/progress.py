@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol, TextIO
 
 from penstock.text import printable
@@ -115,4 +115,5 @@ class _Lines:
         if due or waited >= MOST_S or (share >= 1 and self._shown_share < 1):
             self._shown_share, self._shown_at = share, self._clock()
             line = printable(f"{self._title}: {min(share, 1):.0%}{f', {note}' if note else ''}")
-            print(line, file=self._stream, flush=True)
+            with suppress(OSError):  # a full disk is no reason to end the work
+                print(line, file=self._stream, flush=True)

@@ -89,6 +89,11 @@ class WorkTrace:
     def __len__(self) -> int:
         return len(self.records)
 
+    @property
+    def pieces(self) -> int:
+        """How much work was given to the GPU."""
+        return int(np.count_nonzero(self.records["op"] == OP_WORK))
+
 
 def read_work(path: str | Path) -> WorkTrace:
     """Read a recording.

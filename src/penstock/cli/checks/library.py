@@ -30,7 +30,7 @@ def library() -> Check:
         version = native.library().penstock_version().decode()
     except PenstockError as error:
         return Check("library", "fail", error.what, why, error.remedy or REINSTALL)
-    except (AttributeError, ValueError) as error:
+    except ValueError as error:
         return Check("library", "fail", f"it is not the one expected: {error}", why, REINSTALL)
     if version != __version__:
         observed = f"version {version}, the package is {__version__}"

@@ -34,6 +34,9 @@ from .hooks import GroupHooks
 from .stats import ManagedStats
 from .store import ManagedStore
 
+# A device runs no more of them beside each other.
+MOST_STREAMS = 128
+
 
 def attach_managed(
     model: nn.Module,
@@ -92,6 +95,8 @@ def attach_managed(
             f"{num_streams} streams, {look_ahead_layers} layers ahead and {max_in_flight} bytes in "
             "flight: none may be below 0"
         )
+    if num_streams > MOST_STREAMS:
+        raise UsageError(f"{num_streams} streams are too many", remedy=f"{MOST_STREAMS} or fewer")
     opened, torch_device, settings = settle(
         emulated, gpu_memory=gpu_memory, device=device, host_memory=host_memory
     )
