@@ -298,7 +298,10 @@ class Stepper:
         ]
         if changed or others:
             self._loop.gradient_touched()
+        theirs = set(map(id, self._update.parameters()))
         for parameter, version in self._updated.items():
+            if id(parameter) not in theirs:
+                raise self._updated_already("a parameter taken out of the groups", parameter)
             if changed:
                 raise self._updated_already(f"a change of {changed[0]!r} after backward", parameter)
             if not self._held.is_spent(parameter):
