@@ -187,3 +187,16 @@ def test_a_parameter_that_is_taken_out_when_backward_has_updated_it():
             loop(model, optimizer, n)
         with pytest.raises(UsageError, match="a parameter taken out of the groups"):
             loop(model, optimizer, STEPS - 1)
+
+
+def test_a_parameter_that_moves_to_another_group_when_backward_has_updated_it():
+    model = make()
+    optimizer = torch.optim.AdamW([{"params": list(each.parameters())} for each in model.layers])
+    with page(model, optimizer, chunks=18):
+        for n in range(STEPS):
+            plain_step(model, optimizer, n)
+        backward(model, STEPS)
+        groups = optimizer.param_groups
+        groups[0]["params"].append(groups[1]["params"].pop(0))
+        with pytest.raises(UsageError, match="a move to another group"):
+            optimizer.step()

@@ -76,10 +76,14 @@ class Update:
 
     def regroup(self) -> None:
         """The groups are not those of before."""
-        groups = self.optimizer.param_groups
-        self._group_of = {id(p): n for n, group in enumerate(groups) for p in group["params"]}
+        self._group_of = self.grouped()
 
-    def group_of(self, parameter: nn.Parameter) -> int:
+    def grouped(self) -> dict[int, int]:
+        """By the identity (id()) of each parameter, the number of the group that has it now."""
+        groups = self.optimizer.param_groups
+        return {id(p): n for n, group in enumerate(groups) for p in group["params"]}
+
+    def group_of(self, parameter: torch.Tensor) -> int:
         """The number of its param_group."""
         if id(parameter) not in self._group_of:
             self.regroup()
