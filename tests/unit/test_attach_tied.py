@@ -104,3 +104,21 @@ def test_a_table_of_its_own_comes_to_the_device_where_all_fits():
         for seed in range(8):
             model(ids(4, seed))
         assert attached.explain().startswith("everything stays on the device")
+
+
+def aliases(state):
+    return state["embed.weight"].data_ptr() == state["head.weight"].data_ptr()
+
+
+def test_a_tied_weight_is_one_tensor_in_state_dicts(tied):
+    model, reference, _ = tied
+    state = model.state_dict()
+    assert aliases(state)
+    assert aliases(reference.state_dict())
+    for each in (model, reference):
+        each.embed.weight.mul_(2)
+    head = model.head.state_dict(destination=state, prefix="head.")
+    assert not aliases(head)  # whose other name has the content of before
+    assert torch.equal(head["head.weight"], reference.head.weight)
+    assert aliases(model.state_dict())
+    assert torch.equal(model.state_dict(destination=state)["embed.weight"], reference.head.weight)

@@ -82,6 +82,8 @@ def test_what_is_refused(tmp_path):
         penstock.from_pretrained(cls, tmp_path, device_map="auto")
     with pytest.raises(UsageError, match="quantization_config cannot be given"):
         penstock.from_pretrained(cls, tmp_path, quantization_config={"load_in_8bit": True})
+    with pytest.raises(UsageError, match="output_loading_info cannot be given"):
+        penstock.from_pretrained(cls, tmp_path, output_loading_info=True)
     with pytest.raises(UsageError, match="Linear has no from_pretrained"):
         penstock.from_pretrained(torch.nn.Linear, tmp_path)
     with pytest.raises(OSError, match="nowhere"):

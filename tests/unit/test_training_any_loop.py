@@ -330,6 +330,26 @@ def test_layers_unfrozen_and_frozen_later(group):
     same(loop, optimizer, in_backward=True)
 
 
+def test_parameters_that_move_to_another_group():
+    def optimizer(model):
+        groups = [{"params": list(each.parameters()), "lr": 1e-3} for each in model.layers]
+        groups[1]["lr"] = 1e-2
+        groups[1]["params"].append(model.table.weight)
+        return torch.optim.AdamW(groups)
+
+    def loop(model, optimizer, n):
+        groups = optimizer.param_groups
+        if n == 3:  # the order of all parameters stays as it is
+            groups[0]["params"].append(groups[1]["params"].pop(0))
+        if n == 5:
+            optimizer.param_groups = [
+                {**groups[0], "params": [p for g in groups for p in g["params"]]}
+            ]
+        return plain_step(model, optimizer, n)
+
+    same(loop, optimizer, in_backward=True)
+
+
 def test_a_parameter_that_was_replaced_is_refused():
     model = make()
     optimizer = adamw(model)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from training_both import STEPS, make, plain_step, same
-from training_tower import page, pair
+from training_both import STEPS, backward, make, plain_step, same
+from training_tower import adamw, page, pair
 
 from penstock.errors import UsageError
 
@@ -158,3 +158,45 @@ def test_state_of_all_parameters_together_is_given_and_taken():
 
 def test_an_optimizer_of_the_users_own():
     same(plain_step, lambda model: Momentum(model.parameters()), in_backward=True)
+
+
+def taken_out(number):
+    """A loop that takes parameters out of the optimizer between backward and step()."""
+
+    def loop(model, optimizer, n):
+        loss = backward(model, n)
+        if n == number:
+            for _ in range(3):
+                optimizer.state.pop(optimizer.param_groups[0]["params"].pop(1))
+        optimizer.step()
+        model.zero_grad()
+        return loss
+
+    return loop
+
+
+def test_a_parameter_that_is_taken_out_behind_backward_is_not_updated():
+    same(taken_out(3), adamw, in_backward=True)
+
+
+def test_a_parameter_that_is_taken_out_when_backward_has_updated_it():
+    model = make()
+    optimizer, loop = adamw(model), taken_out(STEPS - 1)
+    with page(model, optimizer, chunks=18):
+        for n in range(STEPS - 1):
+            loop(model, optimizer, n)
+        with pytest.raises(UsageError, match="a parameter taken out of the groups"):
+            loop(model, optimizer, STEPS - 1)
+
+
+def test_a_parameter_that_moves_to_another_group_when_backward_has_updated_it():
+    model = make()
+    optimizer = torch.optim.AdamW([{"params": list(each.parameters())} for each in model.layers])
+    with page(model, optimizer, chunks=18):
+        for n in range(STEPS):
+            plain_step(model, optimizer, n)
+        backward(model, STEPS)
+        groups = optimizer.param_groups
+        groups[0]["params"].append(groups[1]["params"].pop(0))
+        with pytest.raises(UsageError, match="a move to another group"):
+            optimizer.step()

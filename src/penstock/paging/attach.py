@@ -26,7 +26,7 @@ from penstock.native import Device, Pager
 from penstock.units import MIB, parse_size
 
 from .attached import refuse_attached
-from .attachment import BaseAttachment
+from .attachment import FITS_SHARE, BaseAttachment
 from .blocks import Block, as_module, may_encode
 from .contracts import Hooks
 from .device import settle
@@ -46,6 +46,7 @@ CHEAP_CHUNK, PAGES_AT_LEAST = 16 * MIB, 128
 # So large may modules be that are one use (results/one_budget/h200-joint.txt).
 LOOK_AHEAD_CHUNKS, LOOK_AHEAD, LOOK_AHEAD_SHARE = 4, 64 * MIB, 1 / 32
 SMALLEST_SHARE = 8  # of a page: what is smaller is not encoded
+CAST_SHARE = 1 / 2  # of fp32 weights, that autocast's copies of them take
 CODE_SHARE = 11 / 16  # of a block, that its code takes at the least
 COPY_CHUNKS = 2  # most neighbouring pages in one copy
 
@@ -128,6 +129,7 @@ class Attachment(BaseAttachment[Pager]):
     """A model whose blocks Penstock pages by remapping. Made by attach()."""
 
     _parts_widen = True
+    frees_casts = True
 
     def __init__(
         self,
@@ -235,6 +237,8 @@ class Attachment(BaseAttachment[Pager]):
     def _inputs(self, signature: Hashable) -> None:
         if isinstance(self.hooks, UseHooks):
             self.hooks.signature = signature
+            # Where there is room for the copies that autocast keeps they need not be made anew.
+            self.frees_casts = self.weight_bytes * (1 + CAST_SHARE) > FITS_SHARE * self.budget
 
     def _read_few(self) -> bool:
         return isinstance(self.hooks, UseHooks) and self.hooks.gathers.few

@@ -36,6 +36,7 @@ from .holding import Holding
 from .leaves import tree_leaves
 from .manager import kind_of, manager_of
 from .modes import out_of_inference
+from .saved_copies import SavedCopies
 from .share import SETTLING, Share
 from .stats import BaseStats, explain
 from .store import BlockStore, Loader
@@ -277,6 +278,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             model.register_forward_pre_hook(self._begins, prepend=True, with_kwargs=True)
         )
         self._handles.append(model.register_forward_hook(self._ends, always_call=True))
+        self._copies = SavedCopies(self.store)
         for module in self._slots:
             # The registry sets an attribute on the hook, which a bound method refuses.
             before = module.register_state_dict_pre_hook(lambda *_: self._before_state_dict())
@@ -387,7 +389,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             if slot.holder is not None:
                 hanging[slot.tensor.data_ptr(), slot.tensor.shape] = block, slot
             elif slot.wrapper is None and name in state and self.store.is_in_place(block, slot):
-                state[name] = self.store.copy_of(block, slot)
+                self._copies.put(state, name, block, slot)
         if hanging:  # under names that only its library knows
             for name, tensor in state.items():
                 if name.startswith(prefix) and isinstance(tensor, torch.Tensor):

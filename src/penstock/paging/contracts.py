@@ -65,7 +65,14 @@ class Hooks(Protocol):
 
 
 class Passes(Protocol):
-    """What is told of passes through a part of the model."""
+    """What is told of passes through a part of the model.
+
+    Attributes:
+        frees_casts: Whether the copies that autocast keeps of weights, until its context ends, are
+            to go with each module: there is no room for those of all.
+    """
+
+    frees_casts: bool
 
     def part_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         """The module of this path is called from outside every pass."""

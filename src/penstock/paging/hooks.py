@@ -278,8 +278,7 @@ class UseHooks:
 
     def _within(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A module that owns nothing: what is read inside it ends with it."""
-        running = self._running
-        before = len(running)
+        running, before = self._running, len(self._running)
         try:
             return forward(*args, **kwargs)
         finally:
@@ -365,12 +364,13 @@ class UseHooks:
             (use.whole or use).open -= 1
             for table in use.tables:
                 table.open -= 1
-        if use.number < 0:
+        if (number := use.number) < 0:
             return
-        number = use.number
         now = [tensor._version for tensor in use.tensors]
         if now != versions or self._written:
             self._wrote(use, versions, now)
+        if self._passes.frees_casts:
+            torch.clear_autocast_cache()
         self._pager.end(number, self._stream())
 
     def _wrote(self, use: Use, versions: list[int], now: list[int]) -> None:

@@ -29,6 +29,7 @@ from .wrappers import plain_parts
 _OTHERS = {
     "device_map": "Penstock decides what lies where: leave it out",
     "quantization_config": "load it first, then penstock.attach(model)",
+    "output_loading_info": "load it first, then penstock.attach(model)",
 }
 
 
@@ -69,10 +70,10 @@ def from_pretrained(
 
     Raises:
         OutOfMemory: As attach().
-        UsageError: As attach(), or if `loading` places the weights itself.
+        UsageError: As attach(), or if `loading` places the weights itself, or asks for more.
     """
     for name, remedy in _OTHERS.items():
-        if loading.get(name) is not None:
+        if loading.get(name) is not None and loading[name] is not False:
             raise UsageError(f"{name} cannot be given to penstock.from_pretrained()", remedy=remedy)
     if not callable(getattr(cls, "from_pretrained", None)):
         raise UsageError(

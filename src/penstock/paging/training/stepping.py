@@ -298,7 +298,12 @@ class Stepper:
         ]
         if changed or others:
             self._loop.gradient_touched()
+        grouped = self._update.grouped() if self._updated else {}
         for parameter, version in self._updated.items():
+            if id(parameter) not in grouped:
+                raise self._updated_already("a parameter taken out of the groups", parameter)
+            if grouped[id(parameter)] != self._update.group_of(parameter):
+                raise self._updated_already("a move to another group", parameter)
             if changed:
                 raise self._updated_already(f"a change of {changed[0]!r} after backward", parameter)
             if not self._held.is_spent(parameter):

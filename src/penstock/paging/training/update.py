@@ -76,10 +76,14 @@ class Update:
 
     def regroup(self) -> None:
         """The groups are not those of before."""
-        groups = self.optimizer.param_groups
-        self._group_of = {id(p): n for n, group in enumerate(groups) for p in group["params"]}
+        self._group_of = self.grouped()
 
-    def group_of(self, parameter: nn.Parameter) -> int:
+    def grouped(self) -> dict[int, int]:
+        """By the identity (id()) of each parameter, the number of the group that has it now."""
+        groups = self.optimizer.param_groups
+        return {id(p): n for n, group in enumerate(groups) for p in group["params"]}
+
+    def group_of(self, parameter: torch.Tensor) -> int:
         """The number of its param_group."""
         if id(parameter) not in self._group_of:
             self.regroup()
@@ -92,10 +96,16 @@ class Update:
             parameters: Them.
             more: Further keyword arguments of the optimizer's step().
         """
+        self._narrowed(self._by_group((p, p) for p in parameters), more)
+
+    def _by_group(self, parts: Iterable[tuple[nn.Parameter, nn.Parameter]]) -> list[Any]:
+        """Parts of parameters, each with that which it is of, by the group that has this now."""
+        if not self.begun:  # the loop may have moved some since the last step
+            self.regroup()
         chosen: list[list[nn.Parameter]] = [[] for _ in self.optimizer.param_groups]
-        for parameter in parameters:
-            chosen[self.group_of(parameter)].append(parameter)
-        self._narrowed(chosen, more)
+        for part, parameter in parts:
+            chosen[self.group_of(parameter)].append(part)
+        return chosen
 
     def _narrowed(self, chosen: list[list[nn.Parameter]], more: dict[str, Any]) -> None:
         groups = self.optimizer.param_groups
@@ -150,11 +160,9 @@ class Update:
                 own[key] = value[first:last] if value.shape == shape else value.clone()
             else:
                 own[key] = value
-        chosen: list[list[nn.Parameter]] = [[] for _ in self.optimizer.param_groups]
-        chosen[self.group_of(parameter)].append(part)
         self.optimizer.state[part] = own
         try:
-            self._narrowed(chosen, more)
+            self._narrowed(self._by_group([(part, parameter)]), more)
         finally:
             own = self.optimizer.state.pop(part)
         by_rows = part.shape
