@@ -41,7 +41,11 @@ from training_tables import budgets, full_finetunes, strategies, trained, traine
 
 MARKS = re.compile(r"(<!-- figures: (\w+) -->\n)(?:.*?\n)??(<!-- end of figures -->)", re.DOTALL)
 ALLOCATORS = ("native", "expandable", "stitch")
-# In README.
+# In README: what ran, and by what means.
+FORWARD = {
+    "llama forward": "a pass of 512 tokens, and x the ideal",
+    "llama generate 8": "8 tokens behind them",
+}
 PEERS = {
     "penstock": "**Penstock**",
     "accelerate-dispatch": "accelerate, `device_map` with `max_memory`",
@@ -99,9 +103,8 @@ activations and workspace, B the page-locked copy speed measured in the same pro
 1 means that the resident step it is held against was a slow one. *Used* is the fall of the driver's
 own free-memory figure while passes run, without the CUDA context. *Exact*: the logits equal the
 resident model's bit for bit, compared on the GPU; the reference logits (0.1 GB) are beyond the
-budget. The stream made by hand met a slow spell at 2 GiB: its quiet samples are 233 ms.
-
-All figures predate the unmapping of evicted addresses: they are those of `safety="fast"` today.
+budget. The last table predates the unmapping of evicted addresses: its `vmm` is `safety="fast"`
+today.
 """
 
 
@@ -143,17 +146,15 @@ def section(path: Path) -> str:
 def forward() -> str:
     """Passes and tokens of a model beside peers, as README shows them."""
     rows = [row for row in result("peers/h200-llama")["rows"] if "ratio_to_ideal" in row]
-    works = dict.fromkeys(row["name"] for row in rows)
     by = {(row["how"], row["name"]): row for row in rows}
     found = []
     for how in dict.fromkeys(row["how"] for row in rows):
-        of = [by.get((how, work)) for work in works]
-        cells = [
-            f"{row['median_ms']:,.0f} ms, {row['ratio_to_ideal']:.2f}" if row else "" for row in of
-        ]
+        of = [by[how, work] for work in FORWARD]
+        cells = [f"{row['median_ms']:,.0f} ms, {row['ratio_to_ideal']:.2f}" for row in of]
         found.append([PEERS[how], *cells])
-    ideals = [f"{by['penstock', work]['ideal_ms']:,.0f} ms" for work in works]
-    return lines(" | ".join(["how", *works]), [found[0], ["the ideal", *ideals], *found[1:]])
+    ideals = [f"{by['penstock', work]['ideal_ms']:,.0f} ms" for work in FORWARD]
+    heads = " | ".join(["how", *FORWARD.values()])
+    return lines(heads, [found[0], ["the ideal", *ideals], *found[1:]])
 
 
 def packing() -> str:
