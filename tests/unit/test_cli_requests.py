@@ -76,6 +76,15 @@ def test_flags_of_another_way_are_said_to_do_nothing(flags, told, capsys):
     assert "warning" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [(["--lora-rank", "4"], "--strategy L"), (["--data-field", "body"], "--data FILE")],
+)
+def test_flags_of_other_fine_tunes_are_said_to_do_nothing(flags, told, capsys):
+    assert main(["finetune", *SMALL, "--batch", "1", *flags]) == 0
+    assert f"warning: {flags[0]} is for {told}\n" in capsys.readouterr().err
+
+
 def test_one_step_is_one_step(capsys):
     assert main(["finetune", *SMALL, "--batch", "1"]) == 0
     out = capsys.readouterr().out

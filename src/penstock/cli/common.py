@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from penstock.config import OPTIONS, Settings, find_option, resolve
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
@@ -198,6 +199,14 @@ def apart(
     if files and not (path.is_file() and is_input(path)):
         return files, output
     return (path, *files), Output(STDOUT)
+
+
+def warn_of(unused: dict[str, str]) -> None:
+    """Say which flags that were given do nothing: parameters, and what each is for."""
+    context = click.get_current_context()
+    for name, told in unused.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            click.echo(f"warning: --{name.replace('_', '-')} is for {told}", err=True)
 
 
 def need_extra(module: str, extra: str) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from penstock.config import Settings
-from penstock.finetune.request import Request, checked
+from penstock.finetune.request import SYNTHETIC, Request, checked
 from penstock.finetune.show import print_result
 from penstock.report.progress import Progress
 
-from .common import Output, count, hide, need_extra, verb
+from .common import Output, count, hide, need_extra, verb, warn_of
 
 MORE = (
     "Also: --memory auto|paged|resident, --lengths fixed|varied, --data-field NAME, "
@@ -68,6 +68,10 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
       penstock finetune --model opt-1.3b --strategy LR --gpu-memory 8GiB
     """  # noqa: D301
     request = checked(Request(settings=settings, **flags))
+    warn_of(
+        ({} if request.ways.lora else {"lora_rank": "--strategy L"})
+        | ({"data_field": "--data FILE"} if request.data == SYNTHETIC else {})
+    )
     need_extra("torch", "torch")
     need_extra("transformers", "finetune")
     if request.ways.lora:

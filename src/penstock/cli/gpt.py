@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from penstock.config import Settings
 from penstock.errors import FailedError
@@ -21,7 +20,7 @@ from penstock.runner.request import DEFAULT_WARMUPS, Request, checked
 from penstock.runner.show import print_run
 from penstock.text import printable
 
-from .common import STDOUT, Output, count, hide, need_extra, verb
+from .common import STDOUT, Output, count, hide, need_extra, verb, warn_of
 
 MORE = (
     "Also: --warmups N, --seed N; --enable-prefetch, --num-streams N, --allow-oversubscription "
@@ -95,7 +94,6 @@ def command(settings: Settings, output: Output, **flags: Any) -> None:
 
 def _warn_unused(request: Request) -> None:
     """Say which flags do nothing here."""
-    context = click.get_current_context()
     unused = {
         name: f"--memory {' or '.join(ways)}; {request.memory} has no use for it"
         for name, ways in USED_BY.items()
@@ -105,9 +103,7 @@ def _warn_unused(request: Request) -> None:
         unused["temperature"] = "--prompt"
     elif request.steps is None:
         unused |= dict.fromkeys(("batch", "seq_len", "warmups"), "steps; add --steps N to --prompt")
-    for name, told in unused.items():
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            click.echo(f"warning: --{name.replace('_', '-')} is for {told}", err=True)
+    warn_of(unused)
 
 
 def write_text(piece: str) -> None:
