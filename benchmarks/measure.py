@@ -48,8 +48,13 @@ def output_parser(doc: str | None, *, required: bool = True) -> argparse.Argumen
 
 def command_line() -> str:
     """This program's; files with whole paths by their names, since those are a machine's."""
-    words = (Path(word).name if word.startswith("/") else word for word in sys.argv)
-    return " ".join(["python", *words])
+    return " ".join(["python", *map(placeless, sys.argv)])
+
+
+def placeless(word: str) -> str:
+    """A word of a command line, or a setting, with a file's name in place of its whole path."""
+    name, equals, value = word.rpartition("=")
+    return f"{name}{equals}{Path(value).name}" if value.startswith("/") else word
 
 
 def provenance(*, card: bool = True) -> dict[str, Any]:

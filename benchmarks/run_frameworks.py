@@ -20,7 +20,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from measure import link_speed, output_parser
+from measure import link_speed, output_parser, placeless
 from record import Record
 from under import PROGRAMS, median_of_last, run, under
 
@@ -210,7 +210,7 @@ def main() -> int:
         title=f"Frameworks under penstock run, at 1/{args.share:g} of what their programs need",
         safety=args.safety,
         share=args.share,
-        beside=args.beside,
+        beside=args.beside and placeless(args.beside),
         link_gb_per_s=round(speed, 2),
     )
     for name in args.cases:

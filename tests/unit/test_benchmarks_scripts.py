@@ -49,3 +49,10 @@ def test_help_is_told_without_a_card(name):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
+
+
+def test_a_result_names_no_folder_of_the_machine(script, monkeypatch):
+    measure = script("measure")
+    words = ["/srv/bench.py", "--output", "/srv/a.json", "--beside", "LIBRARY=/srv/b.so", "x=1"]
+    monkeypatch.setattr(measure.sys, "argv", words)
+    assert measure.command_line() == "python bench.py --output a.json --beside LIBRARY=b.so x=1"

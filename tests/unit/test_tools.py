@@ -131,6 +131,11 @@ def test_what_python_may_do(name, line, tmp_path):
         ("a.py", f"# {SPDX}x = 1  # {UNFINISHED}: more\n", "finish it later"),
         ("a.md", "see /" + "home/someone/x\n", "somebody's machine"),
         ("a.toml", "x = '/" + "root/.cache'\n", "somebody's machine"),
+        (
+            "benchmarks/results/a.json",
+            '["x=/' + 'work/a.so", "iss' + 'ue 2"]\n',
+            "somebody's machine",
+        ),
         ("a.md", "from https://py" + "pi.org/simple\n", "package index"),
         ("a.hpp", f"// {SPDX}// caf\u00e9\n", "not ASCII"),
         ("a.cpp", f"// {SPDX}" + "int x;\n" * 500, "501 lines"),
