@@ -35,7 +35,7 @@ from .gather import Gathers
 from .joint import Joints, joints
 from .leaves import tree_leaves
 from .looks import only_looks, only_saves
-from .modes import leave_over, on_top_is_the_programs
+from .modes import leave_over
 from .on_host import OnHost
 from .outside import Reader
 from .store import BlockStore
@@ -411,8 +411,7 @@ class UseHooks:
     def _uncovered(self, tensor: torch.Tensor) -> Iterator[Block]:
         """The blocks of a tensor that no running use covers."""
         for part in plain_parts(tensor):
-            block = self._by_tensor.get(id(part))
-            if block is not None:
+            if (block := self._by_tensor.get(id(part))) is not None:
                 self._turn.refuse_read(block.name, in_child=self._child)
                 if not self._covers(block):
                     yield block
@@ -422,8 +421,7 @@ class UseHooks:
         if use is None:
             use = self._reads[block] = self._uses.define(block.name, [block], is_read=True)
         most = max(self._largest, READS_AT_ONCE * block.nbytes)
-        reads = lambda: sum(use.nbytes for use, _ in self._running if use.is_read)  # noqa: E731
-        self._release_reads(lambda: reads() + block.nbytes > most)
+        self._release_reads(lambda: self._bytes_read() + block.nbytes > most)
         self._release_reads(lambda: not self._fits(use))
         if not self._fits(use):
             self.on_host.give(block, asked_for=False)
@@ -432,6 +430,9 @@ class UseHooks:
         self._pager.begin(use.number, self._stream())
         self._running.append((use, use.versions()))
         self._reading += 1
+
+    def _bytes_read(self) -> int:
+        return sum(use.nbytes for use, _ in self._running if use.is_read)
 
     def _fits(self, use: Use) -> bool:
         """Whether there is room for it beside what is running."""
@@ -462,8 +463,7 @@ class UseHooks:
     def _new_step(self, step: tuple[int, int]) -> None:
         """The way through the modules is another: from here on it is watched."""
         self._steps.add(step)
-        # A mode that the program has entered would be left before ours.
-        if self._watch is None and self._searches < MOST_SEARCHES and not on_top_is_the_programs():
+        if self._watch is None and self._searches < MOST_SEARCHES:
             self._searches += 1
             self._start_watching()
 
