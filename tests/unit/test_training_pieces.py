@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from training_tower import GRANULE, Tower, adamw, batches, loss_of, page
 
-from penstock.paging import manager
+from penstock.paging import manager, share
 from penstock.paging.emulated_memory import EmulatedMemory
 
 PIECES = 2 * GRANULE
@@ -41,24 +41,33 @@ class Pieces(EmulatedMemory):
 
 
 class Fragmenting(Tower):
-    """Its layers leave pieces; how many bytes of them there are when the head runs is noted."""
+    """Its layers leave pieces, or the head does; later it is noted how many bytes of them there are."""
 
-    def __init__(self):
+    def __init__(self, who):
         super().__init__(layers=5)
         self.seen = []
-        self.layers[-1].register_forward_hook(lambda *_: Pieces.latest.cache())
-        self.head.register_forward_hook(lambda *_: self.seen.append(Pieces.latest.cached))
+        if who == "layers":
+            self.layers[-1].register_forward_hook(lambda *_: Pieces.latest.cache())
+            self.head.register_forward_hook(lambda *_: self.note())
+        else:
+            self.head.register_forward_pre_hook(
+                lambda _, args: args[0].register_hook(lambda _: self.note()) and None
+            )
+            self.head.register_forward_hook(lambda *_: Pieces.latest.cache())
+
+    def note(self):
+        self.seen.append(Pieces.latest.cached)
 
 
 @pytest.fixture
 def attached(monkeypatch):
     monkeypatch.setattr(manager, "EmulatedMemory", Pieces)
 
-    def make(chunks):
-        model = Fragmenting()
+    def make(chunks, who="layers", steps=STEPS):
+        model = Fragmenting(who)
         optimizer = adamw(model)
         held = page(model, optimizer, chunks=chunks)
-        for data in batches(STEPS, size=24):
+        for data in batches(steps, size=24):
             loss_of(model, data).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -77,3 +86,10 @@ def test_pieces_stay_where_everything_fits(attached):
     held, seen = attached(chunks=400)
     with held:
         assert seen[-4:] == [PIECES] * 4
+
+
+def test_pieces_that_forward_left_go_back_as_backward_begins_until_passes_have_settled(attached):
+    held, seen = attached(chunks=70, who="head", steps=STEPS + share.SETTLING)
+    with held:
+        assert seen[: share.SETTLING] == [0] * share.SETTLING
+        assert seen[-STEPS + 1 :] == [PIECES] * (STEPS - 1)

@@ -108,6 +108,7 @@ class Share:
 
     def leave(self) -> None:
         """They count no more."""
+        self.whole = 0
         if isinstance(self.pager, Pager):
             self._manager.budget.leave(self.pager)
         else:
@@ -218,13 +219,18 @@ class Share:
         self._fit(pages, has)
         manager.new_peak()
 
-    def join_pieces(self) -> None:
+    def join_pieces(self, *, settled: bool) -> None:
         """The largest tensors of a pass come next, and what is cached lies in pieces: it goes back.
 
         In the first pass, after which memory stays where it is, and where it is made anew in each.
         Else that costs the launching thread more than the bytes do.
+
+        Args:
+            settled: Whether that is so once passes of this kind have settled, too.
         """
         manager, need = self._manager, self._needs.get(self._latest[1])
+        if not self.whole or (need is not None and need.passes >= SETTLING and not settled):
+            return  # a backward may begin when the model has been detached
         held = manager.held()
         anew = need is None or self._live + need.bytes - held > manager.slack
         if anew and self.has() < self.whole and held - manager.live() > manager.grain:

@@ -237,7 +237,7 @@ class TrainingAttachment(Attachment):
             self._stream,
             grow=self._grow,
             backward_ends=self._backward_ends,
-            before_last=lambda: self._share.join_pieces(),
+            before_large=lambda settled: self._share.join_pieces(settled=settled),
             always_watch=self._safety == "strict",
         )
         where = (uses, self.pager, self.torch_device, self._take_host)

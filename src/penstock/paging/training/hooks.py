@@ -50,7 +50,8 @@ class TrainingUses:
         grow: Called when uses that nest need more than there is, with their (address, bytes)
             pieces; makes room, or raises.
         backward_ends: Called when a backward pass is over.
-        before_last: Called before the unit that ended the last forward, logits' as a rule.
+        before_large: Called before the largest tensors are made: with True before the unit that
+            ended the last forward, logits' as a rule, with False as backward begins.
         always_watch: Check every operator in every iteration, not only in the first.
     """
 
@@ -64,7 +65,7 @@ class TrainingUses:
         *,
         grow: Callable[[Exception, list[tuple[int, int]]], None],
         backward_ends: Callable[[], None],
-        before_last: Callable[[], None],
+        before_large: Callable[[bool], None],
         always_watch: bool,
     ) -> None:
         self._model = model
@@ -73,7 +74,7 @@ class TrainingUses:
         self._stream = stream
         self._grow = grow
         self._backward_ends = backward_ends
-        self._before_last = before_last
+        self._before_large = before_large
         self._latest: Unit | None = None
         self._last = units[-1] if units else None  # of the last forward, or of the model
         self.always_watch = always_watch
@@ -362,7 +363,7 @@ class TrainingUses:
                 self.open_backward(unit)
             else:
                 if unit is self._last and torch.is_grad_enabled():
-                    self._before_last()
+                    self._before_large(True)
                 self._latest = unit
                 unit.calls += 1
                 self.begin(unit.forward)
@@ -427,6 +428,7 @@ class TrainingUses:
         """A hook runs in backward: if it is the first, see to it that the end is noticed."""
         if self._task != NO_TASK:
             return
+        self._before_large(False)
         self._task = graph_task()
         engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
         engine.queue_callback(self._leave_backward)
