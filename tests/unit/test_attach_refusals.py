@@ -149,6 +149,28 @@ def test_what_a_model_casts_of_itself_in_forward_is_cast(dtype, safety):
     assert same_passes(model, reference)
 
 
+class Stored(nn.Linear):
+    """A layer that lies in eight bits and is wide while it runs, as diffusers has layers."""
+
+    def forward(self, x):
+        self.to(torch.float32)
+        x = super().forward(x)
+        self.to(torch.float8_e4m3fn)
+        return x
+
+
+@pytest.mark.parametrize("safety", ["normal", "strict"])
+def test_layers_that_are_wide_while_they_run(safety):
+    layers = [Stored(WIDTH, WIDTH).to(torch.float8_e4m3fn) for _ in range(8)]
+    model, reference = with_reference(nn.Sequential(*layers).requires_grad_(False))
+    with page(model, 80, safety=safety) as attached:
+        assert same_passes(model, reference, 4)
+        assert all(attached.store.is_in_place(*each) for each in attached.store.slots())
+        with pytest.raises(UsageError, match="cannot be moved, cast or shared"):
+            model.float()
+    assert same_passes(model, reference)
+
+
 def with_wide_part(model, x, change=None):
     """A pass whose last part runs in float32, as pipelines have it with their decoders."""
     part = model[4:]

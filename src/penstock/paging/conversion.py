@@ -91,8 +91,8 @@ class ConversionGuard:
         same = applied.untyped_storage().data_ptr() == probe.untyped_storage().data_ptr()
         if same or applied.device != probe.device:
             return False
-        wider = torch.promote_types(applied.dtype, probe.dtype) is applied.dtype
-        part = module is not self._root and wider and applied.dtype is not probe.dtype
+        wider = _is_wider(applied.dtype, probe.dtype)
+        part = module is not self._root and wider
         return self._in_forward() or (part and self._room() > 0)
 
     def _check_room(self, cast: list[Slot], fn: Convert) -> None:
@@ -109,6 +109,14 @@ class ConversionGuard:
                 needed_bytes=needed,
                 budget_bytes=room,
             )
+
+
+def _is_wider(dtype: torch.dtype, before: torch.dtype) -> bool:
+    """Whether another dtype holds all that one of before does."""
+    try:
+        return dtype is not before and torch.promote_types(dtype, before) is dtype
+    except RuntimeError:  # those of one byte have no common dtype with any
+        return dtype.itemsize > before.itemsize
 
 
 def _instead(slot: Slot) -> torch.Tensor | None:

@@ -80,7 +80,8 @@ class OnHost:
             if known is None:
                 continue
             try:
-                if self._store.to_device(block) or known != self._store.version(block):
+                taken = self._store.to_device(block, aliases=self._aliases[block])
+                if taken or known != self._store.version(block):
                     self._store.refresh(block, self._chunk)
                     if known == _ASKED_FOR and self._is_held(block):
                         self._held[block] = None

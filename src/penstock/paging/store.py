@@ -65,6 +65,10 @@ class _Moved:
     host: torch.Tensor | None = None
 
 
+def _kind(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.device
+
+
 def _copied(moved: _Moved, flat: torch.Tensor) -> torch.Tensor:
     return like(moved.device, flat)
 
@@ -140,6 +144,7 @@ class BlockStore:
     def copy_of(self, block: Block, slot: Slot) -> torch.Tensor:
         """The slot's tensor on the CPU, as the host copy has it."""
         moved = next(moved for moved in self._moved[block] if moved.tensor is slot.tensor)
+        self._follow(block, moved)
         return like(moved.device, self._decoded(block)).clone()
 
     def _decoded(self, block: Block) -> torch.Tensor:
@@ -251,11 +256,16 @@ class BlockStore:
             flat = torch.empty(0, dtype=torch.uint8, device=self.device)
             return like(view, flat.set_(host.untyped_storage()))
 
-    def to_device(self, block: Block) -> bool:
+    def to_device(self, block: Block, *, aliases: int = 0) -> bool:
         """Let the block's tensors lie at their device address.
 
-        What was given other data meanwhile (``weight.data = x``) takes it along, where it has the
-        same shape and dtype and shares the block with no other; else it is the user's from now on.
+        What was given other data meanwhile (``weight.data = x``) takes them in, where they are of
+        the same kind, it shares the block with no other, and nobody else has those data, nor what
+        lies at the host copy; else it is the user's from now on.
+
+        Args:
+            block: A paged block.
+            aliases: What host_aliases() told when nobody else had any.
 
         Returns:
             Whether the host copy has other content by that.
@@ -263,7 +273,12 @@ class BlockStore:
         moved, taken = self._moved[block], False
         if len(moved) == 1 and not self._is_ours(block, moved[0].tensor):
             given, host = moved[0].tensor.data, moved[0].host
-            if host is not None and (given.dtype, given.shape) == (host.dtype, host.shape):
+            if (
+                host is not None
+                and _kind(given) == _kind(host)
+                and _users(given) <= 2
+                and self.host_aliases(block) < aliases
+            ):
                 host.copy_(given)
                 moved[0].tensor.data, taken = host, True
         self._point(block, lambda moved: moved.device)
@@ -280,9 +295,8 @@ class BlockStore:
         """
         given, moved = slot.tensor.data, self._moved[block]
         own = moved[0].device
-        kinds = [(x.dtype, x.shape, x.stride(), x.device) for x in (given, own)]
         whole = given.nbytes == given.untyped_storage().nbytes()
-        if len(moved) > 1 or kinds[0] != kinds[1] or not whole or _users(given) > 2:
+        if len(moved) > 1 or _kind(given) != _kind(own) or not whole or _users(given) > 2:
             return False
         own.copy_(given)
         slot.tensor.data = own
@@ -339,9 +353,21 @@ class BlockStore:
     def _point(self, block: Block, data: Callable[[_Moved], torch.Tensor | None]) -> None:
         for moved in self._moved[block]:
             if self._is_ours(block, moved.tensor):
+                self._follow(block, moved)
                 target = data(moved)
                 assert target is not None
                 moved.tensor.data = target
+
+    def _follow(self, block: Block, moved: _Moved) -> None:
+        """What was given another view of its own bytes, as by ``weight.t_()``, keeps that."""
+        tensor, known = moved.tensor, moved.device
+        if _kind(tensor) == _kind(known) and tensor.storage_offset() == known.storage_offset():
+            return
+        with torch.inference_mode(False), temporarily_clear_interpreter_stack():
+            assert block.device_bytes is not None
+            moved.device = like(tensor, block.device_bytes)
+            if moved.host is not None:
+                moved.host = self.at_host(block, tensor)
 
     # ---- Moving in -------------------------------------------------------------------------
 

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of an attached model that are given other data (``weight.data = x``)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
+from torch import nn
+
+pytestmark = pytest.mark.usefixtures("no_grad")
+
+BOTH = pytest.mark.parametrize("safety", ["normal", "strict"])
+ALL = pytest.mark.parametrize("kib", [80, 1024])  # streamed, and resident
+
+
+def same_state(model, reference):
+    mine, theirs = model.state_dict(), reference.state_dict()
+    return all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+@BOTH
+@ALL
+def test_weights_that_are_put_back(safety, kib):
+    """As averages are tried out: the model's own are kept meanwhile."""
+    model, reference = with_reference(stack())
+    averages = [0.9 * weight for weight in reference.parameters()]
+    with page(model, kib, safety=safety):
+        for _ in range(3):
+            assert same_passes(model, reference, 2)
+            kept = []
+            for each in (model, reference):
+                kept.append([weight.data for weight in each.parameters()])
+                for weight, average in zip(each.parameters(), averages, strict=True):
+                    weight.data = average
+            assert same_passes(model, reference, 2)
+            for average in averages:  # the weights are the same tensors
+                average.mul_(0.9)
+            assert same_passes(model, reference, 2)
+            for each, own in zip((model, reference), kept, strict=True):
+                for weight, before in zip(each.parameters(), own, strict=True):
+                    weight.data = before
+        assert same_passes(model, reference, 2)
+        assert same_state(model, reference)
+    assert same_state(model, reference)
+
+
+def transpose(model):
+    model[2].weight.data = model[2].weight.data.t()
+
+
+def transpose_in_place(model):
+    model[2].weight.t_()
+
+
+def cut(model):
+    model[2].weight.data = model[2].weight.data[:48]
+    model[2].bias.data = model[2].bias.data[:48]
+    model[3].weight.data = model[3].weight.data[:, :48]
+
+
+def exchange(model):
+    model[2].weight.data, model[3].weight.data = model[3].weight.data, model[2].weight.data
+
+
+def tie(model):
+    model[2].weight.data = model[3].weight.data
+
+
+@BOTH
+@ALL
+@pytest.mark.parametrize("give", [transpose, transpose_in_place, cut, exchange, tie])
+def test_weights_that_are_given_views_of_what_the_model_has(safety, kib, give):
+    model, reference = with_reference(stack())
+    with page(model, kib, safety=safety):
+        assert same_passes(model, reference, 3)
+        give(model), give(reference)
+        for _ in range(2):
+            assert same_passes(model, reference, 3)
+            for each in (model, reference):
+                each[3].weight.mul_(1.5)
+            assert same_passes(model, reference, 3)
+            assert same_state(model, reference)
+    assert same_state(model, reference)
+    assert same_passes(model, reference)
+
+
+@ALL
+def test_a_view_that_forward_gives(kib):
+    class Turns(nn.Linear):
+        def forward(self, x):
+            self.weight.data = self.weight.data.t()
+            return super().forward(x)
+
+    model, reference = with_reference(nn.Sequential(*(Turns(WIDTH, WIDTH) for _ in range(8))))
+    with page(model, kib):
+        for _ in range(3):
+            assert same_passes(model, reference, 3)
+            assert same_state(model, reference)
+    assert same_state(model, reference)
+
+
+def test_data_of_their_own_are_paged_again():
+    model, reference = with_reference(stack())
+    with page(model) as attached:
+        assert same_passes(model, reference, 2)
+        for each in (model, reference):
+            each[2].weight.data = each[2].weight.data * 0.9
+        assert torch.equal(model(rows()), reference(rows()))
+        assert model[2].weight.untyped_storage().data_ptr() in attached.store.addresses()
