@@ -10,7 +10,7 @@ import pickle
 import pytest
 import torch
 from training_both import STEPS, backward, make, plain_step, same
-from training_tower import adamw, page, pair
+from training_tower import GRANULE, adamw, page, pair
 
 from penstock.errors import UsageError
 from penstock.paging.training.loop import PLAIN_STEPS
@@ -98,3 +98,16 @@ def test_pickled_optimizers_and_weights_are_ordinary_ones(way, steps):
         assert equal(weights[:-1], list(plain.parameters()))
         assert equal(weights[-1], plain.layers[0].up.weight[:3])
         assert weights[-1].requires_grad
+
+
+def test_copies_on_the_host_are_not_another_attachments_memory():
+    """A pass of another model that no step has followed, as a GAN's critic is left with."""
+    _, model = pair(make)
+    critic = torch.nn.Linear(96, 96)
+    optimizer, other = adamw(model), adamw(critic)
+    with page(model, optimizer), page(critic, other, gpu_memory=16 * GRANULE) as last:
+        plain_step(model, optimizer, 0)
+        critic(torch.ones(2, 96)).sum().backward()
+        wanted = sum(v.nbytes for s in optimizer.state.values() for v in s.values())
+        assert wanted > last.budget
+        assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
