@@ -12,7 +12,7 @@ safety is "strict".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -40,7 +40,7 @@ def has_storage(tensor: torch.Tensor) -> bool:
     )
 
 
-def block_of(value: Any, blocks: dict[int, Part]) -> Part | None:
+def block_of(value: Any, blocks: Mapping[int, Part]) -> Part | None:
     """The block that a tensor lies in; None of anything else.
 
     Args:

@@ -13,8 +13,8 @@ Thread rule: one thread at a time runs the model; autograd's own threads are fin
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -218,10 +218,9 @@ class TrainingAttachment(Attachment):
         if made:  # parameters on "meta" have been made anew
             self._update.replace(made)
         del self._before
-        trained = set(self._update.trained())
-        self._units = make_units(self.model, blocks)
-        assign_parameters(self._units, blocks, trained)
         self._trained = self._update.trained()
+        self._units = make_units(self.model, blocks)
+        assign_parameters(self._units, blocks, set(self._trained))
         if not any(unit.parameters for unit in self._units):
             raise UsageError("the optimizer updates no parameter of this model")
         self._addresses = [
@@ -283,7 +282,7 @@ class TrainingAttachment(Attachment):
         self._follow_parameters()
         optimizer = self.optimizer
         self._handles += [
-            *StateDicts(self._update, self._state, self._take_state).register(),
+            *StateDicts(self._update, self._state, self._stepper.used, self._take_state).register(),
             PagedStep(optimizer, self._step, self._after_step),
             OtherOptimizers(optimizer, self._touching),
         ]
@@ -389,7 +388,6 @@ class TrainingAttachment(Attachment):
             self.pager.iteration()
             self._learn_need()
             return
-
         for value in tree_leaves(dict(output) if isinstance(output, Mapping) else output):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 value.grad_fn.register_prehook(lambda _: self.hooks.enter_backward())
@@ -418,14 +416,12 @@ class TrainingAttachment(Attachment):
         if self._passing is not None:
             self._share.ends(*self._passing)
 
-    @contextmanager
-    def accumulate(self) -> Iterator[None]:
+    def accumulate(self) -> AbstractContextManager[None]:
         """Backward passes in here add to gradients and update nothing.
 
         The next backward outside updates with the sums, as does optimizer.step().
         """
-        with self._stepper.accumulate():
-            yield
+        return self._stepper.accumulate()
 
     def drop_gradients(self) -> None:
         """Forget what was accumulated: what zero_grad() is to an ordinary model."""
@@ -459,6 +455,10 @@ class TrainingAttachment(Attachment):
                 self._stepper.define_update(unit)
 
     # ---- The rest --------------------------------------------------------------------------
+
+    def _state_dict(self, module: nn.Module, *more: Any) -> None:
+        self._stepper.touched(block.address for block, _ in self._slots[module])
+        super()._state_dict(module, *more)
 
     def stats(self) -> TrainingStats:  # type: ignore[override]
         """Counters and sizes of the pager, and what they amount to."""

@@ -18,7 +18,10 @@ from functools import wraps
 from typing import Any, Protocol
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import (
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 
 from ..leaves import tree_leaves
 from ..modes import PassMode, leave_over, run
@@ -27,6 +30,8 @@ from ..wrappers import plain_parts
 from .kept import each, length
 from .loop import PLAIN_STEPS
 from .replaced import Replacements
+
+_ALL: weakref.WeakSet[Between] = weakref.WeakSet()
 
 
 class Part(Protocol):
@@ -76,6 +81,7 @@ class Between(PassMode):
         self._quiet = 0  # passes of backward that have found nothing, while all have
         self._pending = self._in_loss = False  # behind a forward; whether its loss has read some
         self._uninstall: Callable[[], object] | None = None
+        _ALL.add(self)
 
     def start(self, *, pending: bool | None = None) -> None:
         """On.
@@ -88,7 +94,8 @@ class Between(PassMode):
             self._pending, self._in_loss = pending, pending and self._in_loss
         leave_over()
         if self._uninstall is None and not self.over:  # not before: attaching may fail
-            self._uninstall = weakref.finalize(self, REPLACED.install())
+            remove = REPLACED.install(), PICKLED.install()
+            self._uninstall = weakref.finalize(self, lambda: [each() for each in remove])
         if not self._on and not self.over:
             self.__enter__()
             self._on = True
@@ -167,8 +174,27 @@ def _watched(torchs: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _copied(torchs: Callable[..., Any]) -> Callable[..., Any]:
+    """Pickling reads a CPU tensor by no operator, and so one of the emulated GPU's."""
+
+    @wraps(torchs)
+    def reduce(tensor: torch.Tensor, protocol: Any) -> Any:
+        if tensor.is_cpu and any(block_of(tensor, each.parts) for each in list(_ALL)):
+            copy = tensor.detach().clone()
+            with _disable_current_modes():  # the host's: a pickler keeps it to the end
+                tensor = copy.clone().requires_grad_(tensor.requires_grad)
+        return torchs(tensor, protocol)
+
+    return reduce
+
+
 REPLACED = Replacements(
     torch.autograd,
     {"_engine_run_backward": _watched},
     without="backward is watched, operator by operator, in loops that use gradients",
+)
+PICKLED = Replacements(
+    torch.Tensor,
+    {"_reduce_ex_internal": _copied},
+    without="pickling weights or the optimizer of a model on the emulated GPU fails",
 )

@@ -16,7 +16,7 @@ own becomes part of its uses; what backward or code outside was, stays from forw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,6 +40,7 @@ class TrainingUses:
 
     Attributes:
         always_watch: As given; may change between passes.
+        updated: Parameters that the optimizer has updated in this step's backward.
 
     Args:
         model: The root.
@@ -90,7 +91,8 @@ class TrainingUses:
         self._handles: list[Any] = []
         self._watch_handles: list[Any] = []
         self._running: list[Run] = []  # uses of forward, innermost last
-        self._written: set[Block] = set()  # what this forward was seen to write
+        self._written: set[Block] = set()  # what this pass was seen to write
+        self.updated: Container[torch.Tensor] = ()
         self._updating: list[int] = []
         self._updates: dict[tuple[int, ...], int] = {}  # of units together, by their own
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
@@ -166,15 +168,15 @@ class TrainingUses:
         """The unit's backward begins, unless it has, or detach() left nothing to page."""
         if not unit.open and unit.backward != NO_USE and not self._pager.closed:
             self.begin(unit.backward)
-            unit.open = True
+            unit.open = Run(unit, unit.backward, own=True)
             self._open.append(unit)
 
     def close_backward(self, unit: Unit, *, surely: bool = False) -> None:
         """The unit's backward is over; not believed of those that were seen to go on."""
         if unit.open and (surely or not unit.stays):
-            unit.open = False
+            run, unit.open = unit.open, None
             self._open.remove(unit)
-            self.end(unit.backward)
+            self._end(run)
 
     @contextmanager
     def touching(self, parts: Sequence[Part]) -> Iterator[None]:
@@ -296,7 +298,7 @@ class TrainingUses:
         self._in_forward = False
         self._last, self._latest = self._latest or self._last, None
         while self._running:
-            self._end_run()
+            self._end(self._running.pop())
         self._written.clear()
         self._stack.clear()
 
@@ -407,14 +409,13 @@ class TrainingUses:
         """End the unit's use, and with it whatever was found missing inside the module."""
         begun = [n for n, run in enumerate(self._running) if run.own and run.unit is unit]
         while self._running and (begun or self._running[-1].unit is unit):
-            self._end_run()
+            self._end(self._running.pop())
             if begun and len(self._running) == begun[-1]:
                 return
 
-    def _end_run(self) -> None:
-        """The innermost use of forward is over; what it wrote goes out with its pages."""
-        run = self._running.pop()
-        if written := run.wrote(self._written):
+    def _end(self, run: Run) -> None:
+        """A module's use is over; what it wrote goes out with its pages."""
+        if written := run.wrote(self._written, self.updated):
             for unit in self._units:
                 if not set(written).isdisjoint(unit.blocks):
                     self._define(unit)
@@ -467,7 +468,8 @@ class TrainingUses:
         self._throughout_runs.append(use)
 
     def _writes(self, block: Block) -> None:
-        if self._in_forward:
+        changes = not any(block.address in self._covered[use] for use in self._updating)
+        if changes and (self._in_forward or in_backward()):
             self._written.add(block)
 
     def _missed(self, block: Block, tensor: torch.Tensor) -> None:

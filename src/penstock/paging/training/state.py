@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 from penstock.errors import UsageError
 from penstock.native import Pager
@@ -295,7 +295,8 @@ class StateStore:
     def host_state(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
         """Copies of a parameter's paged state on the host, by key; flush() first."""
         placed = self._placed(parameter)
-        leaves = {path: piece.on_host().clone() for path, piece in placed.items() if piece.filled}
+        with _disable_current_modes():  # another's, in a pass, would count them as the device's
+            leaves = {path: p.on_host().clone() for path, p in placed.items() if p.filled}
         state = self._optimizer.state.get(parameter, {})
         return {key: _with_leaves(key, state[key], leaves) for key in {key for key, *_ in leaves}}
 

@@ -23,12 +23,20 @@ class StateDicts:
     Args:
         update: The optimizer.
         state: Its state.
+        used: Called when state is about to be given or loaded.
         loaded: Called when state has been loaded and lies outside the blocks.
     """
 
-    def __init__(self, update: Update, state: StateStore, loaded: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        update: Update,
+        state: StateStore,
+        used: Callable[[], None],
+        loaded: Callable[[], None],
+    ) -> None:
         self._update = update
         self._state = state
+        self._used = used
         self._when_loaded = loaded
         self._loaded: dict[nn.Parameter, dict[str, torch.Tensor]] = {}
 
@@ -46,6 +54,7 @@ class StateDicts:
         return dict(zip(numbers, self._update.parameters(), strict=False))
 
     def _give(self, optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
+        self._used()
         self._state.flush()
         parameters = self._numbered(state_dict["param_groups"])
         state = {
@@ -57,6 +66,7 @@ class StateDicts:
         return {**state_dict, "state": state}
 
     def _before_load(self, optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
+        self._used()
         parameters = self._numbered(state_dict["param_groups"])
         self._loaded, rest = {}, {}
         for number, values in state_dict["state"].items():

@@ -124,7 +124,7 @@ class Stepper:
         # In backward, and those whose gradients wait for step(): with the version of each then.
         self._updated: dict[torch.Tensor, int] = {}
         self._kept: dict[torch.Tensor, int] = {}
-        uses.between.touched = self._touched
+        uses.between.touched, uses.updated = self.touched, self._updated
         uses.between.rests = loop.in_backward
         uses.between.whole, uses.between.late = self._whole, self._used_late
         self.assign()
@@ -280,10 +280,16 @@ class Stepper:
         self._kept.clear()
         self._update.step_ends()
 
-    def _touched(self, addresses: Iterable[int]) -> None:
-        """Code outside the model reads or changes weights or state."""
+    def touched(self, addresses: Iterable[int]) -> None:
+        """Code outside the model reads or changes these weights or state."""
+        if not self._frozen.issuperset(addresses):
+            self.used()
         self._loop.weights_touched()
-        if self._updated and self._loop.stepless and not self._frozen.issuperset(addresses):
+
+    def used(self) -> None:
+        """It does so with what updates change."""
+        self._loop.weights_touched()
+        if self._updated and self._loop.stepless:
             raise self._updated_already("a use of weights or state", next(iter(self._updated)))
 
     def _look_at_the_loop(self) -> None:

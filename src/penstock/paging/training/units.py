@@ -9,11 +9,15 @@ blocks of its parameters together with their optimizer state. A parameter that s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from ..blocks import Block, Home
+
+if TYPE_CHECKING:
+    from .run import Run
 
 NO_USE = -1
 
@@ -33,7 +37,7 @@ class Unit:
         backward: Use number of its backward.
         update: Use number of its update, once it is known what that touches.
         calls: How often its forward has run since the last step.
-        open: Whether its backward is under way.
+        open: Its backward that is under way, if one is.
         stays: Whether its blocks must stay to the end of backward.
         late: Whether backward was seen to use its parameters, or to add to their gradients, once
             these had seemed to be whole: its update is at the end of backward.
@@ -49,7 +53,7 @@ class Unit:
     backward: int = NO_USE
     update: int = NO_USE
     calls: int = 0
-    open: bool = False
+    open: Run | None = None
     stays: bool = False
     late: bool = False
 
