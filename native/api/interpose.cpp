@@ -18,6 +18,7 @@
 
 #include "api/handles.hpp"
 #include "api/interposed.hpp"
+#include "base/of_thread.hpp"
 #include "process/session.hpp"
 
 namespace penstock::api {
@@ -93,8 +94,36 @@ std::int32_t context_error() {
   return error == kSuccess ? kUnknown : error;
 }
 
+// The ordinal of the current context's device; -1: there is none.
+int current_ordinal() {
+  static const auto get_device = real<std::int32_t (*)(int*)>("cuCtxGetDevice", 2000);
+  int ordinal = -1;
+  return get_device != nullptr && get_device(&ordinal) == kSuccess ? ordinal : -1;
+}
+
+// A device's primary context, which is only asked for; null: it cannot be had.
+void* primary_of(int ordinal) {
+  static const auto retain =
+      real<std::int32_t (*)(void**, int)>("cuDevicePrimaryCtxRetain", kPrimaryContextVersion);
+  static const auto release = real<std::int32_t (*)(int)>("cuDevicePrimaryCtxRelease", 11000);
+  void* primary = nullptr;
+  if (retain == nullptr || release == nullptr || retain(&primary, ordinal) != kSuccess) {
+    return nullptr;
+  }
+  release(ordinal);
+  return primary;
+}
+
+// With its context, whoever asks for it first: a framework's allocator may, before any work.
+Result<Device*> device_at(int ordinal) {
+  PENSTOCK_ASSIGN(Device* const device, session.device(ordinal));
+  if (device->context == nullptr) device->context = primary_of(ordinal);
+  return device;
+}
+
 // The device of a context, if it is the device's primary one; null: not ours.
 Device* device_of(void* context) {
+  if (context == nullptr) return nullptr;
   Device* known = nullptr;
   session.each([&](Device& device) {
     if (device.context == context) known = &device;
@@ -103,31 +132,20 @@ Device* device_of(void* context) {
   for (const auto& foreign : interposed_driver.foreign) {
     if (foreign == context) return nullptr;
   }
-  int ordinal = -1;
-  static const auto get_device = real<std::int32_t (*)(int*)>("cuCtxGetDevice", 2000);
-  static const auto retain =
-      real<std::int32_t (*)(void**, int)>("cuDevicePrimaryCtxRetain", kPrimaryContextVersion);
-  static const auto release = real<std::int32_t (*)(int)>("cuDevicePrimaryCtxRelease", 11000);
-  void* primary = nullptr;
-  if (get_device == nullptr || retain == nullptr || get_device(&ordinal) != kSuccess ||
-      retain(&primary, ordinal) != kSuccess) {
-    return nullptr;
-  }
+  const int ordinal = current_ordinal();
+  void* const primary = primary_of(ordinal);
+  if (primary == nullptr) return nullptr;
   if (primary != context) {
-    if (release != nullptr) release(ordinal);
     for (auto& foreign : interposed_driver.foreign) {
       void* none = nullptr;
       if (foreign.compare_exchange_strong(none, context)) break;
     }
     return nullptr;
   }
-  const Result<Device*> device = session.device(ordinal);
-  if (!device.ok()) {
-    session.complain(device.status());
-    return nullptr;
-  }
-  device.value()->context = context;
-  return device.value();
+  const Result<Device*> device = device_at(ordinal);
+  if (device.ok()) return device.value();
+  session.complain(device.status());
+  return nullptr;
 }
 
 std::int32_t allocate(std::uint64_t bytes, void* context, std::uint64_t stream,
@@ -162,7 +180,13 @@ std::int32_t release(std::uint64_t address, void*, std::uint64_t stream, std::in
 }
 
 std::int32_t make_room(void* context, std::uint64_t bytes) {
-  Device* const device = device_of(context);
+  Device* device = device_of(context);
+  if (device == nullptr) {  // another context of the device's, whose memory is the same
+    const int ordinal = current_ordinal();
+    session.each([&](Device& each) {
+      if (each.ordinal == ordinal) device = &each;
+    });
+  }
   if (device == nullptr) return 0;
   const Status status = device->program->give_back(bytes);
   session.complain(status);
@@ -214,8 +238,11 @@ void unpin(std::uint64_t token) {
 
 // What lies on another device than the work is pinned there: its stream cannot be waited for.
 Status announce(Device& device, const penstock_work& work) {
-  thread_local std::vector<engine::TouchedAddress> touched;
-  thread_local std::vector<engine::HeldAddress> held;
+  struct Lists {
+    std::vector<engine::TouchedAddress> touched;
+    std::vector<engine::HeldAddress> held;
+  };
+  auto& [touched, held] = of_thread<Lists>();
   touched.clear();
   held.clear();
   bool elsewhere = false;
@@ -243,6 +270,16 @@ Status announce(Device& device, const penstock_work& work) {
                                   work.function, static_cast<engine::WorkKind>(work.kind), held);
 }
 
+// In another context than a device's primary one, as a green context's work is, no mark tells when
+// a stream has got to its end: what it touches stays.
+Status stay(const penstock_work& work) {
+  for (std::uint32_t i = 0; i < work.count; ++i) {
+    Device* const holder = session.holding(work.touches[i].address);
+    if (holder != nullptr) PENSTOCK_TRY(holder->program->stay(work.touches[i].address));
+  }
+  return {};
+}
+
 // Work that comes here before there is paging (a copy, or another device pages) is kept account of
 // as well: what it touches must stay until it is given.
 std::int32_t begin(penstock_work* work) {
@@ -250,8 +287,7 @@ std::int32_t begin(penstock_work* work) {
   if (work->captured != 0) return kSuccess;
   if (work->opaque != 0) ++interposed_driver.opaque;
   Device* const device = device_of(work->context);
-  if (device == nullptr) return kSuccess;
-  const Status status = announce(*device, *work);
+  const Status status = device == nullptr ? stay(*work) : announce(*device, *work);
   session.complain(status);
   if (status.ok()) work->token = reinterpret_cast<std::uint64_t>(device);
   return to_cuda(status);
@@ -285,7 +321,8 @@ std::int32_t summary(char* text, std::uint64_t bytes) {
 // The allocators' handles, as the rest of the library passes them on.
 penstock_allocator* handle_of(Device& device) {
   static std::mutex mutex;
-  static std::unordered_map<Device*, penstock_allocator> handles;
+  // Never destroyed: a framework's own objects may go after ours, and give memory back.
+  static auto& handles = *new std::unordered_map<Device*, penstock_allocator>;
   const std::lock_guard lock(mutex);
   const auto [handle, fresh] = handles.try_emplace(&device);
   if (fresh) handle->second.allocator = {std::shared_ptr<void>(), &device.program->allocator()};
@@ -312,7 +349,7 @@ struct Guarded<function> {
 
 penstock_allocator* interposed_allocator(int ordinal) {
   if (interposed_driver.real.get_proc_address == nullptr) return nullptr;
-  const Result<Device*> device = session.device(ordinal);
+  const Result<Device*> device = device_at(ordinal);
   if (device.ok()) return handle_of(*device.value());
   leave(device.status());
   return nullptr;

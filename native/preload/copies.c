@@ -137,6 +137,11 @@ static void scan_tables(penstock_touches* found, penstock_interposer* engine, co
 }
 
 void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes) {
+  /* Not the host's, whatever the program calls it. */
+  if (penstock_in_window(call->engine, (uintptr_t)src)) {
+    penstock_touch_copy(call, dst, (uintptr_t)src, bytes);
+    return;
+  }
   penstock_touch_bytes(call, dst, bytes, kWrite);
   const size_t skipped = (kWord - dst % kWord) % kWord;
   if (src == NULL || bytes < skipped) return;
@@ -151,6 +156,11 @@ void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src
     call->refusal = penstock_pin(hidden.list[i].address, PENSTOCK_PIN_TABLE, NULL);
   }
   penstock_touches_free(&hidden);
+}
+
+void penstock_touch_to_host(penstock_call* call, const void* dst, uint64_t src, size_t bytes) {
+  penstock_touch_bytes(call, src, bytes, kRead);
+  penstock_touch_bytes(call, (uintptr_t)dst, bytes, kWrite);
 }
 
 void penstock_touch_fill(penstock_call* call, uint64_t address, size_t pitch, size_t element,
@@ -178,6 +188,9 @@ void penstock_touch_words(penstock_call* call, const CUstreamBatchMemOpParams* o
     if (what == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES || what == CU_STREAM_MEM_OP_BARRIER) continue;
     const bool polled =
         what == CU_STREAM_MEM_OP_WAIT_VALUE_32 || what == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    penstock_touch_word(call, operations[i].waitValue.address, sizeof(uint64_t), polled);
+    const CUdeviceptr address = what == CU_STREAM_MEM_OP_ATOMIC_REDUCTION
+                                    ? operations[i].atomicReduction.address
+                                    : operations[i].waitValue.address;
+    penstock_touch_word(call, address, sizeof(uint64_t), polled);
   }
 }

@@ -13,6 +13,7 @@ void penstock_touch_copy(penstock_call* call, uint64_t dst, uint64_t src, size_t
  * names them, in a module's variable, are pinned for good; so are a captured copy's, of which only
  * this much is seen. */
 void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes);
+void penstock_touch_to_host(penstock_call* call, const void* dst, uint64_t src, size_t bytes);
 void penstock_touch_2d(penstock_call* call, const CUDA_MEMCPY2D* copy);
 void penstock_touch_3d(penstock_call* call, const CUDA_MEMCPY3D* copy);
 void penstock_touch_batch(penstock_call* call, const CUdeviceptr* dsts, const CUdeviceptr* srcs,

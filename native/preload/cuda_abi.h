@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The part of cuda.h that the proxy needs, under CUDA's own names, so that no toolkit is needed to
- * build.  Layouts are those of 64-bit CUDA 11.0 to 13.0; where a cuda.h can be found,
+ * build.  Layouts are those of 64-bit CUDA 11.0 to 13.5; where a cuda.h can be found,
  * tests/preload/test_abi.py compares every prototype and every layout with it.
  */
 #ifndef PENSTOCK_PRELOAD_CUDA_ABI_H_
@@ -38,6 +38,8 @@ typedef struct CUgraph_st* CUgraph;
 typedef struct CUgraphNode_st* CUgraphNode;
 typedef struct CUgraphExec_st* CUgraphExec;
 typedef struct CUmemPoolHandle_st* CUmemoryPool;
+typedef uint32_t CUlogicalEndpointId;
+typedef CUresult (*CUgraphRecaptureCallback)(void);
 
 /* Enumerations, in the width that the compilers give them. */
 typedef unsigned int CUmemorytype;
@@ -77,14 +79,16 @@ enum {
   CU_GRAPH_NODE_TYPE_MEMSET = 2,
   CU_GRAPH_NODE_TYPE_GRAPH = 4,
   CU_GRAPH_NODE_TYPE_BATCH_MEM_OP = 12,
-  CU_GRAPH_NODE_TYPE_CONDITIONAL = 13
+  CU_GRAPH_NODE_TYPE_CONDITIONAL = 13,
+  CU_GRAPH_NODE_TYPE_MEMCPY_BATCH = 14
 };
 
 enum {
   CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
   CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3,
   CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
-  CU_STREAM_MEM_OP_BARRIER = 6
+  CU_STREAM_MEM_OP_BARRIER = 6,
+  CU_STREAM_MEM_OP_ATOMIC_REDUCTION = 8
 };
 
 enum {
@@ -106,7 +110,9 @@ enum {
   CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17,
   CU_POINTER_ATTRIBUTE_MAPPING_SIZE = 18,
   CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR = 19,
-  CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20
+  CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID = 20,
+  CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE = 21,
+  CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL = 22
 };
 
 typedef struct CUlaunchAttribute_st CUlaunchAttribute;
@@ -228,6 +234,11 @@ typedef union CUstreamBatchMemOpParams_union {
     CUstreamBatchMemOpType operation;
     CUdeviceptr address;
   } waitValue;
+  struct {
+    CUstreamBatchMemOpType operation;
+    unsigned int flags, reductionOp, dataType;
+    CUdeviceptr address;
+  } atomicReduction;
   cuuint64_t pad[6];
 } CUstreamBatchMemOpParams;
 
@@ -280,6 +291,25 @@ typedef struct CUDA_BATCH_MEM_OP_NODE_PARAMS_v2_st {
   unsigned int flags;
 } CUDA_BATCH_MEM_OP_NODE_PARAMS;
 
+typedef struct CUDA_CONDITIONAL_NODE_PARAMS {
+  cuuint64_t handle;
+  int type;
+  unsigned int size;
+  CUgraph* phGraph_out;
+  CUcontext ctx;
+} CUDA_CONDITIONAL_NODE_PARAMS;
+
+typedef struct CUDA_MEMCPY_BATCH_NODE_PARAMS_V1_st {
+  size_t count;
+  CUdeviceptr* dsts;
+  CUdeviceptr* srcs;
+  size_t* sizes;
+  CUmemcpyAttributes* attrs;
+  size_t* attrsIdxs;
+  size_t numAttrs;
+  CUcontext ctx;
+} CUDA_MEMCPY_BATCH_NODE_PARAMS_V1;
+
 typedef struct CUgraphNodeParams_st {
   CUgraphNodeType type;
   int reserved0[3];
@@ -292,6 +322,8 @@ typedef struct CUgraphNodeParams_st {
       CUgraph graph;
     } graph;
     CUDA_BATCH_MEM_OP_NODE_PARAMS memOp;
+    CUDA_CONDITIONAL_NODE_PARAMS conditional;
+    CUDA_MEMCPY_BATCH_NODE_PARAMS_V1 memcpyBatch;
   };
   long long reserved2;
 } CUgraphNodeParams;

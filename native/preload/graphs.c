@@ -42,13 +42,24 @@ static CUresult read_node(CUgraphNode node, CUgraphNodeParams* values) {
       return PENSTOCK_ASK(cuGraphChildGraphNodeGetGraph, node, &values->graph.graph);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       return PENSTOCK_ASK(cuGraphBatchMemOpNodeGetParams, node, &values->memOp);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+    case CU_GRAPH_NODE_TYPE_MEMCPY_BATCH: /* before CUDA 13.2 nobody tells */
+      return PENSTOCK_ASK(cuGraphNodeGetParams, node, values);
     default:
       return result;
   }
 }
 
-/* Host functions, events, semaphores and the driver's own memory touch nothing.  The bodies of a
- * conditional node cannot be asked for; nor can what a newer driver may bring. */
+static void touch_batch(penstock_call* call, const CUDA_MEMCPY_BATCH_NODE_PARAMS_V1* batch) {
+  for (size_t i = 0; i < batch->count; ++i) {
+    penstock_touch_bytes(call, batch->srcs[i], batch->sizes[i], PENSTOCK_ACCESS_READ);
+    penstock_touch_bytes(call, batch->dsts[i], batch->sizes[i], PENSTOCK_ACCESS_WRITE);
+  }
+}
+
+/* Host functions, events, semaphores and the driver's own memory touch nothing.  What a newer
+ * driver may bring is not known; nor are the bodies of a conditional node, unless it is one of a
+ * graph, read by read_node(). */
 void penstock_touch_node(penstock_call* call, const CUgraphNodeParams* values, int depth) {
   switch (values->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -67,6 +78,9 @@ void penstock_touch_node(penstock_call* call, const CUgraphNodeParams* values, i
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       penstock_touch_words(call, values->memOp.paramArray, values->memOp.count);
       break;
+    case CU_GRAPH_NODE_TYPE_MEMCPY_BATCH:
+      touch_batch(call, &values->memcpyBatch);
+      break;
     default:
       if (values->type >= CU_GRAPH_NODE_TYPE_CONDITIONAL) call->work.opaque = 1;
   }
@@ -84,10 +98,14 @@ void penstock_touch_graph(penstock_call* call, CUgraph graph, int depth) {
   for (size_t i = 0; found && i < count; ++i) {
     CUgraphNodeParams values;
     memset(&values, 0, sizeof(values));
-    if (read_node(nodes[i], &values) == CUDA_SUCCESS) {
+    if (read_node(nodes[i], &values) != CUDA_SUCCESS) {
+      call->work.opaque = 1;
+    } else if (values.type != CU_GRAPH_NODE_TYPE_CONDITIONAL) {
       penstock_touch_node(call, &values, depth);
     } else {
-      call->work.opaque = 1;
+      for (unsigned int body = 0; body < values.conditional.size; ++body) {
+        penstock_touch_graph(call, values.conditional.phGraph_out[body], depth + 1);
+      }
     }
   }
   if (!found) call->work.opaque = 1;

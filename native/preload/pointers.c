@@ -61,10 +61,13 @@ static answer describe(const penstock_block* block, CUpointer_attribute attribut
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
       return (answer){0, sizeof(uint32_t)};
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return (answer){0, sizeof(uint64_t)};
+    case CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL:
+      return (answer){UINT32_MAX, sizeof(int32_t)}; /* -1: in none */
     default: /* an address on the host, a token of another interface, or newer than this list */
       return (answer){0, 0};
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/of_thread.hpp"
 #include "driver/text.hpp"
 #include "policy/residency/lending.hpp"
 #include "policy/residency/page_size.hpp"
@@ -170,11 +171,14 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
                          bool opaque, std::uint64_t function, WorkKind kind,
                          std::span<const HeldAddress> held) {
   const LaunchTimed timed(pager_->paging() ? &launch_costs_ : nullptr);
-  thread_local std::vector<Touch> touches;
-  thread_local std::vector<RecordedTouch> recorded;
-  thread_local std::vector<std::uint64_t> ids;
-  thread_local std::vector<Small> smalls;
-  thread_local std::vector<const Block*> tables;  // touched by what may read addresses there
+  struct Lists {
+    std::vector<Touch> touches;
+    std::vector<RecordedTouch> recorded;
+    std::vector<std::uint64_t> ids;
+    std::vector<Small> smalls;
+    std::vector<const Block*> tables;  // touched by what may read addresses there
+  };
+  auto& [touches, recorded, ids, smalls, tables] = of_thread<Lists>();
   touches.clear();
   recorded.clear();
   ids.clear();

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m penstock`` is ``penstock``."""
 
-from penstock.cli.main import run
+from penstock.cli.start import run
 
 run()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -154,6 +155,20 @@ def test_two_runs_in_one_folder_are_told_so(capsys, monkeypatch, tmp_path):
     what, remedy = refused(capsys, 1, *TINY, "--steps", "1", "--checkpoint", tmp_path / "ck")
     assert "step 1 cannot be written" in what
     assert remedy == "a folder that no other run writes to"
+
+
+def test_another_run_in_the_same_folder_is_refused(made, capsys, monkeypatch):
+    shutil.copytree(made, "ck")
+    monkeypatch.setattr(checkpoint, "_PATIENCE_S", 0.2)
+    work = [*TINY, "--steps", "3", "--checkpoint", "ck", "--resume"]
+    held = os.open("ck", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    what, remedy = refused(capsys, 1, *work)
+    assert what == "--checkpoint: ck: another run saves its checkpoints there"
+    assert "another folder" in remedy
+    assert sorted(os.listdir("ck")) == ["step-00000001", "step-00000002"]
+    os.close(held)
+    assert main(["finetune", *work]) == 0
 
 
 def test_whatever_call_fails_the_checkpoint_before_stays(made, capsys, monkeypatch):

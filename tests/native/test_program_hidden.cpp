@@ -113,6 +113,28 @@ TEST_CASE("program: hidden work finds what was freed after it was given") {
   CHECK(outcome == kRight);
 }
 
+// What it reads was pinned as long as it was given, as a texture's memory is; its holder has gone.
+TEST_CASE("program: hidden work finds what was pinned when it was given") {
+  const Outcome outcome = in_child([] {
+    auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+    Bench bench({.streams = 2});
+    std::vector<Tensor> tensors;
+    for (unsigned i = 0; i < 40; ++i) {
+      tensors.push_back(bench.make(kGranule, bench.stream(0), 100 + i));
+    }
+    const auto texture = bench.program().pin(tensors[0].address);
+    PENSTOCK_REQUIRE_OK(texture.status());
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    pause(bench, 100);
+    work_hidden(bench, {&tensors[39]}, {}, tensors[0], false, wrong);
+    bench.program().unpin(texture.value());
+    for (std::size_t i = 1; i < 39; ++i) bench.work(bench.stream(1), {&tensors[i]}, {}, 0);
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(bench.stream(0)));
+    return *wrong + bench.wrong();
+  });
+  CHECK(outcome == kRight);
+}
+
 // It had left before, and what is made in its place needs it back before that work has run.
 TEST_CASE("program: hidden work finds what was freed after it was given, away from the device") {
   const Outcome outcome = in_child([] {

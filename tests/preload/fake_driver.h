@@ -49,7 +49,10 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
 CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,
                               size_t count, const CUDA_MEMSET_NODE_PARAMS_v1* fill,
                               CUcontext context);
-CUresult cuGraphAddConditionalNode(CUgraphNode* node, CUgraph graph);
+/* With a body only cuGraphNodeGetParams tells of. */
+CUresult cuGraphAddConditionalNode(CUgraphNode* node, CUgraph graph, CUgraph body);
+CUresult cuGraphAddMemcpyBatchNode(CUgraphNode* node, CUgraph graph, CUdeviceptr dst,
+                                   CUdeviceptr src, size_t bytes);
 CUresult cuFromTheFuture_v3(int value);
 
 #endif /* PENSTOCK_TESTS_FAKE_DRIVER_H_ */

@@ -96,6 +96,11 @@ CUresult fake_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUst
   (void)stream;
   return fake_cuMemcpy(dst, src, bytes);
 }
+CUresult fake_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                          CUmemcpyAttributes* attributes, CUstream stream) {
+  (void)attributes;
+  return fake_cuMemcpyAsync(dst, src, bytes, stream);
+}
 CUresult fake_cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from,
                            size_t bytes) {
   (void)to, (void)from;

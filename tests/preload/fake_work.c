@@ -19,6 +19,8 @@ struct CUgraphNode_st {
   void* pointers[8];
   CUDA_MEMCPY3D copy;
   CUDA_MEMSET_NODE_PARAMS_v1 fill;
+  CUdeviceptr to, from; /* a batch of one copy */
+  size_t bytes;
   CUgraph child;
 };
 struct CUgraph_st {
@@ -208,6 +210,14 @@ CUresult fake_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 CUresult fake_cuStreamBeginCapture(CUstream stream) {
   return fake_cuStreamBeginCapture_v2(stream, 0);
 }
+CUresult fake_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
+                                            CUgraph graph, CUgraphRecaptureCallback callback,
+                                            void* data) {
+  (void)mode, (void)callback, (void)data;
+  graph->count = 0;
+  stream->capturing = graph;
+  return 0;
+}
 CUresult fake_cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   *graph = stream->capturing;
   stream->capturing = NULL;
@@ -252,8 +262,16 @@ EXPORT CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph,
   (*node)->fill = *fill;
   return 0;
 }
-EXPORT CUresult cuGraphAddConditionalNode(CUgraphNode* node, CUgraph graph) {
+EXPORT CUresult cuGraphAddConditionalNode(CUgraphNode* node, CUgraph graph, CUgraph body) {
   *node = add_node(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL);
+  return body == NULL ? CUDA_SUCCESS : cuGraphClone(&(*node)->child, body);
+}
+EXPORT CUresult cuGraphAddMemcpyBatchNode(CUgraphNode* node, CUgraph graph, CUdeviceptr dst,
+                                          CUdeviceptr src, size_t bytes) {
+  *node = add_node(graph, CU_GRAPH_NODE_TYPE_MEMCPY_BATCH);
+  (*node)->to = dst;
+  (*node)->from = src;
+  (*node)->bytes = bytes;
   return 0;
 }
 EXPORT CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
@@ -264,6 +282,9 @@ EXPORT CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
     if (from->kernel != NULL) set_kernel(to, from->kernel, from->pointers, NULL);
     to->copy = from->copy;
     to->fill = from->fill;
+    to->to = from->to;
+    to->from = from->from;
+    to->bytes = from->bytes;
     if (from->child != NULL) cuGraphClone(&to->child, from->child);
   }
   return 0;
@@ -304,6 +325,18 @@ EXPORT CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node,
                                                CUDA_BATCH_MEM_OP_NODE_PARAMS* values) {
   (void)node, (void)values;
   return CUDA_ERROR_NOT_SUPPORTED;
+}
+EXPORT CUresult cuGraphNodeGetParams(CUgraphNode node, CUgraphNodeParams* values) {
+  memset(values, 0, sizeof(*values));
+  values->type = node->type;
+  if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY_BATCH) {
+    values->memcpyBatch = (CUDA_MEMCPY_BATCH_NODE_PARAMS_V1){
+        .count = 1, .dsts = &node->to, .srcs = &node->from, .sizes = &node->bytes};
+    return 0;
+  }
+  values->conditional.size = 1;
+  values->conditional.phGraph_out = &node->child;
+  return node->child != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult fake_cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
@@ -357,7 +390,10 @@ static void run(CUgraph graph) {
     if (node->type == CU_GRAPH_NODE_TYPE_MEMSET) {
       fake_fill(fill->dst, fill->pitch, fill->value, fill->elementSize, fill->width, fill->height);
     }
-    if (node->type == CU_GRAPH_NODE_TYPE_GRAPH) run(node->child);
+    if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY_BATCH) {
+      memmove((void*)(uintptr_t)node->to, (const void*)(uintptr_t)node->from, node->bytes);
+    }
+    if (node->child != NULL) run(node->child);
   }
 }
 CUresult fake_cuGraphLaunch(CUgraphExec exec, CUstream stream) {

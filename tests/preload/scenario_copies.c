@@ -147,7 +147,16 @@ static void linear(const pair* p) {
   check_copy(p->with, p->b, BYTES, PENSTOCK_ACCESS_READ);
   CHECK(memcmp(seen + 8, pattern, 64) == 0 && memcmp(seen + 72, pattern + 72, BYTES - 72) == 0);
   CHECK(cu->cuMemcpyPeerAsync(p->a, NULL, p->b, NULL, 32, s) == 0);
+  CHECK(cu->cuMemcpyWithAttributesAsync(p->b, p->a, 40, NULL, s) == 0);
+  check_copy(p->with, p->b, 40, PENSTOCK_ACCESS_WRITE);
   CHECK(cu->cuMemcpyDtoHAsync_v2(seen, p->a, 8, s) == 0);
+  /* Addresses of the device on a side that is called the host's: CUDA takes them as they are. */
+  CHECK(cu->cuMemcpyHtoD_v2(p->b, (const void*)(uintptr_t)p->a, 40) == 0);
+  check_copy(p->with, p->a, 40, PENSTOCK_ACCESS_READ);
+  check_copy(p->with, p->b, 40, PENSTOCK_ACCESS_WRITE);
+  CHECK(cu->cuMemcpyDtoH_v2((void*)(uintptr_t)p->b, p->a, 40) == 0);
+  check_copy(p->with, p->a, 40, PENSTOCK_ACCESS_READ);
+  check_copy(p->with, p->b, 40, PENSTOCK_ACCESS_WRITE);
   /* Nothing of the engine's: the driver alone. */
   p->with->engine->clear();
   CHECK(cu->cuMemcpy((uintptr_t)seen, (uintptr_t)pattern, 100) == 0);
@@ -227,6 +236,8 @@ static void batches(const pair* p) {
                                .extent = {100, 2, 3}};
   CHECK(cu->cuMemcpy3DBatchAsync_v2(1, &op, 0, p->with->stream) == 0);
   check_copy(p->with, p->a, 128 * 4 * 2 + 128 + 100, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_GAPS);
+  check_copy(p->with, p->b, 600, PENSTOCK_ACCESS_WRITE | PENSTOCK_ACCESS_GAPS);
+  CHECK(cu->cuMemcpy3DWithAttributesAsync(&op, 0, p->with->stream) == 0);
   check_copy(p->with, p->b, 600, PENSTOCK_ACCESS_WRITE | PENSTOCK_ACCESS_GAPS);
   op.src.type = 2; /* an array: how long an element is, nobody says */
   CHECK(cu->cuMemcpy3DBatchAsync_v2(1, &op, 0, p->with->stream) == 0);

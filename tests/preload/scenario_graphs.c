@@ -201,11 +201,10 @@ static void handmade(session* with) {
   CHECK(word == 5);
   CHECK(cu->cuGraphExecDestroy(exec) == 0);
   CHECK(with->engine->pins(zeroed) == 0);
-  /* A conditional body cannot be asked for: the rest is known, and it is said that this is not all.
-   */
+  /* Where the driver does not tell of a conditional body the rest is known, and it is said that
+   * this is not all. */
   CUgraphNode node = NULL;
-  typedef CUresult (*add_function)(CUgraphNode*, CUgraph);
-  CHECK(((add_function)driver_symbol("cuGraphAddConditionalNode"))(&node, graph) == 0);
+  CHECK(DRIVER(cuGraphAddConditionalNode)(&node, graph, NULL) == 0);
   CHECK(cu->cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) ==
         0);
   CHECK(last_event(with, DOUBLE_PIN)->what == DOUBLE_PIN);
@@ -216,12 +215,55 @@ static void handmade(session* with) {
   CHECK(with->engine->pins(zeroed) >= 1);
 }
 
+/* What only cuGraphNodeGetParams tells of. */
+static void told_by_newer_drivers(session* with) {
+  driver_api* const cu = &with->cu;
+  addition sum;
+  make_addition(with, &sum);
+  const CUdeviceptr from = new_block(with, 128);
+  const CUdeviceptr to = new_block(with, 128);
+  CUgraph inner = NULL;
+  CUgraph graph = NULL;
+  CUgraphNode node = NULL;
+  CUgraphExec exec = NULL;
+  CHECK(DRIVER(cuGraphCreate)(&inner, 0) == 0 && DRIVER(cuGraphCreate)(&graph, 0) == 0);
+  CHECK(DRIVER(cuGraphAddMemcpyBatchNode)(&node, inner, to, from, 100) == 0);
+  CHECK(DRIVER(cuGraphAddConditionalNode)(&node, graph, inner) == 0);
+  CHECK(DRIVER(cuGraphAddConditionalNode)(&node, graph, capture(with, &sum)) == 0);
+  CHECK(cu->cuGraphInstantiateWithFlags(&exec, graph, 0) == 0);
+  launch_and_check(with, exec, &sum);
+  const double_event* const event = last_event(with, DOUBLE_BEGIN);
+  CHECK(touches_address(event, from) && touches_address(event, to));
+  CHECK(with->engine->pins(from) == 1 && with->engine->pins(to) == 1);
+  CHECK(cu->cuGraphExecDestroy(exec) == 0);
+}
+
+/* A graph's nodes recorded anew are captured work like any other. */
+static void recaptured(session* with) {
+  addition first;
+  addition second;
+  make_addition(with, &first);
+  make_addition(with, &second);
+  CUgraph graph = capture(with, &first);
+  CUgraphExec exec = NULL;
+  CHECK(with->cu.cuStreamBeginRecaptureToGraph(with->stream, 0, graph, NULL, NULL) == 0);
+  CHECK(with->cu.cuLaunchKernel(kernel_named("add"), 1, 1, 1, 1, 1, 1, 0, with->stream, second.list,
+                                NULL) == 0);
+  CHECK(last_event(with, DOUBLE_BEGIN)->captured);
+  CHECK(with->cu.cuStreamEndCapture(with->stream, &graph) == 0);
+  CHECK(with->cu.cuGraphInstantiateWithFlags(&exec, graph, 0) == 0);
+  launch_and_check(with, exec, &second);
+  CHECK(with->cu.cuGraphExecDestroy(exec) == 0);
+}
+
 void graphs_scenario(session* with) {
   with->engine->activate(1);
   captured(with);
   refused(with);
   handles_again(with);
   handmade(with);
+  told_by_newer_drivers(with);
+  recaptured(with);
   /* With everything resident nothing is announced, but what a graph touches is learned. */
   with->engine->activate(0);
   addition sum;

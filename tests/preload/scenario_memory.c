@@ -105,6 +105,8 @@ void pointers_scenario(session* with) {
                 {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 3},
                 {CU_POINTER_ATTRIBUTE_RANGE_SIZE, 5000},
                 {CU_POINTER_ATTRIBUTE_IS_MANAGED, 0},
+                {CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, 0},
+                {CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL, UINT32_MAX},
                 {CU_POINTER_ATTRIBUTE_MAPPED, 1}};
   for (size_t i = 0; i < sizeof(simple) / sizeof(simple[0]); ++i) {
     words[0] = 0;
@@ -150,16 +152,19 @@ static void values(session* with, CUdeviceptr a) {
   check_pin(with, a, 2, PENSTOCK_PIN_WAIT);
   CHECK(cu->cuStreamWaitValue64_v2(with->stream, a, 12, 0) == 0);
   check_pin(with, a, 2, PENSTOCK_PIN_WAIT);
-  CUstreamBatchMemOpParams both[3];
+  CUstreamBatchMemOpParams both[4];
   memset(both, 0, sizeof(both));
+  both[3].operation = CU_STREAM_MEM_OP_ATOMIC_REDUCTION;
+  both[3].atomicReduction.address = a + 40;
   both[0].operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
   both[0].waitValue.address = a + 16;
   both[1].operation = 5; /* a write */
   both[1].waitValue.address = a + 24;
   both[2].operation = CU_STREAM_MEM_OP_BARRIER;
   both[2].waitValue.address = a + 32;
-  CHECK(cu->cuStreamBatchMemOp_v2(with->stream, 3, both, 0) == 0);
-  CHECK(last_event(with, DOUBLE_BEGIN)->count == 2);
+  CHECK(cu->cuStreamBatchMemOp_v2(with->stream, 4, both, 0) == 0);
+  CHECK(last_event(with, DOUBLE_BEGIN)->count == 3);
+  CHECK(touches_address(last_event(with, DOUBLE_BEGIN), a + 40));
   check_pin(with, a + 16, 2, PENSTOCK_PIN_WAIT);
   with->engine->activate(0);
 }
@@ -180,7 +185,9 @@ void pins_scenario(session* with) {
   check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CHECK(cu->cuMemGetHandleForAddressRange(&handle, a, 64, 1, 0) == 0);
   check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
-  CHECK(cu->cuMulticastBindAddr(handle, 0, a, 64, 0) == 0);
+  CHECK(cu->cuMulticastBindAddr_v2(handle, 0, 0, a, 64, 0) == 0);
+  check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
+  CHECK(cu->cuLogicalEndpointBindAddr(0, 0, 0, as_pointer, 64, 0) == 0);
   check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_LINEAR};
   resource.res.linear.devPtr = a;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import types
@@ -310,3 +311,19 @@ def test_help_costs_little_more_than_its_parser():
         return min(once() for _ in range(5))
 
     assert cost("-m", "penstock", "--help") < 1.5 * cost("-c", "import click")
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_an_interrupt_before_the_modules_are_there_is_no_traceback(tmp_path, ignored):
+    (tmp_path / "click.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nos._exit(7)\n"
+    )
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" if ignored else ""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}from penstock.cli.start import run\nrun()"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (7 if ignored else -signal.SIGINT, "")

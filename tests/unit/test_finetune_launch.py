@@ -10,8 +10,10 @@ import sys
 
 import pytest
 
-from penstock.errors import FailedError, OutOfMemory
+from penstock.config import Settings
+from penstock.errors import EnvironmentProblem, FailedError, OutOfMemory
 from penstock.finetune import launch, worker
+from penstock.finetune.request import Request
 from penstock.report.progress import Progress
 
 
@@ -64,3 +66,18 @@ def test_marked_lines_are_whole_lines():
     with Progress(worker.Marked(stream)).stage("x", 1) as advance:
         advance(1)
     assert stream.getvalue() == f"{worker.MARK}x: 100%\n"
+
+
+@pytest.mark.parametrize(("gpus", "there"), [(0, "at most 3 processes"), (4, "torch sees 4")])
+def test_more_processes_than_places_are_not_started(gpus, there, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr(launch, "follow", lambda *_: pytest.fail("a process was started"))
+    with pytest.raises(EnvironmentProblem) as failure:
+        launch.launch(
+            Request("tiny", settings=Settings(), gpus=99), stream=io.StringIO(), verbose=False
+        )
+    assert failure.value.what.startswith("--gpus 99, but ")
+    assert there in failure.value.what
+    assert failure.value.remedy == f"--gpus {gpus or 3} or less"

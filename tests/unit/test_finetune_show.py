@@ -51,6 +51,8 @@ def test_a_run_beyond_the_budget_says_what_moved():
     assert f"\nbudget           {budget}\n" in text
     assert "\nmoved a step     11.0 GiB in, 10.0 GiB out\n" in text
     assert "\nstep to ideal    1.200 x the ideal of 250 ms\n" in text
+    paged["counters"]["state_bytes"] = 0  # it fits, and is torch's
+    assert "for everything; weights are 6.00 GiB\n" in "\n".join(lines(paged))
 
 
 @pytest.mark.parametrize(

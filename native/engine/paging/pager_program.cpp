@@ -172,7 +172,9 @@ Status Pager::pin(Addr address, Bytes bytes, int delta) {
   const auto [first, last] = table_.pages_of(*range, address, bytes);
   for (PageId id = first; id <= last; ++id) {
     if (delta < 0) {
-      --table_.page(id).active;
+      // Work that was given while it was pinned may reach it, and need not have named it.
+      Page& page = table_.page(id);
+      if (--page.active == 0 && paging_) (void)mark_groups(page.last_use);
       rests(id);
     } else if (Status status = pin_page(id); !status.ok()) {
       for (PageId undo = first; undo < id; ++undo) {

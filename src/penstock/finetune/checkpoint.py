@@ -12,10 +12,15 @@ numbers (dropout) is kept.
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import json
+import os
 import re
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -52,6 +57,54 @@ _DECIDING = (
     *("model", "strategy", "batch", "seq_len", "gpus", "zero", "fsdp", "data", "data_field"),
     *("lengths", "seed", "lr", "lora_rank", "dtype"),
 )
+# Processes of a run that was killed are there a moment longer than it.
+_PATIENCE_S = 3.0
+
+
+@contextmanager
+def alone(request: Request, group: Group) -> Iterator[None]:
+    """The run has its folder of checkpoints, which is made, to itself: two would mix theirs.
+
+    Raises:
+        FailedError: If the folder cannot be made, or another run has it.
+    """
+    assert request.checkpoint is not None
+    held, problem = None, None
+    if group.leads:
+        try:
+            held = _take(Path(request.checkpoint))
+        except BlockingIOError:
+            problem = ("another run saves its checkpoints there", "another folder, or wait for it")
+        except OSError as error:
+            problem = (str(error.strerror), "a folder that can be written")
+    try:
+        problem = group.gather(problem)[0]
+        if problem is not None:
+            what, remedy = problem
+            raise FailedError(f"--checkpoint: {request.checkpoint}: {what}", remedy=remedy)
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _take(folder: Path) -> int:
+    """The folder, open; no other process gets it while it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() < end:
+                time.sleep(0.1)
+                continue
+            os.close(held)
+            raise
+        except OSError:  # a file system without locks
+            pass
+        return held
 
 
 class Store:
@@ -69,16 +122,12 @@ class Store:
         self._group = group
 
     def prepare(self) -> None:
-        """Make the folder; refuse checkpoints that nobody asked to go on from, and damaged ones.
+        """Refuse checkpoints that nobody asked to go on from, and damaged ones.
 
         Raises:
-            FailedError: If it cannot be made, holds checkpoints and this run is not to resume, or
-                the newest one is not as it was written, or another run's.
+            FailedError: If the folder holds checkpoints and this run is not to resume, or the
+                newest one is not as it was written, or another run's.
         """
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FailedError(f"--checkpoint: {self._folder}: {error.strerror}") from error
         newest = self.newest()
         if newest is None:
             return

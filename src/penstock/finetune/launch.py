@@ -2,7 +2,7 @@
 """Starting the processes of a run with torchrun, and reading what came of them.
 
 Invariant: whatever ends this process ends those too: they hold the other end of their standard
-input, and leave when it closes. Pure Python; torch is imported by the processes alone.
+input, and leave when it closes. Pure Python; torch is asked for the number of GPUs alone.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]
     Raises:
         PenstockError: The one that a process raised, or that one died.
     """
+    _check_places(request)
     with tempfile.TemporaryDirectory(prefix="penstock-finetune-") as name:
         folder = Path(name)
         write_whole("the request", str(folder / REQUEST), json.dumps(asdict(request)))
@@ -53,6 +54,27 @@ def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]
             result: dict[str, Any] = json.loads((folder / RESULT).read_text())
             return result
         raise failure_of(folder, kept)
+
+
+def _check_places(request: Request) -> None:
+    """Before as many processes are there as the machine cannot hold.
+
+    Raises:
+        EnvironmentProblem: If there are more than GPUs, or, without any, than processors.
+    """
+    found = 0
+    if request.settings.device != "emulated":
+        import torch
+
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    most = found or max(2, len(os.sched_getaffinity(0)))
+    if request.gpus > most:
+        there = f"torch sees {found}"
+        if found == 0:
+            there = f"without a GPU at most {most} processes run here, by its processors"
+        raise EnvironmentProblem(
+            f"--gpus {request.gpus}, but {there}", remedy=f"--gpus {most} or less"
+        )
 
 
 def _command(request: Request, folder: Path) -> list[str]:

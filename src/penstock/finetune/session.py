@@ -11,7 +11,7 @@ import gc
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -25,7 +25,7 @@ from penstock.runner.device import RunDevice, check_batch, choose_device
 from penstock.units import parse_size
 
 from . import allocators
-from .checkpoint import Store
+from .checkpoint import Store, alone
 from .data import Source
 from .engine import Engine
 from .engines import make_engine
@@ -59,7 +59,8 @@ def train(request: Request, *, progress: Progress, group: Group | None = None) -
     Raises:
         PenstockError: If it cannot be done; its class says why.
     """
-    return _Session(request, progress, group or Group()).run()
+    with ExitStack() as held:
+        return _Session(request, progress, group or Group(), held).run()
 
 
 @contextmanager
@@ -81,15 +82,16 @@ class _DoesNotFitError(RuntimeError):
 
 
 class _Session:
-    """The parts of one run."""
+    """The parts of one run; what it holds to its end is in `held`."""
 
-    def __init__(self, request: Request, progress: Progress, group: Group) -> None:
+    def __init__(self, request: Request, progress: Progress, group: Group, held: ExitStack) -> None:
         _quiet()
         self.request, self.progress, self.group = request, progress, group
         self.plan: Plan = plan_model(request)
         self.source: Source = open_source(request, self.plan)
         self.store = Store(request, group) if request.checkpoint is not None else None
         if self.store is not None:
+            held.enter_context(alone(request, group))
             self.store.prepare()
         allocators.install(request)
         self.device: RunDevice = choose_device(request.settings)

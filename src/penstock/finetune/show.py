@@ -67,7 +67,9 @@ def _paging(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     counters = result["counters"]
     paged = counters["weight_bytes"] + counters["state_bytes"]
     budget = f"{format_bytes(result['budget_bytes'])} for everything"
-    yield "budget", f"{budget}; weights and optimizer state are {format_bytes(paged)}"
+    # State that fits stays torch's own, and is not counted.
+    what = "weights and optimizer state" if counters["state_bytes"] else "weights"
+    yield "budget", f"{budget}; {what} are {format_bytes(paged)}"
     into, out = (result[name][result["timed_from"] :] for name in ("bytes_in", "bytes_out"))
     if into:
         moved = (format_bytes(spread(into)[1]), format_bytes(spread(out)[1]))

@@ -45,7 +45,7 @@ class TrainingStats(PagerStats):
 
     Attributes:
         trained_bytes: Bytes of the weights that are updated.
-        state_bytes: Bytes of optimizer state.
+        state_bytes: Bytes of optimizer state that is paged; what fits stays torch's own.
         least_bytes_in: Bytes that a step cannot do without copying in, for the room of the blocks.
         least_bytes_out: The same for copies out.
         steps: Optimizer steps.
