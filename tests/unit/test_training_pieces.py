@@ -41,7 +41,7 @@ class Pieces(EmulatedMemory):
 
 
 class Fragmenting(Tower):
-    """Its layers leave pieces, or the head does; later it is noted how many bytes of them there are."""
+    """Its layers leave pieces, or the head does; how many bytes of them lie there later."""
 
     def __init__(self, who):
         super().__init__(layers=5)

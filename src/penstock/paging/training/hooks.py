@@ -48,11 +48,9 @@ class TrainingUses:
         blocks: Its blocks, placed.
         pager: Where uses are declared.
         stream: Gives the raw handle of the stream that kernels go to now.
-        grow: Called when uses that nest need more than there is, with their (address, bytes)
-            pieces; makes room, or raises.
+        grow: Called where nested uses need more, with (address, bytes) pieces; or it raises.
         backward_ends: Called when a backward pass is over.
-        before_large: Called before the largest tensors are made: with True before the unit that
-            ended the last forward, logits' as a rule, with False as backward begins.
+        before_large: Called with True before forward's last unit, with False as backward begins.
         always_watch: Check every operator in every iteration, not only in the first.
     """
 
