@@ -54,9 +54,8 @@ PEERS = {
 }
 # Of docs/run.md: what is shown of each file of results/run.
 PROGRAMS = (
+    ("GPT-2 XL", "h200-xl-13", (2, 1.5, 1.25, 0.8)),
     ("GPT-2 XL", "h200-xl-11", (4, 2, 1.5, 1.25)),
-    ("GPT-2 XL", "h200-xl-9", (4, 2, 1.5, 1.25)),
-    ("GPT-2 XL", "h200-xl-7", (0.8,)),
     ("6.7B", "h200-6.7b-5", (4,)),
     ("6.7B", "h200-6.7b-3", (2,)),
     ("6.7B", "h200-6.7b-6", (1.5,)),
