@@ -126,13 +126,10 @@ def leftovers(device: str) -> dict[str, int]:
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
-    allocators.prepare(args.allocator)
-    if args.wait:
-        allocators.wait_for_go("torch")
     if args.cap is None:
         args.cap = 6 << 30 if args.device == "cuda" else 64 << 20
+    allocators.begin(args, "torch")
     faulthandler.dump_traceback_later(args.seconds + 120, exit=True)
-    allocators.install(args.allocator, device=args.device, cap=args.cap)
     shared = Shared(args)
     begin = time.perf_counter()
     soak(shared)
