@@ -9,12 +9,11 @@ Four pages are written whole; in others a table stands between ``<!-- figures: N
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import sys
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import allocator_table
 import fusion_page
@@ -24,7 +23,6 @@ import replay_page
 from figures import (
     GIB,
     MIB,
-    RESULTS,
     ROOT,
     commit,
     gib,
@@ -108,8 +106,7 @@ today.
 """
 
 
-def section(path: Path) -> str:
-    document = json.loads(path.read_text())
+def section(name: str, document: dict[str, Any]) -> str:
     rows = [
         {"moved": row.get("stats", {}).get("iteration_bytes_in", row.get("bytes_in")), **row}
         for row in document["rows"]
@@ -121,7 +118,7 @@ def section(path: Path) -> str:
         rows,
     )
     command = document.get("command", document["work"])
-    title = document.get("title", path.stem)
+    title = document.get("title", name)
     return f"## {title}\n\n{made(document)}. `{command}`\n\n{found}\n"
 
 
@@ -371,10 +368,8 @@ TABLES = {
 
 def benchmarks_page() -> str:
     # Results of other shapes lie beside them; those have pages of their own.
-    files = [
-        path for path in sorted(RESULTS.glob("*.json")) if "work" in json.loads(path.read_text())
-    ]
-    return "\n".join([HEAD, *[section(path) for path in files]])
+    found = (section(*each) for each in reversed(results("")) if "work" in each[1])
+    return "\n".join([HEAD, *found])
 
 
 def filled(text: str) -> str:
