@@ -102,14 +102,10 @@ def test_an_error_that_the_program_is_handling_is_not_forwards(monkeypatch):
             optimizer.zero_grad()
         return [loss.item()]
 
-    plain, paged = pair()
-    first, second = sgd(plain), sgd(paged)
     pending: list[bool] = []
     failed: list[tuple] = []
     monkeypatch.setattr(Room, "failed", lambda *of: failed.append(of))
-    want = [loop(plain, first, x) for x in inputs()]
-    with attach(paged, second):
-        assert [loop(paged, second, x) for x in inputs()] == want
+    same(loop)
     assert pending == 4 * [True]
     assert failed == []  # no more leaves for it
 
