@@ -7,7 +7,6 @@ or one that names the remedy.
 
 from __future__ import annotations
 
-import copy
 import threading
 
 import pytest
@@ -15,7 +14,7 @@ import torch
 from deep_layers import ROWS, Deep, attach, inputs, pair, plain_loop, same, sgd, top_hooks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from training_tower import learn
+from training_tower import both_ways, drawn, learn
 
 from penstock.errors import OutOfMemory
 from penstock.paging.training import room
@@ -100,10 +99,6 @@ class Both(nn.Module):
 
 @pytest.mark.slow
 def test_two_networks_that_take_turns_like_a_gan():
-    torch.manual_seed(0)
-    plain = Both()
-    paged = copy.deepcopy(plain)
-
     def loop(model, optimizer, x):
         made = model(x, "maker")
         judged = model(made.detach(), "judge").mean() - model(x, "judge").mean()
@@ -114,13 +109,11 @@ def test_two_networks_that_take_turns_like_a_gan():
         optimizer.zero_grad()
         return [judged.item(), loss.item()]
 
-    first, second = sgd(plain), sgd(paged)
-    want = [loop(plain, first, x) for x in inputs()]
-    with attach(paged, second, 3 * MIB, step_in_backward=False) as attached:
-        assert [loop(paged, second, x) for x in inputs()] == want
-        assert attached.stats().activation_bytes_in > 0
-    for a, b in zip(plain.parameters(), paged.parameters(), strict=True):
-        assert torch.equal(a, b)
+    def run(model, optimizer):
+        return [loop(model, optimizer, x) for x in inputs()]
+
+    more = {"attach": attach, "budget": 3 * MIB, "step_in_backward": False}
+    assert both_ways(drawn(Both), run, sgd, **more).activation_bytes_in > 0
 
 
 def test_accumulation():
@@ -380,16 +373,9 @@ def test_inputs_without_a_storage():
         def forward(self, x, edges):
             return self.deep(torch.sparse.mm(edges, x))
 
-    torch.manual_seed(0)
-    plain = Edges()
-    paged = copy.deepcopy(plain)
     edges = torch.eye(ROWS).roll(1, 0).to_sparse()
 
-    def loop(model, optimizer, x):
-        return plain_loop(lambda x: model(x, edges), optimizer, x)
+    def run(model, optimizer):
+        return [plain_loop(lambda x: model(x, edges), optimizer, x) for x in inputs(2)]
 
-    first, second = sgd(plain), sgd(paged)
-    want = [loop(plain, first, x) for x in inputs(2)]
-    with attach(paged, second) as attached:
-        assert [loop(paged, second, x) for x in inputs(2)] == want
-        assert attached.stats().activation_bytes_in > 0
+    assert both_ways(drawn(Edges), run, sgd, attach=attach).activation_bytes_in > 0

@@ -69,14 +69,7 @@ BEFORE_THE_STEP = [
 
 @pytest.mark.parametrize("act", BEFORE_THE_STEP)
 def test_what_a_loop_does_between_backward_and_step_comes_before_the_update(act):
-    def loop(model, optimizer, n):
-        loss = backward(model, n)
-        act(model, optimizer, n)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    same(loop)
+    same(functools.partial(plain_step, before_step=act))
 
 
 @pytest.mark.parametrize("act", BEFORE_THE_STEP)
@@ -124,14 +117,10 @@ def test_a_step_that_is_compiled():
 
 @pytest.mark.parametrize("foreach", [None, True])
 def test_clip_grad_norm(foreach):
-    def loop(model, optimizer, n):
-        loss = backward(model, n)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.05, foreach=foreach)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss, norm.item()
+    def clip(model, optimizer, n):
+        return nn.utils.clip_grad_norm_(model.parameters(), 0.05, foreach=foreach).item()
 
-    same(loop)
+    same(functools.partial(plain_step, before_step=clip))
 
 
 @pytest.mark.gpu
@@ -156,16 +145,12 @@ def test_clipping_on_a_gpu_gives_the_same_bits():
 
 
 def test_clip_grad_value_and_a_gradient_scaled_by_hand():
-    def loop(model, optimizer, n):
-        loss = backward(model, n)
+    def scale(model, optimizer, n):
         nn.utils.clip_grad_value_(model.parameters(), 0.001)
         model.layers[0].up.weight.grad *= 0.5
         model.layers[1].up.weight.grad.data[0].mul_(3)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
 
-    same(loop)
+    same(functools.partial(plain_step, before_step=scale))
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -217,15 +202,12 @@ def test_gradients_read_before_and_after_the_step():
 def test_a_gradient_that_outlives_zero_grad():
     kept = {}
 
-    def loop(model, optimizer, n):
-        loss = backward(model, n)
+    def keep(model, optimizer, n):
         last = kept.get(id(model))
         kept[id(model)] = model.layers[0].up.weight.grad
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss, None if last is None else last.sum().item()
+        return None if last is None else last.sum().item()
 
-    same(loop)
+    same(functools.partial(plain_step, before_step=keep))
 
 
 def test_two_backwards_and_one_step():
