@@ -15,7 +15,17 @@ import torch
 from own_thread import in_a_thread
 from torch import nn
 from training_both import DATA, STEPS, backward, make, plain_step, same
-from training_tower import GRANULE, Tower, adamw, loss_of, page, pair, same_weights
+from training_tower import (
+    GRANULE,
+    Tower,
+    adamw,
+    both_ways,
+    drawn,
+    loss_of,
+    page,
+    pair,
+    same_weights,
+)
 
 from penstock.errors import OutOfMemory, UsageError
 from penstock.paging import attach_training
@@ -473,10 +483,8 @@ class Wandering(Tower):
 
 
 def test_a_module_that_reads_another_weight_with_each_batch():
-    plain, paged = pair(functools.partial(Wandering, layers=2))
-    first, second = adamw(plain), adamw(paged)
-    want = [plain_step(plain, first, n) for n in range(STEPS)]
+    def run(model, optimizer):
+        return [plain_step(model, optimizer, n) for n in range(STEPS)]
+
     assert len({int(ids.sum()) % 2 for ids in DATA[:STEPS]}) == 2
-    with page(paged, second, chunks=18):
-        assert [plain_step(paged, second, n) for n in range(STEPS)] == want
-    assert same_weights(plain, paged)
+    both_ways(drawn(Wandering, layers=2), run, chunks=18)
