@@ -115,7 +115,6 @@ class Run:
             "cap_bytes": args.cap,
             "device": args.device,
             "tiny": args.tiny,
-            "reference_active_gib": self.work.reference_active_gib,
             "build_s": round(self.build_s, 3),
             "used_by_driver_bytes": self.highest,
             "memory": allocators.memory_figures(args.device),
