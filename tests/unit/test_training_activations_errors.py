@@ -97,9 +97,7 @@ def test_an_error_that_the_program_is_handling_is_not_forwards(monkeypatch):
             out = model(x)
             pending.extend(each.activations.pending for each in penstock.attachments())
             loss = out.square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            learn(optimizer, loss)
         return [loss.item()]
 
     pending: list[bool] = []
@@ -204,9 +202,7 @@ def test_tensors_kept_after_backward():
         ]
         out = model(x)
         loss = out.square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, loss)
         for handle in handles:
             handle.remove()
         kept.append([*seen, out])

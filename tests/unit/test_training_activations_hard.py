@@ -55,9 +55,7 @@ def test_gradients_of_gradients(monkeypatch):
     def loop(model, optimizer, x):
         loss = model(x).square().mean()
         (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
-        (loss + gradient.square().sum()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, loss + gradient.square().sum())
         return [loss.item(), x.grad.sum().item()]
 
     same(loop, budget=16 * MIB, grad=True)
@@ -78,9 +76,7 @@ def test_gradients_taken_within_forward():
 def test_several_forwards_before_one_backward():
     def loop(model, optimizer, x):
         losses = [model(part).square().mean() for part in (x, 2 * x, 3 * x)]
-        sum(losses).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, sum(losses))
         return [loss.item() for loss in losses]
 
     same(loop, budget=2 * MIB)
@@ -104,9 +100,7 @@ def test_two_networks_that_take_turns_like_a_gan():
         judged = model(made.detach(), "judge").mean() - model(x, "judge").mean()
         judged.backward()
         loss = judged.detach() - model(made, "judge").square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, loss)
         return [judged.item(), loss.item()]
 
     def run(model, optimizer):
@@ -340,9 +334,7 @@ def test_a_pass_without_gradients_between_forward_and_backward(mode):
         loss = model(x).square().mean()
         with mode():
             after = model(2 * x).sum().item()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, loss)
         return [loss.item(), after, torch.zeros(2).sum().item()]
 
     same(loop, budget=2 * MIB)

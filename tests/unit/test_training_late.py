@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from training_tower import adamw, both_ways, drawn, page
+from training_tower import adamw, both_ways, drawn, learn, page
 
 from penstock.errors import UsageError
 from penstock.paging.training.loop import PLAIN_STEPS
@@ -78,10 +78,7 @@ def steps(model, optimizer, count=STEPS):
     for n in range(count):
         x = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(n))
         loss = model(x.requires_grad_()).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+        losses.append(learn(optimizer, loss))
     return losses
 
 

@@ -160,9 +160,7 @@ def test_regions_of_both_kinds(both):
 def test_several_forwards_before_one_backward(reentrant, both):
     def loop(model, optimizer, x):
         losses = [model(part).square().mean() for part in (x, 2 * x, 3 * x)]
-        sum(losses).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, sum(losses))
         return [loss.item() for loss in losses]
 
     both(reentrant, loop, budget=2560 * KIB)
@@ -172,9 +170,7 @@ def test_a_graph_that_is_kept_is_computed_again_again(both):
     def loop(model, optimizer, x):
         loss = model(x).square().mean()
         loss.backward(retain_graph=True)
-        (2 * loss).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, 2 * loss)
         return [loss.item()]
 
     both(False, loop)

@@ -88,12 +88,9 @@ def train(model, optimizer, data, *, autocast=False, scheduler=None):
     for ids in data:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             loss = loss_of(model, ids)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        losses.append(learn(optimizer, loss))
         if scheduler is not None:
             scheduler.step()
-        losses.append(loss.item())
     return losses
 
 
