@@ -75,12 +75,8 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
-    allocators.prepare(args.allocator)
-    if args.wait:
-        allocators.wait_for_go("torch")
+    allocators.begin(args, "torch")
     import torch
-
-    allocators.install(args.allocator, device=args.device, cap=args.cap)
 
     def host() -> Any:
         return torch.empty(1, dtype=torch.uint8)

@@ -43,7 +43,6 @@ class Workload:
     lora: bool = False
     new_tokens: int = 0  # not 0: generation
     zero3: bool = False
-    reference_active_gib: float = 0.0  # peak active bytes on one H200, torch 2.11
 
     def order(self, step: int) -> tuple[int, int]:
         """The shape of a step: each pass has all shapes, from the second on shuffled."""
@@ -71,7 +70,6 @@ WORKLOADS = {
             model="opt",
             shapes=_of(8, LENGTHS_OF_8, 2),
             passes=3,
-            reference_active_gib=14.64,
         ),
         Workload(
             name="opt1.3b_lora_recompute",
@@ -80,7 +78,6 @@ WORKLOADS = {
             shapes=_of(32, LENGTHS_OF_32),
             recompute=True,
             lora=True,
-            reference_active_gib=24.67,
         ),
         Workload(
             name="gpt2xl_recompute",
@@ -88,7 +85,6 @@ WORKLOADS = {
             model="gpt2",
             shapes=_of(8, LENGTHS_OF_8),
             recompute=True,
-            reference_active_gib=14.60,
         ),
         Workload(
             name="gpt2xl_generate",
@@ -96,7 +92,6 @@ WORKLOADS = {
             model="gpt2",
             shapes=((8, 446), (16, 517), (4, 568), (1, 350), (16, 249)),
             new_tokens=16,
-            reference_active_gib=5.85,
         ),
         Workload(
             name="opt1.3b_lora_zero3",
@@ -106,7 +101,6 @@ WORKLOADS = {
             recompute=True,
             lora=True,
             zero3=True,
-            reference_active_gib=56.89,
         ),
     )
 }

@@ -36,7 +36,6 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--streams", type=int, default=3, help="of each thread")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-graphs", action="store_true")
     parser.add_argument(
         "--sabotage", action="store_true", help="overwrite one element: the soak must report it"
     )
@@ -96,7 +95,7 @@ def soak(shared: Shared) -> None:
 
     args = shared.args
     workers: list[Any] = [Worker(shared, number) for number in range(args.threads)]
-    if args.device == "cuda" and not args.no_graphs:
+    if args.device == "cuda":
         workers.append(GraphWorker(shared, args.threads))
     threads = [
         threading.Thread(target=guarded, args=(shared, worker.run), name=f"soak {number}")
@@ -126,13 +125,10 @@ def leftovers(device: str) -> dict[str, int]:
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
-    allocators.prepare(args.allocator)
-    if args.wait:
-        allocators.wait_for_go("torch")
     if args.cap is None:
         args.cap = 6 << 30 if args.device == "cuda" else 64 << 20
+    allocators.begin(args, "torch")
     faulthandler.dump_traceback_later(args.seconds + 120, exit=True)
-    allocators.install(args.allocator, device=args.device, cap=args.cap)
     shared = Shared(args)
     begin = time.perf_counter()
     soak(shared)

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from figures import RESULTS, made, shown
+from figures import made, results, shown
 
 HEAD = """# Benchmarks of the stitching allocator
 
@@ -173,5 +172,4 @@ def section(document: dict[str, Any]) -> str:
 
 
 def page() -> str:
-    files = sorted((RESULTS / "allocator").glob("*.json"))
-    return "\n".join([HEAD, *[section(json.loads(path.read_text())) for path in files]])
+    return "\n".join([HEAD, *(section(found) for _, found in reversed(results("allocator")))])

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import allocators
-from measure import settle, write_result
+from measure import driver_used, settle, write_result
 
 # Imported before a run begins: together they take longer than some runs.
 AHEAD = (
@@ -42,7 +42,6 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=None, help="default: all passes")
     parser.add_argument("--find-batch", action="store_true")
     parser.add_argument("--first-batch", type=int, default=None, help="where the search begins")
-    parser.add_argument("--deterministic", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args(argv)
     if args.find_batch and not args.cap:
         parser.error("--find-batch needs --cap")
@@ -69,15 +68,18 @@ class Run:
         import torch
 
         self.args, self.work, self.torch = args, work, torch
-        if args.deterministic:
-            settle()
-            warnings.filterwarnings("ignore", message=".*determinis.*")
-        self.driver = allocators.DriverMemory(args.device)
+        settle()
+        warnings.filterwarnings("ignore", message=".*determinis.*")
+        self.before, self.highest = self.driver_used(), 0
         begin = time.perf_counter()
         self.task = build_task(work, args.device, small=args.tiny)
         self.wait()
         self.build_s = time.perf_counter() - begin
         self.begin = time.perf_counter()
+
+    def driver_used(self) -> int:
+        """Bytes in use since the context was made, asked between steps."""
+        return driver_used() if self.args.device == "cuda" else 0
 
     def wait(self) -> None:
         if self.args.device == "cuda":
@@ -90,7 +92,7 @@ class Run:
         outcome = self.task.step(number)
         self.wait()
         elapsed = (time.perf_counter() - begin) * 1e3
-        self.driver.look()
+        self.highest = max(self.highest, self.driver_used() - self.before)
         return elapsed, float(outcome)
 
     def state(self) -> list[float]:
@@ -113,10 +115,8 @@ class Run:
             "cap_bytes": args.cap,
             "device": args.device,
             "tiny": args.tiny,
-            "deterministic": args.deterministic,
-            "reference_active_gib": self.work.reference_active_gib,
             "build_s": round(self.build_s, 3),
-            "used_by_driver_bytes": self.driver.used,
+            "used_by_driver_bytes": self.highest,
             "memory": allocators.memory_figures(args.device),
             "allocator_counters": stitch_counters(args),
         }
@@ -225,16 +225,13 @@ def write(result: dict[str, Any], target: str | None) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
-    allocators.prepare(args.allocator)
-    if args.wait:
-        allocators.wait_for_go(*AHEAD)
+    allocators.begin(args, *AHEAD)
     from allocator_models import WORKLOADS, tiny
 
     if args.workload not in WORKLOADS:
         print(f"no workload {args.workload}; there are {', '.join(WORKLOADS)}", file=sys.stderr)
         return 2
     work = WORKLOADS[args.workload]
-    allocators.install(args.allocator, device=args.device, cap=args.cap)
     run = Run(args, tiny(work) if args.tiny else work)
     write((run_find_batch if args.find_batch else run_steps)(run), args.json)
     return 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allocators that the benchmarks compare, chosen for a whole process, and what they report.
 
-`prepare` comes before torch is imported, `install` before the first CUDA allocation. All three
-report through torch.cuda.memory_stats(), so that one reader serves them.
+`begin` comes before torch is imported. All three report through torch.cuda.memory_stats(), so that
+one reader serves them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,18 @@ def allocator_parser(doc: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def begin(args: argparse.Namespace, *modules: str) -> None:
+    """Put the allocator in place; with `wait` import what takes seconds, and wait for a line."""
+    prepare(args.allocator)
+    if args.wait:
+        wait_for_go(*modules)
+    install(args.allocator, device=args.device, cap=args.cap)
+
+
 def prepare(allocator: str) -> None:
     """Set the environment that torch reads when it is imported."""
     if "torch" in sys.modules:
-        raise RuntimeError("prepare() comes too late: torch is imported")
+        raise RuntimeError("begin() comes too late: torch is imported")
     os.environ.pop("PYTORCH_CUDA_ALLOC_CONF", None)
     os.environ.pop("PYTORCH_ALLOC_CONF", None)
     if allocator == "expandable":
@@ -106,25 +114,3 @@ def memory_figures(device: str) -> dict[str, Any]:
         "active_to_reserved": round(active / reserved, 5) if reserved else None,
         "stats": kept,
     }
-
-
-class DriverMemory:
-    """The fall of the driver's free memory since the context was made, asked between steps."""
-
-    def __init__(self, device: str) -> None:
-        self._cuda = device == "cuda"
-        self._start = self._free()
-        self.used = 0
-
-    def _free(self) -> int:
-        if not self._cuda:
-            return 0
-        import torch
-
-        return int(torch.cuda.mem_get_info()[0])
-
-    def look(self) -> int:
-        """Bytes taken now; `used` keeps the most."""
-        taken = self._start - self._free()
-        self.used = max(self.used, taken)
-        return taken

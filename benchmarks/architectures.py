@@ -24,7 +24,7 @@ import resource
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -35,7 +35,9 @@ import architecture_torchvision as of_torchvision
 import torch
 import transformers
 from little import sizes_of
-from measure import provenance, script_parser, write_result
+from measure import script_parser
+from models_tables import verdict
+from record import Record
 from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers.models.auto import configuration_auto, modeling_auto
 
@@ -258,22 +260,30 @@ def judge(library: Library, kind: str, name: str, steps: int) -> dict[str, Any]:
                 return {"name": name, "apart": "does not repeat itself"}
     except Exception as error:  # each fails in its own way
         return {"name": name, "apart": f"{type(error).__name__}: {error}".splitlines()[0][:120]}
-    row = {"name": name, "weight_bytes": weights}
+
+    def run(budget: int) -> dict[str, Any]:
+        stats, got = run_within(kind, prepared(kind, model), budget, work)
+        keys = ["bytes_in", "mismatches"]
+        keys += ["encoded_bytes", "code_bytes"] if kind == "encoded" else []
+        return {"same": same(want, got), **{key: getattr(stats, key) for key in keys}}
+
     with torch.set_grad_enabled(kind == "train"):
-        for share in SHARES[kind]:
-            try:
-                copied = prepared(kind, model)
-                budget = int(share * weights) + 64 * KIB
-                stats, got = run_within(kind, copied, budget, work)
-            except OutOfMemory as error:
-                row["out_of_memory"] = str(error)[:200]
-                continue
-            except Exception as error:  # whatever it is, it is ours
-                return {**row, "failed": f"{type(error).__name__}: {error}"[:400]}
-            passes = {"bytes_in": stats.bytes_in, "mismatches": stats.mismatches}
-            if kind == "encoded":
-                passes |= {"encoded_bytes": stats.encoded_bytes, "code_bytes": stats.code_bytes}
-            return {**row, "share": share, "same": same(want, got), **passes}
+        row = {"name": name, "weight_bytes": weights}
+        return row | within_least(SHARES[kind], weights, run)
+
+
+def within_least(
+    shares: Iterable[float], weights: int, run: Callable[[int], dict[str, Any]]
+) -> dict[str, Any]:
+    """What came of the first budget, a share of the weights, that is no OutOfMemory."""
+    row: dict[str, Any] = {}
+    for share in shares:
+        try:
+            return {**row, "share": share, **run(int(share * weights) + 64 * KIB)}
+        except OutOfMemory as error:
+            row["out_of_memory"] = str(error)[:200]
+        except Exception as error:  # whatever it is, it is ours
+            return {**row, "failed": f"{type(error).__name__}: {error}"[:400]}
     return row
 
 
@@ -294,14 +304,14 @@ def judge_apart(library: str, kind: str, names: list[str], steps: int) -> list[d
     return rows
 
 
-def verdict(row: dict[str, Any]) -> str:
-    """One word on a row."""
-    if "apart" in row or "failed" in row:
-        return "apart" if "apart" in row else "failed"
-    return {True: "same", False: "other bits", None: "out of memory"}[row.get("same")]
+def ended(record: Record) -> int:
+    """Say how many there are of each verdict; an exit status."""
+    counts = Counter(map(verdict, record.rows))
+    print(", ".join(f"{count} {word}" for word, count in counts.most_common()))
+    return int(bool(counts["other bits"] + counts["failed"]))
 
 
-def main() -> None:
+def main() -> int:
     """Judge all, or some."""
     parser = script_parser(__doc__)
     parser.add_argument("kind", choices=SHARES)
@@ -321,26 +331,22 @@ def main() -> None:
     if given.rows:
         for name in given.only:
             print(json.dumps(judge(library, given.kind, name, given.steps)), flush=True)
-        return
+        return 0
     names = given.only or library.names(given.kind)
-    rows: list[dict[str, Any]] = []
-    counts: Counter[str] = Counter()
-    where = provenance(card=False)
+    record = Record(
+        given.json,
+        card=False,
+        library=given.library,
+        version=version(given.library),
+        kind=given.kind,
+        architectures=len(names),
+        steps=given.steps,
+    )
     for at in range(0, len(names), AT_ONCE):
-        rows += judge_apart(given.library, given.kind, names[at : at + AT_ONCE], given.steps)
-        for row in rows[at:]:
-            print(f"{row['name']:32} {verdict(row):14} {row.get('share', '')}", flush=True)
-        counts = Counter(map(verdict, rows))
-        if given.json is not None:  # again and again: what is cut off leaves what there is
-            about = {"version": version(given.library), "kind": given.kind}
-            about |= {"architectures": len(names), "counts": dict(counts), "steps": given.steps}
-            found = {"where": where, "library": given.library, **about, "rows": rows}
-            write_result(given.json, found)
-    print(", ".join(f"{count} {word}" for word, count in counts.most_common()))
-    bad = counts["other bits"] + counts["failed"]
-    if bad:
-        raise SystemExit(1)
+        for row in judge_apart(given.library, given.kind, names[at : at + AT_ONCE], given.steps):
+            record.add(row)
+    return ended(record)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,9 @@ def cases(suite: Suite) -> dict[str, Callable[[], Case]]:
     return made
 
 
-def run(suite: Suite, case: Case) -> None:
+def run(suite: Suite, make: Callable[[], Case]) -> None:
     """All rows of a model."""
+    case = make()
     suite.check_time()
     model = case.resident()
     residents = residents_of(suite, "peers", case, model)
@@ -102,96 +104,92 @@ def run(suite: Suite, case: Case) -> None:
     suite.card.clear()
     if suite.card.small:
         return
-    steps = case.steps(model)
     for name, peer in peers.fitting(suite.args.peers, model).items():
         for budget in budgets:
-            beside(suite, name, peer, model, steps, residents, budget, links[budget])
+            beside = Beside(suite, name, model, residents, budget, links[budget])
+            beside.add_rows(peer, case.steps(model))
 
 
-def beside(
-    suite: Suite,
-    name: str,
-    peer: peers.Peer,
-    model: Any,
-    steps: Steps,
-    residents: dict[str, Resident],
-    budget: int,
-    link: float | None,
-) -> None:
-    """The rows of one peer, with room for the weights beside any step.
+@dataclass
+class Beside:
+    """A model by the means of a peer, within a budget.
 
-    What runs out of memory so is tried again with less of it for weights, by a peer to whom that
-    can be told.
+    Attributes:
+        suite: The run.
+        name: The peer's.
+        model: On the host.
+        residents: What its steps are held against, by their names.
+        budget: Bytes of the device.
+        link: Its GB/s, or None where they are not known.
     """
-    most = max(0, budget - max(residents[what].others for what in steps))
-    for share in peers.SHARES_OF_ROOM if name in peers.TOLD_THE_ROOM else (1.0,):
-        before, room = len(suite.rows), int(share * most)
-        entered(suite, name, partial(peer, room=room), model, steps, residents, budget, link)
-        rows = suite.rows[before:]
-        failed = [row["name"] for row in rows if "OutOfMemoryError" in row.get("error", "")]
-        steps = {what: step for what, step in steps.items() if what in failed}
-        if not steps:
-            return
 
+    suite: Suite
+    name: str
+    model: Any
+    residents: dict[str, Resident]
+    budget: int
+    link: float | None
 
-def entered(
-    suite: Suite,
-    name: str,
-    peer: Callable[..., None],
-    model: Any,
-    steps: Steps,
-    residents: dict[str, Resident],
-    budget: int,
-    link: float | None,
-) -> None:
-    """The rows of a peer that is entered once; of steps that did not run, why."""
-    card, left = suite.card, dict(steps)
-    card.clear()
-    with PeakWatch(card) as watch:
+    def add_rows(self, peer: peers.Peer, steps: Steps) -> None:
+        """A row a step, with room for the weights beside any of them.
+
+        What runs out of memory so is tried again with less of it for weights, by a peer to whom
+        that can be told.
+        """
+        rows = self.suite.rows
+        most = max(0, self.budget - max(self.residents[what].others for what in steps))
+        for share in peers.SHARES_OF_ROOM if self.name in peers.TOLD_THE_ROOM else (1.0,):
+            before = len(rows)
+            self.enter(partial(peer, room=int(share * most)), steps)
+            failed = [r["name"] for r in rows[before:] if "OutOfMemoryError" in r.get("error", "")]
+            steps = {what: step for what, step in steps.items() if what in failed}
+            if not steps:
+                return
+
+    def enter(self, peer: Callable[..., None], steps: Steps) -> None:
+        """The rows of a peer that is entered once; of steps that did not run, why."""
+        card, left = self.suite.card, dict(steps)
+        card.clear()
+        with PeakWatch(card) as watch:
+            try:
+                with peers.offloaded(peer, self.model, card, self.budget + watch.kept):
+                    for what, step in steps.items():
+                        del left[what]
+                        card.clear()
+                        watch.forget()
+                        row = partial(self.measure, step, self.residents[what], watch)
+                        self.suite.row("peers", what, self.name, row)
+            except Exception as error:
+                for what in left or ["afterwards"]:
+                    self.suite.fail("peers", what, self.name, error)
+
+    def measure(
+        self, step: Callable[[], Any], resident: Resident, watch: PeakWatch
+    ) -> dict[str, Any]:
+        """The figures of a step; of one that fails as far as it came, and why."""
+        suite, budget = self.suite, self.budget
+        row: dict[str, Any] = {"budget_bytes": budget, "resident_median_ms": resident.step_ms}
         try:
-            with peers.offloaded(peer, model, card, budget + watch.kept):
-                for what, step in steps.items():
-                    del left[what]
-                    card.clear()
-                    watch.forget()
-                    row = partial(measured, suite, step, residents[what], budget, link, watch)
-                    suite.row("peers", what, name, row)
+            row.update(compared(step, resident.references))
+            samples: list[float] = []
+            while len(samples) < suite.args.peer_samples:
+                samples += suite.card.time(step, steps=1, warmups=0)
+                if samples[-1] > LONG_MS or suite.left < samples[-1] / 1e3:
+                    break
+            again = compared(step, resident.references) if samples[-1] < LONG_MS else row
+            row["exact"] = row["exact"] and again["exact"]
+            row.update(spread(samples))
+            if self.link is not None:
+                bound = resident.bound(resident.step_ms, budget, self.link)
+                row.update(bound, **suite.against(bound, row["median_ms"]))
         except Exception as error:
-            for what in left or ["afterwards"]:
-                suite.fail("peers", what, name, error)
-
-
-def measured(
-    suite: Suite,
-    step: Callable[[], Any],
-    resident: Resident,
-    budget: int,
-    link: float | None,
-    watch: PeakWatch,
-) -> dict[str, Any]:
-    """The figures of a peer's step; of one that fails as far as it came, and why."""
-    row: dict[str, Any] = {"budget_bytes": budget, "resident_median_ms": resident.step_ms}
-    try:
-        row.update(compared(step, resident.references))
-        samples: list[float] = []
-        while len(samples) < suite.args.peer_samples:
-            samples += suite.card.time(step, steps=1, warmups=0)
-            if samples[-1] > LONG_MS or suite.left < samples[-1] / 1e3:
-                break
-        again = compared(step, resident.references) if samples[-1] < LONG_MS else row
-        row["exact"] = row["exact"] and again["exact"]
-        row.update(spread(samples))
-        if link is not None:
-            bound = resident.bound(resident.step_ms, budget, link)
-            row.update(bound, **suite.against(bound, row["median_ms"]))
-    except Exception as error:
-        row["error"] = f"{type(error).__name__}: {error}"[:600]
-    row.update(
-        peak_bytes=watch.peak(),
-        kept_by_the_benchmark_bytes=watch.kept,
-        within_budget=watch.peak() <= budget,
-    )
-    return row
+            row["error"] = f"{type(error).__name__}: {error}"[:600]
+        row.update(
+            peak_bytes=watch.peak(),
+            kept_by_the_benchmark_bytes=watch.kept,
+            within_budget=watch.peak() <= budget,
+        )
+        return row
 
 
 def compared(step: Callable[[], Any], references: list[torch.Tensor]) -> dict[str, Any]:
@@ -213,17 +211,12 @@ def main(argv: list[str] | None = None) -> int:
     def jobs(suite: Suite) -> dict[Place, Callable[[], None]]:
         suite.card.warmups = min(suite.card.warmups, args.samples)
         suite.card.steps = args.samples
-        made = cases(suite)
         return {
-            ("peers", name, "resident"): partial(_made_and_run, suite, make)
-            for name, make in made.items()
+            ("peers", name, "resident"): partial(run, suite, make)
+            for name, make in cases(suite).items()
         }
 
     return run_all(args, jobs, ours=lambda row: row["how"] not in peers.PEERS)
-
-
-def _made_and_run(suite: Suite, make: Callable[[], Case]) -> None:
-    run(suite, make())
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from unittest import mock
 import torch
 from budget_card import Card, same_bits, weight_bytes
 from held_out_models import outputs, subject
-from measure import output_parser, spread
+from measure import device_events, output_parser, spread
 from record import Record
 from torch import nn
 
@@ -39,12 +39,9 @@ SETTINGS = ("off", "bf16", "off")
 TOKENS = 8
 
 
-def decoding(card: Card, step: Callable[[], Any], raw_bytes: float) -> dict[str, float]:
+def decoding(step: Callable[[], Any], raw_bytes: float) -> dict[str, float]:
     """How fast the kernel alone decodes, of a step that brings in so many bytes by codes."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        step()
-        torch.cuda.synchronize(card.device)
-    kernels = [event for event in profile.events() if event.name == "penstock_decode"]
+    kernels = [event for event in device_events(step) if event.name == "penstock_decode"]
     busy_us = sum(event.device_time for event in kernels)
     return {"decode_us": round(busy_us, 1), "decode_gb_per_s": round(raw_bytes / busy_us / 1e3, 1)}
 
@@ -106,7 +103,7 @@ class Work:
         stats = held.stats()
         if self.all_encoded and stats.encoded_bytes and not card.small:
             raw_bytes = stats.iteration_bytes_in * stats.code_ratio
-            row |= decoding(card, partial(self.step, held.model), raw_bytes)
+            row |= decoding(partial(self.step, held.model), raw_bytes)
         over = max(0, self.touched_bytes - budget + self.others_bytes)
         raw_ms = over / row["link_gb_per_s"] / 1e6 if row["link_gb_per_s"] else 0.0
         row["raw_ms"] = round(self.passes * raw_ms, 1)
@@ -193,10 +190,10 @@ class Packing:
             packed = self._pack(*given)
             self.seconds += time.perf_counter() - began
             return packed
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            packed = self._pack(*given)
-        self.busy_s += union_us(profile.events()) / 1e6
-        return packed
+        packed: list[Any] = []
+        events = device_events(lambda: packed.append(self._pack(*given)))
+        self.busy_s += union_us(events) / 1e6
+        return packed[0]
 
 
 def encoding(card: Card) -> Iterator[dict[str, Any]]:

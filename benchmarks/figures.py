@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 GIB, MIB = 1 << 30, 1 << 20
 # How a cell is written, besides Python's own formats: in what, and with how many digits.
-UNITS = {"GiB": (GIB, ".2f"), "MiB": (MIB, ".0f"), "ms": (1, ",.1f")}
+UNITS = {"GiB": (GIB, ".2f"), "MiB": (MIB, ".0f"), "GB": (1e9, ".2f"), "ms": (1, ",.1f")}
 
 
 def result(name: str) -> dict[str, Any]:
@@ -30,6 +30,14 @@ def results(folder: str) -> list[tuple[str, dict[str, Any]]]:
 def commit(document: dict[str, Any]) -> str:
     """Of which commit a result is, shortly."""
     return str(document.get("where", document)["commit"][:7])
+
+
+def sourced(
+    name: str, document: dict[str, Any], rows: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Rows with the file and the commit that they are from, which stand in the first one alone."""
+    source = f"{name}, {commit(document)}"
+    return [{**row, "source": "" if number else source} for number, row in enumerate(rows)]
 
 
 def made(document: dict[str, Any]) -> str:

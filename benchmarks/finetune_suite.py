@@ -14,9 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +23,7 @@ from typing import Any
 
 from measure import output_parser
 from record import Record
+from under import penstock, run_logged
 
 ALLOCATORS = ("native", "expandable", "stitch")
 PARTS = ("budgets", "strategies", "6.7b", "13b", "find")
@@ -153,30 +151,18 @@ class Suite(Record):
 
     def one(self, plan: Plan, target: Path) -> dict[str, Any]:
         flags = tiny(plan.flags) if self.args.tiny else list(plan.flags)
-        command = [sys.executable, "-m", "penstock", "finetune", *flags, "--json", str(target)]
+        command = penstock("finetune", *flags, "--json", str(target))
         row: dict[str, Any] = {"label": plan.label, "command": " ".join(command[2:-2])}
         begin = time.monotonic()
         # Three times the estimate, and never far into the time after the limit.
         limit = max(10.0, min(3 * plan.seconds, self.left + 30))
         log = target.with_suffix(".log")
-        environment = {**os.environ, "PENSTOCK_EMULATED_GRANULARITY": "16KiB"}
-        with log.open("w") as stream:
-            process = subprocess.Popen(
-                command,
-                stdout=subprocess.DEVNULL,
-                stderr=stream,
-                start_new_session=True,
-                env=environment if self.args.tiny else None,
-            )
-            try:
-                process.wait(timeout=limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                row["error"] = f"stopped after {limit:.0f} s"
+        more = {"PENSTOCK_EMULATED_GRANULARITY": "16KiB"} if self.args.tiny else None
+        row["exit"] = run_logged(command, limit, log, more)
         row["wall_s"] = round(time.monotonic() - begin, 2)
-        row["exit"] = process.returncode
-        if process.returncode == 0:
+        if row["wall_s"] >= limit:
+            row["error"] = f"stopped after {limit:.0f} s"
+        if row["exit"] == 0:
             row["result"] = json.loads(target.read_text())
             row["loss_difference"] = self.difference(plan, row["result"])
         else:

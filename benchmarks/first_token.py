@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,11 +24,13 @@ from held_out_models import subject
 from measure import MemoryWatch, host_used, output_parser
 from record import Record
 from transformers import AutoModelForCausalLM
+from under import run
 
 import penstock
 from penstock.units import GIB, MIB
 
 PROMPT = (1, 128)
+LIMIT_S = 600.0  # of one load
 
 
 def copied(folder: Path) -> float:
@@ -97,14 +98,10 @@ def main() -> int:
     words = [sys.executable, __file__, "--folder", str(args.folder), "--output", str(args.output)]
     tokens = set()
     for budget in ("plain", *args.budgets, *args.budgets):
-        done = subprocess.run([*words, "--load", budget], capture_output=True, text=True)
-        if done.returncode:
-            record.add({"budget": budget, "error": done.stderr[-2000:]})
-            continue
-        row = {"budget": budget, **json.loads(done.stdout.splitlines()[-1])}
-        tokens.add(row["token"])
+        row = {"budget": budget, **run([*words, "--load", budget], LIMIT_S)}
+        tokens.add(row.get("token"))
         record.add(row)
-    return 0 if len(tokens) == 1 else 1
+    return 0 if len(tokens) == 1 and None not in tokens else 1
 
 
 if __name__ == "__main__":

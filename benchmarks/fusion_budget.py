@@ -241,18 +241,13 @@ def decode_row(model: GPT, captured: bool) -> dict[str, Any]:
     decoder = Decoder(model, config) if captured else None
     cache = decoder.cache if decoder else KVCache(config, dtype=DTYPE, device="cuda")
     call = decoder or model
-    times = []
-    for rounds in range(2):  # the first one captures, and warms up
+    for _ in range(2):  # the first one captures, and warms up
         cache.reset()
         call(tokens[:, :PROMPT], cache)
-        torch.cuda.synchronize()
-        for at in range(PROMPT, PROMPT + NEW):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            logits = call(tokens[:, at : at + 1], cache)
-            logits[0, -1].argmax().item()  # the token that the next step takes
-            end.record()
-            end.synchronize()
-            if rounds:
-                times.append(start.elapsed_time(end))
+        rest = iter(tokens[:, PROMPT:].split(1, dim=1))
+
+        def step(rest: Iterator[Tensor] = rest) -> None:
+            call(next(rest), cache)[0, -1].argmax().item()  # the token that the next step takes
+
+        times = time_steps(step, warmups=0, steps=NEW)
     return {**spread(times), "prompt": PROMPT, "tokens": NEW}

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import release, spread, time_steps
+from measure import device_events, release, spread, time_steps
 from record import Record
 from torch import Tensor, nn
 
@@ -104,17 +104,6 @@ def peak_of(step: Callable[[], Any]) -> int:
     return int(torch.cuda.max_memory_allocated())
 
 
-def kernels_of(step: Callable[[], Any]) -> int:
-    """Kernels, copies and fills of a step, by the profiler's count."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        step()
-        torch.cuda.synchronize()
-    device = torch.autograd.DeviceType.CUDA  # and not the calls that started them
-    return sum(event.count for event in seen.key_averages() if event.device_type == device)
-
-
 def kernels_a_layer(model: GPT, batch: int, *, training: bool) -> float:
     """Of two blocks in the middle, halved: what passes between blocks is counted once."""
     blocks = list(model.blocks)[:2]
@@ -130,7 +119,7 @@ def kernels_a_layer(model: GPT, batch: int, *, training: bool) -> float:
 
     step()
     model.zero_grad(set_to_none=True)  # a step writes gradients, it does not add to others
-    count = kernels_of(step)
+    count = len(device_events(step))
     model.zero_grad(set_to_none=True)
     # The sum behind the last block belongs to the next block or norm.
     return count / 2

@@ -6,11 +6,10 @@ A run has time for some of the tables: of each, the page takes the last run that
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from figures import MIB, RESULTS, made, shown
+from figures import MIB, made, results, shown
 
 HEAD = """# Fused layers, measured
 
@@ -322,10 +321,8 @@ def run_text(number: int, document: dict[str, Any]) -> str:
 
 def page() -> str:
     """All of it."""
-    files = sorted((RESULTS / "fusion").glob("*.json"), key=lambda file: file.stem)  # x before x-2
-    documents = [
-        {**json.loads(file.read_text(encoding="utf-8")), "file": file.name} for file in files
-    ]
+    found = sorted(results("fusion"))  # x before x-2
+    documents = [{**document, "file": f"{name}.json"} for name, document in found]
     figures, first = Figures(documents), documents[0]
     parts = [
         HEAD,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forward passes of a GPT larger than its budget: Penstock, resident, hand-made stream, accelerate.
+"""Forward passes of a GPT larger than its budget: Penstock, resident, a stream made by hand.
 
     python benchmarks/gpt_inference.py --model gpt3_6.7b --gpu-memory 8GiB --gpu-memory 4GiB \
         --output benchmarks/results/gpt3_6.7b.json
@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from measure import MemoryWatch, driver_used, output_parser, release, spread, time_steps
-from peers import accelerate_cpu_offload
 from record import Record
 from yardsticks import HandMadeStream
 
@@ -43,7 +42,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--look-ahead", default=None)
     parser.add_argument("--safety", nargs="+", default=["normal"], help="each in turn")
     parser.add_argument("--hand-made", action="store_true")
-    parser.add_argument("--accelerate", action="store_true")
     return parser.parse_args()
 
 
@@ -69,7 +67,7 @@ class Bench:
     def resident(self) -> Any:
         return load_model(self.config, self.loader(), dtype=self.args.dtype, device="cuda")
 
-    def run_resident(self) -> dict[str, Any]:
+    def run_resident(self) -> list[dict[str, Any]]:
         model = self.resident()
         self.reference = model(self.tokens)
         torch.cuda.reset_peak_memory_stats()
@@ -80,7 +78,7 @@ class Bench:
         self.resident_ms = statistics.median(first)
         row = {"how": "resident", "weight_bytes": weights, **spread(first)}
         again = {"how": "resident, again (A/A)", **spread(second)}
-        return {"row": row, "again": again, "model": model}
+        return [row, again]
 
     def run_hand_made(self, model: Any, budget: int) -> dict[str, Any]:
         layer = sum(p.nbytes for p in model.blocks[0].parameters())
@@ -162,19 +160,8 @@ def main() -> None:
     shape = f"{args.model}, {args.dtype}, {args.batch} x {args.seq_len} tokens"
     work = {k: str(v) for k, v in vars(args).items() if k != "output"}
     record = Record(args.output, title=f"Forward pass: {shape}", work=work)
-    done = bench.run_resident()
-    record.add(done["row"])
-    record.add(done["again"])
-    model = done.pop("model")
-    if args.accelerate:
-        accelerate_cpu_offload(model.cpu(), torch.device("cuda", 0), 0)
-        close = torch.allclose(
-            model(bench.tokens).float(), bench.reference.float(), atol=0.05, rtol=0.05
-        )
-        times = time_steps(lambda: model(bench.tokens), warmups=1, steps=3)
-        record.add({"how": "accelerate cpu_offload", "close": close, **spread(times)})
-        model = bench.resident()
-    del model
+    for row in bench.run_resident():
+        record.add(row)
     for size in args.gpu_memory:
         release()
         budget = parse_size(size)

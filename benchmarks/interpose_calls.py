@@ -30,6 +30,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "preload")]
 from interpose_coverage import CASES  # noqa: E402
 from measure import output_parser, write_result  # noqa: E402
 from proxy_stack import HERE, build_proxy, compile_c, shared  # noqa: E402
+from under import run  # noqa: E402
 
 from penstock.preload.folder import find_driver  # noqa: E402
 
@@ -101,25 +102,14 @@ def coverage(built: Mapping[str, Path]) -> list[dict[str, Any]]:
     environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     for case in CASES:
         command = [sys.executable, str(ROOT / "benchmarks" / "interpose_coverage.py"), case]
-        try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=CASE_LIMIT_S,
-                check=True,
-            )
-            result = json.loads(done.stdout.splitlines()[-1])
+        result = {"case": case, **run(command, CASE_LIMIT_S, environment)}
+        if "error" not in result:
             wanted = result["cupti_kernels"], result["cupti_graph_launches"]
             # Kernels of graphs are in CUPTI's count, and no launches of their own.
             if wanted[1]:
                 result["all_seen"] = result["seen"]["graph_launches"] == wanted[1]
             else:
                 result["all_seen"] = result["seen"]["launches"] == wanted[0]
-        except subprocess.SubprocessError as error:
-            text = getattr(error, "stderr", None) or str(error)
-            result = {"case": case, "failed": str(text)[-600:]}
         found.append(result)
     return found
 

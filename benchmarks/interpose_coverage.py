@@ -37,12 +37,12 @@ def counters() -> dict[str, int]:
 def eager() -> Callable[[], Any]:
     """A forward pass of GPT-2 XL's shape, as Hugging Face writes it."""
     import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(n_embd=1600, n_layer=48, n_head=25)
-    with torch.device("cuda"):
-        model = GPT2LMHeadModel(config).half().eval()
-        tokens = torch.randint(0, 50257, (1, 1024))
+    sys.path.insert(0, str(PROGRAMS))
+    from steps import gpt2
+
+    model = gpt2("gpt2-xl").half().eval()
+    tokens = torch.randint(0, 50257, (1, 1024), device="cuda")
     return torch.no_grad()(lambda: model(tokens).logits)
 
 

@@ -29,7 +29,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from measure import default_dtype, output_parser
+from measure import default_dtype, device_events, output_parser
 from record import Record
 from under import PROGRAMS, run, under
 
@@ -64,16 +64,6 @@ def forwards(model: str = "gpt2-xl") -> Callable[[], float]:
     return step
 
 
-def gpu_busy_ms(step: Callable[[], float]) -> float:
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        step()
-    on_gpu = [e for e in seen.key_averages() if e.device_type == DeviceType.CUDA]
-    return round(sum(e.self_device_time_total for e in on_gpu) / 1e3, 3)
-
-
 def program(sampler: str, samples: str, busy: bool) -> None:
     """What is sampled; prints one JSON object."""
     import torch
@@ -90,7 +80,8 @@ def program(sampler: str, samples: str, busy: bool) -> None:
         raise OSError(f"{samples} cannot be written")
     found["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
     if busy:
-        found["gpu_busy_ms"] = gpu_busy_ms(step)
+        busy_us = sum(event.self_device_time_total for event in device_events(step))
+        found["gpu_busy_ms"] = round(busy_us / 1e3, 3)
     print(json.dumps(found))
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from launch_profile import forwards, measured, paged
-from measure import output_parser
+from measure import device_events, output_parser
 from record import Record
 
 RATIOS = (1.5, 2.0, 4.0)
@@ -92,15 +92,8 @@ def _meanwhile(begin: float, end: float, kernels: list[Span]) -> dict[str, Any]:
 
 def seen(step: Callable[[], float]) -> list[Span]:
     """All that a forward does on the device."""
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        step()
     return [
-        (event.time_range.start, event.time_range.end, event.name)
-        for event in profiler.events() or ()
-        if event.device_type == DeviceType.CUDA
+        (event.time_range.start, event.time_range.end, event.name) for event in device_events(step)
     ]
 
 

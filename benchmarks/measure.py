@@ -203,6 +203,18 @@ def time_steps(step: Callable[[], Any], *, warmups: int, steps: int) -> list[flo
     return times
 
 
+def device_events(work: Callable[[], Any]) -> list[Any]:
+    """Kernels, copies and fills of some work, as torch's profiler saw them on the device."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        work()
+        torch.cuda.synchronize()
+    device = torch.autograd.DeviceType.CUDA  # and not the calls that started them
+    return [event for event in seen.events() if event.device_type == device]
+
+
 def spread(samples: list[float]) -> dict[str, Any]:
     """Median and percentiles in ms, and the samples themselves where they are few."""
     ordered = sorted(samples)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,21 +164,28 @@ def quantised() -> str:
 # ---- Architectures that nobody chose -------------------------------------------------------
 
 
+def verdict(row: dict[str, Any]) -> str:
+    """One word on an architecture's row."""
+    if "apart" in row or "failed" in row:
+        return "apart" if "apart" in row else "failed"
+    return {True: "same", False: "other bits", None: "out of memory"}[row.get("same")]
+
+
 def architectures() -> str:
     """Each run over a library, by its verdicts and the smallest budget that did."""
     found = []
     for _, document in sorted(results("architectures"), key=lambda each: each[0]):
         rows = document["rows"]
         least = min(row["share"] for row in rows if "share" in row)
-        counts = document["counts"]
+        counts = Counter(map(verdict, rows))
         more = sum(row.get("share", least) > least for row in rows)
         found.append(
             [
                 f"{document['library']} {document['version']}",
                 document["kind"],
                 f"{len(rows)} of {document['architectures']}",
-                *(str(counts.get(word, 0)) for word in ("same", "other bits", "failed")),
-                *(str(counts.get(word, 0)) for word in ("out of memory", "apart")),
+                *(str(counts[word]) for word in ("same", "other bits", "failed")),
+                *(str(counts[word]) for word in ("out of memory", "apart")),
                 f"{least} x",
                 str(more),
             ]

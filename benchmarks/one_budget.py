@@ -43,13 +43,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--new-tokens", type=int, default=2000, help="of the part generate")
     parser.add_argument("--caches", nargs="+", default=["dynamic", "static"])
     parser.add_argument("--only", nargs="+", default=[], help="of shapes, pages, fits, moe")
-    parser.add_argument(
-        "--experts",
-        nargs="+",
-        choices=["eager", "batched_mm", "grouped_mm"],
-        default=["grouped_mm"],
-        help="how the part moe applies them",
-    )
     parser.add_argument("--routers", nargs="+", choices=ROUTERS, default=list(ROUTERS))
     parser.add_argument(
         "--settings",

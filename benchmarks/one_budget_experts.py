@@ -24,6 +24,7 @@ from resident import move_outside
 from penstock.bound import shortest_ms
 
 ROUTERS = ("uniform", "skewed")
+EXPERTS = "grouped_mm"  # how transformers applies them
 HOT_SHARE = 8  # of a skewed router's experts every eighth is hot
 HOT_FACTOR = 4  # a power of two: no bit of the weights is lost
 
@@ -42,15 +43,14 @@ def moe(suite: Suite) -> None:
     lengths = Lengths(8, 8, 1, 16) if suite.card.small else Lengths(128, 48, 7, 1024)
     for name in suite.args.only or ("qwen3-moe", "mixtral"):
         for router in suite.args.routers:
-            for implementation in suite.args.experts:
-                what = f"{name}, {router}, {implementation}"
-                try:
-                    _mixture(suite, what, lengths)
-                except OutOfTime:
-                    raise
-                except Exception as error:
-                    suite.fail("moe", what, "before it was attached", error)
-                suite.card.clear()
+            what = f"{name}, {router}, {EXPERTS}"
+            try:
+                _mixture(suite, what, name, router, lengths)
+            except OutOfTime:
+                raise
+            except Exception as error:
+                suite.fail("moe", what, "before it was attached", error)
+            suite.card.clear()
 
 
 # ---- A model, resident and attached --------------------------------------------------------
@@ -62,11 +62,13 @@ def favour(name: str, weight: torch.Tensor, experts: int) -> None:
         weight[::HOT_SHARE].mul_(HOT_FACTOR)
 
 
-def _use(model: Any, implementation: str) -> None:
+def _made(model: Any) -> Any:
+    """The model, with its experts applied so, but where generate() knows better."""
     if hasattr(model, "set_experts_implementation"):
-        model.set_experts_implementation(implementation)
+        model.set_experts_implementation(EXPERTS)
     else:
-        model.config._experts_implementation = implementation
+        model.config._experts_implementation = EXPERTS
+    return model
 
 
 def _loader(recipe: Subject, device: Any, experts: int) -> Callable[[str, torch.Tensor], None]:
@@ -79,14 +81,12 @@ def _loader(recipe: Subject, device: Any, experts: int) -> Callable[[str, torch.
     return filled
 
 
-def _mixture(suite: Suite, what: str, lengths: Lengths) -> None:
+def _mixture(suite: Suite, what: str, name: str, router: str, lengths: Lengths) -> None:
     """A text token by token, and a long prompt's pass, within a share of what they need."""
     suite.check_time()
     card = suite.card
-    name, router, implementation = what.split(", ")
     recipe = subject(name, small=card.small)
-    model: Any = recipe.resident(card.device)
-    _use(model, implementation)
+    model = _made(recipe.resident(card.device))
     experts = len(next(experts_of(model)[0].parameters()))
     if router == "skewed":
         for key, parameter in model.named_parameters():
@@ -125,10 +125,6 @@ def _mixture(suite: Suite, what: str, lengths: Lengths) -> None:
     made, clock, used = run(model)
     weights = weight_bytes(model)
     prompt, others = (max(0, max(peaks) - before) for peaks in (clock.peaks, clock.peaks[1:]))
-    copies = implementation == "batched_mm"  # an expert for each choice: too many of a long prompt
-    if copies and card.small:  # where nobody counts them
-        others = model.config.num_experts_per_tok * choices.unit
-        prompt = lengths.prompt * others
     distinct = len(made[0, lengths.prompt :].unique())
     common = {"weight_bytes": weights, "prompt_others_bytes": prompt, "others_bytes": others}
     how = f"generate {lengths.new}"
@@ -137,10 +133,8 @@ def _mixture(suite: Suite, what: str, lengths: Lengths) -> None:
     again, clock, _ = run(model)
     aa = {"exact": torch.equal(again, made), **figures(clock)}
     suite.row("moe", what, f"{how}, resident, again (A/A)", lambda: aa)
-    forward = None if copies else suite.resident("moe", what, [model], partial(model, **long))
-    # The copies would be most of it, and so they come whole beside that of the weights.
-    most = max(prompt, forward.others) if forward else 2 * prompt
-    budget = share_of(suite, weights + most)
+    forward = suite.resident("moe", what, [model], partial(model, **long))
+    budget = share_of(suite, weights + max(prompt, forward.others))
     dense = weights - choices.total
     table = model.get_input_embeddings().weight
     if table is not model.get_output_embeddings().weight:
@@ -172,16 +166,14 @@ def _mixture(suite: Suite, what: str, lengths: Lengths) -> None:
     attached_in = f"attached, {SHARES[suite.args.share]} of it"
 
     def attached() -> dict[str, Any]:
-        meta = recipe.build("meta")
-        _use(meta, implementation)
+        meta = _made(recipe.build("meta"))
         skewed = router == "skewed"
         load = _loader(recipe, card.device, experts) if skewed else recipe.loader(card.device)
         with card.attached(meta, budget, load=load) as (held, watch):
             suite.row("moe", what, f"{how}, {attached_in}", partial(generated, held, watch))
-            if forward:
-                step = partial(held.model, **long)
-                row = partial(suite.attached, forward, step, held, watch, budget)
-                suite.row("moe", what, attached_in, row)
+            step = partial(held.model, **long)
+            row = partial(suite.attached, forward, step, held, watch, budget)
+            suite.row("moe", what, attached_in, row)
             return memory(held, watch, budget)
 
     suite.row("moe", what, "attached: all rows of it", attached)

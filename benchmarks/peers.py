@@ -26,8 +26,6 @@ HOST_BYTES = 1 << 50  # as much as there is
 # Of the room that a step leaves, for weights: what comes to compute may need some of it.
 SHARES_OF_ROOM = (1.0, 0.75, 0.5)
 TOLD_THE_ROOM = ("accelerate-dispatch",)
-# Of the room that a step leaves, for weights: a block that comes may need more than the step did.
-SHARES_OF_ROOM = (1.0, 0.75, 0.5)
 
 
 # ---- accelerate ----------------------------------------------------------------------------

@@ -3,21 +3,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from figures import RESULTS, lines
-
-
-def runs(name: str) -> list[dict[str, Any]]:
-    """Of a file of tests/runs.py."""
-    found: list[dict[str, Any]] = json.loads((RESULTS / name).read_text())["runs"]
-    return found
+from figures import lines, result
 
 
 def faults() -> str:
     """Of the last run, by engine."""
-    last = runs("faults.json")[-1]
+    last = result("faults")["runs"][-1]
     kinds = ("calls, once", "calls, for good", "allocations", "system calls, once")
     rows = [
         [name, *[f"{counts[kind]:,}" if counts.get(kind) else "" for kind in kinds]]
@@ -33,7 +24,7 @@ def faults() -> str:
 
 def fuzzed() -> str:
     """Of all runs together, by subject."""
-    every = runs("fuzz.json")
+    every = result("fuzz")["runs"]
     rows = []
     for name in every[0]["subjects"]:
         of = [run["subjects"][name] for run in every]
@@ -50,7 +41,7 @@ def fuzzed() -> str:
 def soaked() -> str:
     """Each run of the soak."""
     rows = []
-    for run in runs("soak.json"):
+    for run in result("soak")["runs"]:
         held = run["held"]
         told = [
             f"{name} {each['first_most']:,} to {each['last_least']:,}"

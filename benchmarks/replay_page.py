@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from figures import GIB, ROOT, gib, lines, made, result
+from figures import GIB, ROOT, lines, made, result, shown
 from measure import script_parser
 
 PICTURE = ROOT / "docs" / "replay.svg"
@@ -26,42 +26,44 @@ MEASURED = {
 }
 
 
-def load() -> tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]:
+Rows = dict[tuple[str, str], dict[str, Any]]  # of each trace and allocator
+
+
+def load() -> tuple[dict[str, Any], Rows]:
     document = result("replay")
     return document, {(row["trace"], row["allocator"]): row for row in document["rows"]}
 
 
-def packing(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
-    found = []
-    for name in MEASURED:
-        *models, ours = (
-            f"{gib(rows[name, kind]['peak_reserved_bytes'])} GiB, "
-            f"{rows[name, kind]['utilisation']:.1%}"
-            for kind in ALLOCATORS
+def packing(rows: Rows) -> str:
+    return shown(
+        "trace | requested GiB | native | expandable | stitch",
+        "{name} | {stitch[peak_requested_bytes]:GiB} | "
+        + " | ".join(
+            f"{{{kind}[peak_reserved_bytes]:GiB}} GiB, {{{kind}[utilisation]:.1%}}"
+            for kind in ALLOCATORS[:2]
         )
-        requested = gib(rows[name, "stitch"]["peak_requested_bytes"])
-        found.append([name, requested, *models, f"**{ours}**"])
-    return lines("trace | requested GiB | native | expandable | stitch", found)
+        + " | **{stitch[peak_reserved_bytes]:GiB} GiB, {stitch[utilisation]:.1%}**",
+        [{"name": name, **{k: rows[name, k] for k in ALLOCATORS}} for name in MEASURED],
+    )
 
 
-def cost(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
+def cost(rows: Rows) -> str:
     found = []
     for name in MEASURED:
         row = rows[name, "stitch"]
-        total, second = row["modelled_driver_ms"], row["modelled_driver_ms_second_half"]
-        found.append(
-            [
-                *(name, f"{total:.0f}", f"{total / row['trace_ms']:.2%}"),
-                *(f"{second / (row['trace_ms'] / 2):.2%}", f"{row['stitches']:,}"),
-                *(f"{row['stitch_hits']:,}", f"{row['ns_per_op']:.0f}"),
-                f"{row['ns_per_op_10x_live']:.0f}",
-            ]
-        )
-    head = "trace | driver ms | of the time | of its second half | stitches | served by one made "
-    return lines(head + "before | ns a call | with 10 x live blocks", found)
+        share = row["modelled_driver_ms"] / row["trace_ms"]
+        second = row["modelled_driver_ms_second_half"] / (row["trace_ms"] / 2)
+        found.append({**row, "share": share, "second": second})
+    return shown(
+        "trace | driver ms | of the time | of its second half | stitches | served by one made "
+        "before | ns a call | with 10 x live blocks",
+        "{trace} | {modelled_driver_ms:.0f} | {share:.2%} | {second:.2%} | {stitches:,} | "
+        "{stitch_hits:,} | {ns_per_op:.0f} | {ns_per_op_10x_live:.0f}",
+        found,
+    )
 
 
-def models(rows: dict[tuple[str, str], dict[str, Any]]) -> str:
+def models(rows: Rows) -> str:
     found = []
     for name, measured in MEASURED.items():
         cells = []

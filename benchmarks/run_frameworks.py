@@ -50,11 +50,10 @@ HELD_OUT: dict[str, tuple[str, list[str], int]] = {
 SAFETY = {"unseen": "strict"}
 SHORT = ["--model", "short", "--seq-len", "512"]
 # Left out unless they are named: what needs two GPUs, and training that can be compared bit by bit.
-# fsdp_train.py runs under torchrun.
 SEVERAL: dict[str, tuple[str, list[str], int]] = {
     "two gpus": ("two_gpus.py", [], 256 * MIB),
-    "fsdp": ("fsdp_train.py", ["--steps", "24"], 512 * MIB),
-    "fsdp, one process": ("fsdp_train.py", ["--steps", "12", "--repeatable"], 512 * MIB),
+    "fsdp": ("hf_train.py", [*SHORT, "--fsdp", "--steps", "24"], 512 * MIB),
+    "fsdp, one process": ("hf_train.py", [*SHORT, "--fsdp", "--repeatable"], 512 * MIB),
     "training, repeatable": ("hf_train.py", [*SHORT, "--repeatable"], 512 * MIB),
     "training, fused attention": ("hf_train.py", SHORT, 512 * MIB),
     "attention, efficient": ("attention_order.py", ["--backend", "efficient"], 512 * MIB),

@@ -18,8 +18,6 @@ import argparse
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +30,7 @@ import torch
 from fusion_conformance import SHARES
 from measure import output_parser
 from record import Record
-from under import PROGRAMS, under
+from under import PROGRAMS, run_logged, under
 
 from penstock.units import MIB
 
@@ -131,19 +129,7 @@ def checked(tool: str, check: str, *, limit: float, logs: Path) -> Found:
     begin, log = time.monotonic(), logs / f"{tool}-{check.replace(' ', '-')}.log"
     words, more = command(tool, check)
     sanitizer = ["compute-sanitizer", "--tool", tool, "--target-processes", "all", *OPTIONS[tool]]
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [*sanitizer, *words],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **more, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
-        try:
-            process.wait(limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    run_logged([*sanitizer, *words], limit, log, {**more, "OMP_NUM_THREADS": "1"})
     return read(tool, check, log.read_text(errors="replace"), time.monotonic() - begin)
 
 

@@ -9,12 +9,10 @@ Four pages are written whole; in others a table stands between ``<!-- figures: N
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import allocator_table
@@ -25,7 +23,6 @@ import replay_page
 from figures import (
     GIB,
     MIB,
-    RESULTS,
     ROOT,
     commit,
     gib,
@@ -35,6 +32,7 @@ from figures import (
     result,
     results,
     shown,
+    sourced,
 )
 from measure import script_parser
 from training_tables import budgets, full_finetunes, strategies, trained, trained_beside_peers
@@ -107,39 +105,20 @@ today.
 """
 
 
-def row_of(row: dict[str, Any]) -> str:
-    def number(key: str, form: str = ".3f") -> str:
-        return f"{row[key]:{form}}" if key in row else ""
-
-    again = row.get("again", {}).get("median_ms")
-    exact = {True: "yes", False: "no"}.get(row.get("exact", row.get("close")), "")
-    if "close" in row:
-        exact = "close" if row["close"] else "no"
-    moved = row.get("stats", {}).get("iteration_bytes_in", row.get("bytes_in"))
-    cells = [
-        row["how"],
-        gib(row["gpu_memory_bytes"]) if "gpu_memory_bytes" in row else "",
-        number("median_ms", ".1f"),
-        f"{again:.1f}" if again else "",
-        number("ratio_to_floor"),
-        gib(row["used_by_driver_bytes"]) if "used_by_driver_bytes" in row else "",
-        f"{moved / 1e9:.2f}" if moved is not None else "",
-        exact,
+def section(name: str, document: dict[str, Any]) -> str:
+    rows = [
+        {"moved": row.get("stats", {}).get("iteration_bytes_in", row.get("bytes_in")), **row}
+        for row in document["rows"]
     ]
-    return "| " + " | ".join(cells) + " |"
-
-
-def section(path: Path) -> str:
-    document = json.loads(path.read_text())
-    lines = [
-        f"## {document.get('title', path.stem)}",
-        "",
-        f"{made(document)}. `{document.get('command', document['work'])}`",
-        "",
-        "| how | budget GiB | ms | again (A/A) | x ideal | used GiB | GB in | exact |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    return "\n".join([*lines, *[row_of(row) for row in document["rows"]], ""])
+    found = shown(
+        "how | budget GiB | ms | again (A/A) | x ideal | used GiB | GB in | exact",
+        "{how} | {gpu_memory_bytes:GiB} | {median_ms:.1f} | {again[median_ms]:.1f} | "
+        "{ratio_to_floor:.3f} | {used_by_driver_bytes:GiB} | {moved:GB} | {exact:yes}",
+        rows,
+    )
+    command = document.get("command", document["work"])
+    title = document.get("title", name)
+    return f"## {title}\n\n{made(document)}. `{command}`\n\n{found}\n"
 
 
 def forward() -> str:
@@ -183,35 +162,33 @@ def programs() -> str:
         times = [[statistics.median(each["step_ms"][-6:]) for each in (plain, again)]]
         rounds = min(6, len(plain["token_ms"]) - 1)
         times += [[statistics.median(each["token_ms"][-rounds:]) for each in (plain, again)]]
-        source = f"{name}, {commit(document)}: plain {times[0][0]:.1f}, again {times[0][1]:.1f}"
-        for ratio in ratios:
-            row = by[ratio]
+        aa = f": plain {times[0][0]:.1f}, again {times[0][1]:.1f}"
+        for row in sourced(name, document, (by[ratio] for ratio in ratios)):
             copies = (plain["peak_allocated_bytes"] - row["budget_bytes"]) / rate
             few = " *" if name in FEW_ROUNDS else ""
+            ratio, source = row["ratio"], row["source"]
             cells = [f"{model}, {ratio:g}{' (fits)' if ratio < 1 else ''}"]
             for key, alone, mark in zip(("step", "token"), times, ("", few), strict=True):
                 took = row[f"median_{key}_ms"]
                 cells += [f"{took:.1f}{mark}", f"{took / max(min(alone), copies):.2f}"]
-            rows.append([*cells, source])
-            source = ""
+            rows.append([*cells, source and source + aa])
     head = "model, needs / budget | forward ms | x ideal | token ms | x ideal | results/run, commit"
     return lines(head, rows)
 
 
 def simulated() -> str:
     """Simulations of one recording beside runs at each budget."""
-    rows = []
-    for name, document in results("simulate"):
-        source = f"{name}, {commit(document)}" if "rows" in document else ""
-        for row in document.get("rows", []):
-            cells = [f"{row['ratio']:g}", f"{row['measured_gib_in']:.2f}"]
-            cells += [f"{row['simulated_gib_in']:.2f}", f"{row['measured_ms']:.1f}"]
-            cells += [f"{row['simulated_ms']:.1f}", f"{row['ms_off_by']:+.0%}".replace("%", " %")]
-            rows.append([*cells, source])
-            source = ""
-    return lines(
+    rows = [
+        {**row, "off": f"{row['ms_off_by']:+.0%}".replace("%", " %")}
+        for name, document in results("simulate")
+        if "rows" in document
+        for row in sourced(name, document, document["rows"])
+    ]
+    return shown(
         "needs / budget | GiB paged in, measured | simulated | ms per forward, measured "
         "| simulated | off by | result",
+        "{ratio:g} | {measured_gib_in:.2f} | {simulated_gib_in:.2f} | {measured_ms:.1f} | "
+        "{simulated_ms:.1f} | {off} | {source}",
         rows,
     )
 
@@ -279,41 +256,40 @@ def one_budget(part: str) -> str:
     """The attached rows of a part, of the newest run of it; ratios of the file."""
     runs = [document["rows"] for _, document in results("one_budget")]
     rows = next(found for rows in runs if (found := [r for r in rows if r["part"] == part]))
-    resident = {row["name"]: row for row in rows if row["how"] == "resident"}
+    resident = {row["name"]: row["median_ms"] for row in rows if row["how"] == "resident"}
     found = [
-        [
-            row["name"],
-            gib(row["budget_bytes"]),
-            row["how"].removeprefix("attached, "),
-            "yes" if row["exact"] else "no",
-            f"{(row['peak_bytes'] - row['budget_bytes']) / MIB:+,.0f} MiB",
-            f"{row.get('resident_median_ms', resident[row['name']]['median_ms']):,.1f}",
-            f"{row['ideal_ms']:,.1f}",
-            f"{row['median_ms']:,.1f}",
-            f"{row['p99_ms']:,.1f}",
-            f"{row['ratio_to_ideal']:.2f}",
-        ]
+        {
+            "resident_median_ms": resident[row["name"]],
+            **row,
+            "how": row["how"].removeprefix("attached, "),
+            "beside": (row["peak_bytes"] - row["budget_bytes"]) / MIB,
+        }
         for row in rows
         if "ratio_to_ideal" in row
     ]
-    head = "work | budget, GiB | how | exact | peak beside it | resident | ideal | attached | p99"
-    return lines(f"{head} | x ideal", found)
+    return shown(
+        "work | budget, GiB | how | exact | peak beside it | resident | ideal | attached | p99 "
+        "| x ideal",
+        "{name} | {budget_bytes:GiB} | {how} | {exact:yes} | {beside:+,.0f} MiB | "
+        "{resident_median_ms:ms} | {ideal_ms:ms} | {median_ms:ms} | {p99_ms:ms} | "
+        "{ratio_to_ideal:.2f}",
+        found,
+    )
 
 
 def compressed() -> str:
     """Without, with and without again, run by run."""
-    found = []
-    for name, document in sorted(results("compression")):
-        for row in document["rows"]:
-            if "compress" not in row:
-                continue
-            cells = [name, row["work"], gib(row["budget_bytes"]) if "budget_bytes" in row else ""]
-            cells += [row["compress"], {True: "yes", False: "no"}.get(row.get("exact"), "")]
-            keys = ("median_ms", "p10_ms", "p90_ms", "raw_ms")
-            times = [f"{row[key]:,.1f}" if key in row else "" for key in keys]
-            found.append([*cells, *([row["error"], "", "", ""] if "error" in row else times)])
-    head = "file | work | budget, GiB | compress | exact | ms | p10 | p90 | raw bytes over the link"
-    return lines(head, found)
+    return shown(
+        "file | work | budget, GiB | compress | exact | ms | p10 | p90 | raw bytes over the link",
+        "{file} | {work} | {budget_bytes:GiB} | {compress} | {exact:yes} | {error}{median_ms:ms} | "
+        "{p10_ms:ms} | {p90_ms:ms} | {raw_ms:ms}",
+        [
+            {**row, "file": name}
+            for name, document in sorted(results("compression"))
+            for row in document["rows"]
+            if "compress" in row
+        ],
+    )
 
 
 def update_place() -> str:
@@ -322,10 +298,13 @@ def update_place() -> str:
     for row in result("update_place")["rows"]:
         beside = row["beside_copies"]
         each = (row["host"], row["host_again"], row["link"], beside["host"], beside["link"])
-        ns = (f"{times['median_ms'] * 1e6 / row['parameters']:.3f}" for times in each)
-        found.append([row["dtype"], str(row["cores"]), *ns])
-    head = "weights and state | cores | host | host again | link | host, beside the link's copies"
-    return lines(f"{head} | link, beside the host's update", found)
+        found.append({**row, "ns": [t["median_ms"] * 1e6 / row["parameters"] for t in each]})
+    return shown(
+        "weights and state | cores | host | host again | link | host, beside the link's copies "
+        "| link, beside the host's update",
+        " | ".join(["{dtype} | {cores}", *(f"{{ns[{column}]:.3f}}" for column in range(5))]),
+        found,
+    )
 
 
 def safety() -> str:
@@ -388,10 +367,8 @@ TABLES = {
 
 def benchmarks_page() -> str:
     # Results of other shapes lie beside them; those have pages of their own.
-    files = [
-        path for path in sorted(RESULTS.glob("*.json")) if "work" in json.loads(path.read_text())
-    ]
-    return "\n".join([HEAD, *[section(path) for path in files]])
+    found = (section(*each) for each in reversed(results("")) if "work" in each[1])
+    return "\n".join([HEAD, *found])
 
 
 def filled(text: str) -> str:

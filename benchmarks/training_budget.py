@@ -10,8 +10,8 @@ activations. One process: the link's speed in both directions at once, then for 
 PyTorch, the same again, and the budgets, all from the same seeds; losses are compared step by step,
 and "again" says how far the kernels repeat themselves. Each step is waited for. Memory is the
 driver's own figure by NVML, every 5 ms; that of the host is what is no longer to be had of it.
-`--hows` chooses rows: "keep" may let nothing leave, which is to end out of memory, and those of
-training_peers.py run in processes of their own. `update` is where weights are updated.
+`--hows` chooses rows; those of training_peers.py run in processes of their own. `update` is where
+weights are updated.
 
 The ideal is max(T, over / B_in, over / B_out): T the resident step, B the page-locked copy speed
 with both directions at work, and over what is alive in the resident run between forward and
@@ -87,7 +87,6 @@ def paged_row(bench: Bench, how: str, text: str, budget: int) -> dict[str, Any]:
             look_ahead=bench.args.look_ahead,
             emulated=None if bench.cuda else {"granularity": 65536},
             step_in_backward=True,
-            activations=how,
         )
         watch.forget()  # the model lay on the card before
         try:
@@ -149,7 +148,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=540, help="seconds; rows that are left over")
     parser.add_argument("--chunk-size", default=None)
     parser.add_argument("--look-ahead", default=None)
-    known = [*PLAIN, "auto", "keep", *PEERS]
+    known = [*PLAIN, "auto", *PEERS]
     parser.add_argument("--hows", type=words, default=known[:3], help=f"of {', '.join(known)}")
     args = parser.parse_args()
     if unknown := set(args.hows) - set(known):
@@ -167,7 +166,7 @@ def rows_of(bench: Bench, link: tuple[float, float]) -> Iterator[dict[str, Any]]
     hows = bench.args.hows
     rows = [(how, partial(resident_row, bench, how)) for how in PLAIN if how in hows]
     for text in bench.args.budgets or bench.budgets:
-        ways = {"auto": paged_row, "keep": paged_row, **dict.fromkeys(PEERS, apart)}
+        ways = {"auto": paged_row, **dict.fromkeys(PEERS, apart)}
         rows += [(how, partial(within, ways[how], how, text)) for how in ways if how in hows]
     for how, measure in rows:
         row: dict[str, Any] = {"model": bench.name, "how": how}
@@ -180,8 +179,7 @@ def rows_of(bench: Bench, link: tuple[float, float]) -> Iterator[dict[str, Any]]
         except OutOfTime as error:
             row["error"] = str(error)
         except Exception as error:  # the other rows are still worth having
-            if how != "keep":
-                traceback.print_exc()
+            traceback.print_exc()
             row["error"] = repr(error)[:300]
         yield row
 

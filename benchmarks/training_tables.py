@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from figures import GIB, commit, lines, percent, result, results, shown
+from figures import GIB, result, results, shown, sourced
 
 # Of docs/finetune.md: files of results/finetune, and what labels begin with that are shown.
 BUDGETS = ("h200-budgets", "h200-peers", "h200-peers-2", "h200-6.7b-peers")
@@ -21,42 +21,44 @@ BESIDE = ("h200-7b", "h200-7b-2", "h200-7b-3", "h200-7b-4")
 FULL = ("h200-xl-1", "h200-xl-2", "h200-6.7b")  # of docs/training.md
 
 
-def finetuned(name: str, *begins: str) -> list[tuple[str, dict[str, Any], str]]:
-    """Label, row and source of what succeeded; the source stands in the first row alone."""
+def finetuned(name: str, *begins: str) -> list[dict[str, Any]]:
+    """What succeeded, with its label and what it is compared with."""
     document = result(f"finetune/{name}")
-    chosen = [row for row in document["rows"] if "result" in row]
-    chosen = [row for row in chosen if row["label"].startswith(begins)]
-    sources = [f"{name}, {commit(document)}", *[""] * len(chosen)]
-    return [(row["label"], row, source) for row, source in zip(chosen, sources, strict=False)]
+    rows = [row for row in document["rows"] if "result" in row]
+    resident = [row["result"]["median_step_ms"] for row in rows if row["label"] == "xl resident"]
+    found = []
+    for row in sourced(name, document, (r for r in rows if r["label"].startswith(begins))):
+        x = row["result"]["median_step_ms"] / resident[0] if resident else None
+        found.append({**row["result"], **row, "x": x})
+    return found
 
 
 def budgets() -> str:
     """Full fine-tunes within budgets, and under peers' offload."""
-    rows = []
-    for name in BUDGETS:
-        runs = finetuned(name, "")
-        by = {label: row["result"]["median_step_ms"] for label, row, _ in runs}
-        resident = by.get("xl resident")
-        for label, row, source in runs:
-            found, difference = row["result"], row["loss_difference"]
-            took = found["median_step_ms"]
-            cells = [label, f"{took:,.0f}", f"{took / resident:.2f}" if resident else ""]
-            cells += [f"{found['peak_device_bytes'] / GIB:.1f}"]
-            rows.append([*cells, f"{difference:.2g}" if difference is not None else "", source])
-    head = "work | step ms | x resident | device GiB | largest loss difference | file, commit"
-    return lines(head, rows)
+    return shown(
+        "work | step ms | x resident | device GiB | largest loss difference | file, commit",
+        "{label} | {median_step_ms:,.0f} | {x:.2f} | {device:.1f} | {loss_difference:.2g} | "
+        "{source}",
+        [
+            {**row, "device": row["peak_device_bytes"] / GIB}
+            for name in BUDGETS
+            for row in finetuned(name, "")
+        ],
+    )
 
 
 def strategies() -> str:
     """The same work under the allocators."""
-    rows = []
-    for name, begins in STRATEGIES:
-        for label, row, source in finetuned(name, *begins):
-            found = row["result"]
-            sizes = (found[f"peak_{kind}_bytes"] / GIB for kind in ("active", "reserved"))
-            cells = [label, f"{found['median_step_ms']:,.0f}", *(f"{size:.1f}" for size in sizes)]
-            rows.append([*cells, percent(found["utilisation"]), source])
-    return lines("work | step ms | active GiB | reserved GiB | utilisation | file, commit", rows)
+    return shown(
+        "work | step ms | active GiB | reserved GiB | utilisation | file, commit",
+        "{label} | {median_step_ms:,.0f} | {active:.1f} | {reserved:.1f} | {utilisation:%} | "
+        "{source}",
+        [
+            {**row, **{kind: row[f"peak_{kind}_bytes"] / GIB for kind in ("active", "reserved")}}
+            for name, begins in STRATEGIES
+            for row in finetuned(name, *begins)
+        ],
+    )
 
 
 def trained() -> str:
@@ -86,11 +88,9 @@ def trained_beside_peers() -> str:
     """Training within a budget, and by peers' offload within the same."""
     found = []
     for name, document in sorted(results("training")):
-        source = f"{name}, {commit(document)}"
-        for row in document["rows"] if name in BESIDE else []:
+        for row in sourced(name, document, document["rows"] if name in BESIDE else []):
             short = row.get("error", "").split("\n")[0][:120].replace("|", "/")
-            found.append({**row, "short": short, "source": source})
-            source = ""
+            found.append({**row, "short": short})
     return shown(
         "model | how | budget, GiB | update on | step ms | p99 | x resident | peak | host's peak "
         "| losses differ by | file, commit",
@@ -106,8 +106,7 @@ def full_finetunes() -> str:
     found = []
     for name in FULL:
         document = result(f"training/{name}")
-        source = f"{name}, {commit(document)}"
-        for row in (each for each in document["rows"] if "median_ms" in each):
+        for row in sourced(name, document, (r for r in document["rows"] if "median_ms" in r)):
             ways = [row.get("stats", {}).get(f"iteration_bytes_{way}") for way in ("in", "out")]
             found.append(
                 {
@@ -115,10 +114,8 @@ def full_finetunes() -> str:
                     # A resident row is compared with itself.
                     "largest_loss_difference": row.get("largest_loss_difference") or None,
                     "moved": ", ".join(f"{way / 1e9:.1f}" for way in ways if way is not None),
-                    "source": source,
                 }
             )
-            source = ""
     return shown(
         "work | step ms | p10 to p90 | x resident | GB in, out a step | used GiB "
         "| largest loss difference | file, commit",

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
+import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -25,14 +24,14 @@ from typing import Any
 import peft
 import torch
 import transformers
-from architectures import EMULATED, same, verdict, weight_bytes
+from architectures import EMULATED, ended, same, weight_bytes, within_least
 from little import sizes_of
-from measure import provenance, script_parser, write_result
+from measure import script_parser
+from record import Record
 
 import penstock
-from penstock.errors import OutOfMemory, UsageError
+from penstock.errors import UsageError
 from penstock.paging.training import attach
-from penstock.units import KIB
 
 SHARES = (0.7, 1, 1.6, 2.5, 5, 12)
 STEPS = 14  # more than eight, after which updates are in backward
@@ -157,22 +156,19 @@ def judge(model: str, name: str, make: Callable[[], Any]) -> dict[str, Any]:
             return {**row, "apart": "does not repeat itself"}
     except Exception as error:  # each fails in its own way
         return {**row, "apart": f"{type(error).__name__}: {error}".splitlines()[0][:120]}
-    for share in SHARES:
+
+    def compared(budget: int) -> dict[str, Any]:
         try:
-            got, merged, stats = run(int(share * weight_bytes(first)) + 64 * KIB)
-        except OutOfMemory as error:
-            row["out_of_memory"] = str(error)[:200]
-            continue
+            got, merged, stats = run(budget)
         except UsageError as error:
-            return {**row, "apart": f"refused: {error}"[:200]}
-        except Exception as error:  # whatever it is, it is ours
-            return {**row, "failed": f"{type(error).__name__}: {error}"[:200]}
+            return {"apart": f"refused: {error}"[:200]}
         equal = same(want[: len(got)], got) and merged in (merges, "refused")
-        return {**row, "share": share, "same": equal, "merges": merged, "bytes_in": stats.bytes_in}
-    return row
+        return {"same": equal, "merges": merged, "bytes_in": stats.bytes_in}
+
+    return row | within_least(SHARES, weight_bytes(first), compared)
 
 
-def main() -> None:
+def main() -> int:
     """Judge all, or some."""
     parser = script_parser(__doc__)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
@@ -181,20 +177,13 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     attach.LITTLE_SHARE = 0  # adapters page too; small as these are, all would stay
-    rows, where = [], provenance(card=False)
     todo = [(model, *each) for model in given.models for each in configs(model).items()]
+    about = {"library": "peft", "version": version("peft"), "kind": "tuners"}
+    record = Record(given.json, card=False, **about, architectures=len(todo))
     for each in todo:
-        rows.append(judge(*each))
-        print(json.dumps({"verdict": verdict(rows[-1]), **rows[-1]}), flush=True)
-        if given.json is not None:
-            about = {"where": where, "library": "peft", "version": version("peft")}
-            about |= {"kind": "tuners", "architectures": len(todo)}
-            write_result(given.json, {**about, "counts": Counter(map(verdict, rows)), "rows": rows})
-    counts = Counter(map(verdict, rows))
-    print(dict(counts))
-    if counts["other bits"] + counts["failed"]:
-        raise SystemExit(1)
+        record.add(judge(*each))
+    return ended(record)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

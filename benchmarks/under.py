@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -41,6 +42,25 @@ def run(command: list[str], seconds: float, more: dict[str, str] | None = None) 
         found["error"] = f"exit {done.returncode}: {done.stderr.strip()[-400:]}"
         return found
     return {**found, **json.loads(lines[-1])}
+
+
+def run_logged(
+    command: list[str], seconds: float, log: Path, more: dict[str, str] | None = None
+) -> int:
+    """Exit status of a program whose words go to a file; in time, or all it started is killed."""
+    with log.open("w") as words:
+        process = subprocess.Popen(
+            command,
+            stdout=words,
+            stderr=subprocess.STDOUT,
+            env=os.environ | (more or {}),
+            start_new_session=True,
+        )
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return process.wait()
 
 
 def median_of_last(values: list[float], count: int = LAST) -> float | None:

@@ -11,13 +11,12 @@ gradients differed, in how many elements at the most, and by how much of the lar
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from steps import SHAPES, timed, train_step, trained_gpt2
+from steps import SHAPES, script_parser, train, trained_gpt2
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = {
@@ -64,24 +63,16 @@ def repeated(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--backend", choices=BACKENDS, default="efficient")
     parser.add_argument("--model", choices=SHAPES, default="short")
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
     torch.manual_seed(0)
     model = trained_gpt2(args.model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     F.scaled_dot_product_attention = repeated
-    result: dict[str, Any] = {"backend": args.backend, "step_ms": [], "digests": []}
     with sdpa_kernel(BACKENDS[args.backend]):
-        for step in range(args.steps):
-            torch.manual_seed(100 + step % 4)
-            tokens = torch.randint(0, 50257, (1, 512)).cuda()
-            with timed(result["step_ms"], torch.cuda.synchronize):
-                loss = train_step(model, optimizer, tokens)
-            result["digests"].append(float(loss).hex())
-    result["need_bytes"] = torch.cuda.max_memory_allocated()
+        result = {"backend": args.backend, **train(model, args.steps, (1, 512))}
     # Of each attention: what two repetitions made of three gradients.
     elements, shares = torch.stack(differences).cpu().unflatten(0, (-1, 3 * (TIMES - 1))).unbind(-1)
     result["attentions"] = len(elements)

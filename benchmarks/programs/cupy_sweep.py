@@ -6,15 +6,14 @@ python benchmarks/programs/cupy_sweep.py
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import cupy as cp
-from steps import timed
+from steps import script_parser, timed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--arrays", type=int, default=40)
     parser.add_argument("--side", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=8)

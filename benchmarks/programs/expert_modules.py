@@ -9,12 +9,10 @@ gave, and what torch had allocated at most.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 
 import torch
-from steps import timed
+from steps import digest, repeat_bit_for_bit, timed
 from torch import nn
 from torch.nn import functional as F
 
@@ -55,8 +53,7 @@ class Layer(nn.Module):
 
 @torch.no_grad()
 def main() -> None:
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    repeat_bit_for_bit(warn_only=True)
     torch.manual_seed(0)
     with torch.device("cuda"):
         model = nn.Sequential(*(Layer() for _ in range(LAYERS))).eval()
@@ -65,14 +62,12 @@ def main() -> None:
                 parameter.normal_(0, 0.05)
         table = torch.randn(512, WIDTH)
         tokens = torch.randint(512, (TOKENS,)).tolist()
-    step_ms: list[float] = []
-    digest = hashlib.sha1()
+    result: dict[str, list[object]] = {"step_ms": [], "digests": []}
     for token in tokens:
-        with timed(step_ms, torch.cuda.synchronize):
+        with timed(result["step_ms"], torch.cuda.synchronize):
             made = model(table[token : token + 1])
-        digest.update(made.cpu().numpy().tobytes())
-    peak = torch.cuda.max_memory_allocated()
-    print(json.dumps({"step_ms": step_ms, "digests": [digest.hexdigest()], "need_bytes": peak}))
+        result["digests"].append(digest(made))
+    print(json.dumps({"need_bytes": torch.cuda.max_memory_allocated(), **result}))
 
 
 if __name__ == "__main__":

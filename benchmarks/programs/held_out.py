@@ -9,9 +9,7 @@ gave, how many passes over the weights a step makes, and what torch had allocate
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -21,18 +19,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from held_out_models import outputs, subject
 from held_out_shapes import SIZES
-from steps import digest, timed
+from steps import digest, repeat_bit_for_bit, script_parser, timed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--model", default="llama")
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--tokens", type=int, default=0, help="a step; 0: forward passes")
     args = parser.parse_args()
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    repeat_bit_for_bit(warn_only=True)
     recipe = subject(args.model)
     model = recipe.resident("cuda")
     given = recipe.make_inputs(model, *SIZES.get(args.model, (1, args.length)), "cuda")

@@ -9,15 +9,14 @@ time of every step, a digest of what each gave, and how much memory torch had al
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import torch
-from steps import SHAPES, digest, gpt2, timed
+from steps import SHAPES, digest, gpt2, script_parser, timed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--model", choices=SHAPES, default="gpt2-xl")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seq-len", type=int, default=1024)

@@ -11,7 +11,6 @@ tries; groups are children that are forked before there is one.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -23,6 +22,7 @@ from collections.abc import Callable
 import torch
 import triton
 import triton.language as tl
+from steps import script_parser
 
 DISGUISE = 0x5A5A5A5A5A5A5A5A
 NOT_READ = -1
@@ -119,7 +119,7 @@ def read_group(seed: int, tries: int, tensors: int, count: int) -> dict[str, int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--tries", type=int, default=10000)
     parser.add_argument("--tensors", type=int, default=48)
     parser.add_argument("--mib", type=int, default=32, help="of each tensor")

@@ -6,12 +6,11 @@ python benchmarks/programs/jax_layers.py
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import jax
 import jax.numpy as jnp
-from steps import timed
+from steps import script_parser, timed
 
 
 @jax.jit
@@ -22,7 +21,7 @@ def forward(weights: list[jax.Array], x: jax.Array) -> jax.Array:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--layers", type=int, default=40)
     parser.add_argument("--side", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=8)

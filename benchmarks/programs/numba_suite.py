@@ -10,7 +10,6 @@ with and without it has to give the same.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import importlib.util
 import json
@@ -23,13 +22,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from steps import script_parser
+
 SWEEP_EVERY = 4
 BLOCK = 16 << 20
 PACKAGE = "numba.cuda.tests"
 # Without a GPU, or of the time that a launch takes.
 LEFT_OUT = ("cudasim", "nocuda", "benchmarks")
 MODULE_S = 180  # that the tests of one may take
-WRONG = "wrong ballast"
 
 
 class Ballast:
@@ -156,7 +156,7 @@ def modules() -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--ballast-mib", type=int, default=768, help="of each process")
     parser.add_argument("--only", default="", help="modules whose names hold this")

@@ -9,7 +9,6 @@ Penstock: the same run with and without it has to give the same.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import json
@@ -19,6 +18,7 @@ import warnings
 from typing import Any
 
 import torch
+from steps import script_parser
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves
 
@@ -49,7 +49,7 @@ def outcome(operator: Any, sample: Any) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--samples", type=int, default=1 << 30, help="groups of them")
     parser.add_argument("--ballast-mib", type=int, default=768)
     parser.add_argument("--seconds", type=float, default=math.inf)

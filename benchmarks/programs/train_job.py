@@ -9,7 +9,6 @@ and what torch had allocated at most.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -18,12 +17,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from steps import repeat_bit_for_bit, timed
+from steps import repeat_bit_for_bit, script_parser, timed
 from training_models import JOBS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--job", choices=JOBS, required=True)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeatable", action="store_true", help="deterministic kernels alone")

@@ -6,13 +6,12 @@ python benchmarks/programs/triton_scale.py
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import torch
 import triton
 import triton.language as tl
-from steps import timed
+from steps import script_parser, timed
 
 BLOCK = 1024
 
@@ -26,7 +25,7 @@ def scale_and_add(x, y, n, factor, BLOCK: tl.constexpr):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--tensors", type=int, default=40)
     parser.add_argument("--mib", type=int, default=64, help="of a tensor")
     parser.add_argument("--steps", type=int, default=8)

@@ -6,15 +6,14 @@ python benchmarks/programs/two_gpus.py
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import torch
-from steps import digest, timed
+from steps import digest, script_parser, timed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--layers", type=int, default=40, help="on each GPU")
     parser.add_argument("--side", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=12)

@@ -9,13 +9,12 @@ program and the driver can see which tensors the next kernels read and write.
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import torch
 import triton
 import triton.language as tl
-from steps import digest, timed
+from steps import digest, script_parser, timed
 
 DISGUISE = 0x5A5A5A5A5A5A5A5A
 
@@ -30,7 +29,7 @@ def scale_through(table, which, factor, count, BLOCK: tl.constexpr):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = script_parser(__doc__)
     parser.add_argument("--tensors", type=int, default=48)
     parser.add_argument("--mib", type=int, default=32, help="of each tensor")
     parser.add_argument("--steps", type=int, default=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -70,6 +71,30 @@ def at_step_ends(monkeypatch):
         return found
 
     return collect
+
+
+@pytest.fixture
+def loaded_by():
+    """A function: the names of the modules that a program has loaded by its end."""
+
+    def run(program):
+        told = f"{program}\nimport sys\nprint(*sys.modules, file=sys.stderr)"
+        done = subprocess.run(
+            [sys.executable, "-c", told], capture_output=True, text=True, timeout=60, check=True
+        )
+        return set(done.stderr.splitlines()[-1].split())
+
+    return run
+
+
+@pytest.fixture
+def no_attachments(no_grad):
+    """Without gradients, as inference is; afterwards nothing is attached."""
+    from penstock.paging import attachments
+
+    yield
+    gc.collect()
+    assert attachments() == []
 
 
 @pytest.fixture

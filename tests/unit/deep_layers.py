@@ -9,8 +9,9 @@ import weakref
 
 import torch
 from torch import nn
-from training_tower import learn
+from training_tower import both_ways, drawn, learn
 
+import penstock
 from penstock import attach_training
 from penstock.units import KIB, MIB
 
@@ -71,8 +72,7 @@ def attach(model, optimizer, budget=BUDGET, **more):
 
 
 def pair(**more):
-    torch.manual_seed(0)
-    model = Deep(**more)
+    model = drawn(Deep, **more)
     return model, copy.deepcopy(model)
 
 
@@ -82,20 +82,22 @@ def plain_loop(model, optimizer, x):
 
 def same(loop=plain_loop, budget=BUDGET, moves=True, grad=False, **more):
     """Run the loop both ways: equal figures and weights, and something has moved."""
-    plain, paged = pair(**more)
-    first, second = sgd(plain), sgd(paged)
-    want = [loop(plain, first, x) for x in inputs(grad=grad)]
-    moved = 0
-    with attach(paged, second, budget) as attached:
+    moved = []
+
+    def run(model, optimizer):
         got = []
         for x in inputs(grad=grad):
-            got.append(loop(paged, second, x))
-            moved += attached.stats().activation_bytes_in
-        assert got == want
-        gc.collect()
-        attached.activations.saving.settle()
-        assert attached.activations.saving.saved == 0
-        assert top_hooks(False) is None
-    assert (moved > 0) == moves
-    for a, b in zip(plain.parameters(), paged.parameters(), strict=True):
-        assert torch.equal(a, b)
+            got.append(loop(model, optimizer, x))
+            moved.extend(each.stats().activation_bytes_in for each in penstock.attachments())
+        return got
+
+    both_ways(drawn(Deep, **more), run, sgd, attach=attach, meanwhile=nothing_left, budget=budget)
+    assert (max(moved) > 0) == moves
+
+
+def nothing_left(attached):
+    """Of what forward saved, nor of the hooks that saved it."""
+    gc.collect()
+    attached.activations.saving.settle()
+    assert attached.activations.saving.saved == 0
+    assert top_hooks(False) is None

@@ -16,12 +16,7 @@ from torch import nn
 from penstock.errors import UsageError
 from penstock.paging import attachments, turns
 
-
-@pytest.fixture(autouse=True)
-def _inference(no_grad):
-    yield
-    gc.collect()
-    assert attachments() == []
+pytestmark = pytest.mark.usefixtures("no_attachments")
 
 
 def threads():

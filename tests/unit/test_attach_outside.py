@@ -11,14 +11,8 @@ import torch
 from attach_models import page, rows, same_passes, stack, with_reference
 
 from penstock.errors import UsageError
-from penstock.paging import attachments
 
-
-@pytest.fixture(autouse=True)
-def _inference(no_grad):
-    yield
-    gc.collect()
-    assert attachments() == []
+pytestmark = pytest.mark.usefixtures("no_attachments")
 
 
 def sharing(*models):

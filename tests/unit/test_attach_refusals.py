@@ -13,13 +13,9 @@ from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
 from torch import nn
 
 from penstock.errors import OutOfMemory, UsageError
-from penstock.paging import attach, attachments
+from penstock.paging import attach
 
-
-@pytest.fixture(autouse=True)
-def _inference(no_grad):
-    yield
-    assert attachments() == []
+pytestmark = pytest.mark.usefixtures("no_attachments")
 
 
 def holding(name, tensor):

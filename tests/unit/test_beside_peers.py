@@ -124,7 +124,7 @@ def test_a_peer_is_entered_once_and_what_fails_is_told(script):
 
     steps = case.steps(model)
     for _ in range(2):
-        beside.beside(suite, "own", peer, model, steps, residents, 1 << 20, None)
+        beside.Beside(suite, "own", model, residents, 1 << 20, None).add_rows(peer, steps)
     rows = [row for row in suite.rows if row["how"] == "own"]
     assert [row["name"] for row in rows] == [*steps, *steps]
     assert [row.get("exact") for row in rows] == [True, True, None, None]
@@ -148,7 +148,7 @@ def test_what_runs_out_of_memory_is_tried_again_with_less_of_it_for_weights(scri
 
     most = (1 << 40) - max(each.others for each in residents.values())
     how, steps = "accelerate-dispatch", case.steps(model)
-    beside.beside(suite, how, peer, model, steps, residents, 1 << 40, None)
+    beside.Beside(suite, how, model, residents, 1 << 40, None).add_rows(peer, steps)
     assert rooms == [most, int(0.75 * most), int(0.5 * most)]
     rows = [row for row in suite.rows if row["how"] == how]
     assert ["error" in row for row in rows] == [True, True, False]
@@ -169,7 +169,7 @@ def test_a_peer_that_fails_when_it_is_left_says_so(script, monkeypatch):
 
     monkeypatch.setattr(beside.peers, "offloaded", offloaded)
     steps = case.steps(model)
-    beside.beside(suite, "own", int, model, steps, residents, 1 << 20, None)
+    beside.Beside(suite, "own", model, residents, 1 << 20, None).add_rows(int, steps)
     rows = [row for row in suite.rows if row["how"] == "own"]
     assert [row["name"] for row in rows] == [*steps, "afterwards"]
     assert rows[-1]["error"] == "RuntimeError: on leaving"

@@ -7,8 +7,8 @@ data or nothing: a use that is not declared shows as a wrong curve or as a crash
 
 from __future__ import annotations
 
-import copy
 import gc
+from functools import partial
 
 import pytest
 import torch
@@ -21,6 +21,8 @@ from training_tower import (
     Tower,
     adamw,
     batches,
+    both_ways,
+    drawn,
     learn,
     loss_of,
     page,
@@ -76,12 +78,8 @@ def test_a_budget_that_cannot_hold_an_update_has_a_remedy():
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("safety", ["normal", "strict"])
 def test_recomputation_autocast_and_tied_weights(recompute, autocast, safety):
-    plain, paged = pair(recompute=recompute)
-    first, second = adamw(plain), adamw(paged)
-    want = train(plain, first, batches(), autocast=autocast)
-    with page(paged, second, safety=safety):
-        assert train(paged, second, batches(), autocast=autocast) == want
-    assert same_weights(plain, paged)
+    run = partial(train, data=batches(), autocast=autocast)
+    both_ways(drawn(recompute=recompute), run, safety=safety)
 
 
 def test_uses_are_complete_without_the_watch(monkeypatch):
@@ -97,15 +95,9 @@ def test_uses_are_complete_without_the_watch(monkeypatch):
 
 @pytest.mark.slow
 def test_random_delays_change_nothing():
-    plain, _ = pair(recompute="not reentrant")
-    want = train(copy.deepcopy(plain), adamw(plain), batches(1))
     for seed in range(6):
-        _, paged = pair(recompute="not reentrant")
-        reference = copy.deepcopy(paged)
-        want = train(reference, adamw(reference), batches(4))
-        optimizer = adamw(paged)
-        with page(paged, optimizer, seed=seed, chunks=22 + 3 * seed):
-            assert train(paged, optimizer, batches(4)) == want
+        run = partial(train, data=batches(4))
+        both_ways(drawn(recompute="not reentrant"), run, seed=seed, chunks=22 + 3 * seed)
 
 
 @pytest.mark.parametrize("chunks", [24, 32, 40])
@@ -193,13 +185,11 @@ def test_nothing_has_to_stay_from_forward_to_the_step(make, recompute):
 
 @pytest.mark.parametrize("safety", ["normal", "strict"])
 def test_modules_that_read_what_they_do_not_own(safety):
-    plain, paged = pair(Meddler)
-    first, second = adamw(plain), adamw(paged)
-    want = train(plain, first, batches(6))
-    with page(paged, second, safety=safety):
-        assert train(paged, second, batches(6)) == want
-        assert paged.unused.weight.grad is None
-    assert same_weights(plain, paged)
+    def check(attached):
+        assert attached.model.unused.weight.grad is None
+
+    run = partial(train, data=batches(6))
+    both_ways(drawn(Meddler), run, meanwhile=check, safety=safety)
 
 
 class Normed(Tower):
@@ -223,9 +213,6 @@ def test_weights_that_hooks_make_before_forward():
 
 
 def test_a_loss_that_reads_weights_itself():
-    plain, paged = pair()
-    first, second = adamw(plain), adamw(paged)
-
     def run(model, optimizer):
         losses = []
         for ids in batches(6):
@@ -233,9 +220,7 @@ def test_a_loss_that_reads_weights_itself():
             losses.append(learn(optimizer, loss))
         return losses
 
-    want = run(plain, first)
-    with page(paged, second, chunks=40):
-        assert run(paged, second) == want
+    both_ways(drawn(), run, chunks=40)
 
 
 class Adapted(nn.Module):
@@ -269,21 +254,15 @@ class Frozen(nn.Module):
 
 
 def test_frozen_weights_are_never_written_back():
-    plain, paged = pair(Frozen)
-
     def make(model):
         return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.01)
 
-    first, second = make(plain), make(paged)
-    want = train(plain, first, batches(8))
-    with page(paged, second, gpu_memory=14 * GRANULE) as attached:
-        assert train(paged, second, batches(8)) == want
-        stats = attached.stats()
+    run = partial(train, data=batches(8))
+    stats = both_ways(drawn(Frozen), run, make, gpu_memory=14 * GRANULE)
     frozen = stats.weight_bytes - stats.trained_bytes
     assert stats.iteration_bytes_in > frozen / 2
     # Trained weights lie apart; the pages at their ends are all that goes out beside them.
     assert stats.iteration_bytes_out <= stats.trained_bytes + stats.state_bytes + 2 * GRANULE
-    assert same_weights(plain, paged)
 
 
 def test_a_model_on_meta_is_filled_by_load():

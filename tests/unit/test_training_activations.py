@@ -9,12 +9,13 @@ too long would end the step.
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import ClassVar
 
 import pytest
 import torch
 from torch import nn
-from training_tower import learn, same_state, same_weights
+from training_tower import both_ways, drawn, learn
 
 from penstock import attach_training
 from penstock.errors import OutOfMemory, UsageError
@@ -189,8 +190,8 @@ def vit():
 MODELS = {"t5": (t5, 12 * MIB), "convnext": (convnext, 9 * MIB), "unet": (unet, 9 * MIB)}
 MODELS["vit"] = (vit, 4 * MIB)
 OPTIMIZERS = {
-    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3),
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.05),
+    "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=1e-3),
+    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.05),
 }
 
 
@@ -208,46 +209,43 @@ def run(model, optimizer, losses):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_steps_are_those_with_room(name, optimizer):
     make, budget = MODELS[name]
-    torch.manual_seed(0)
-    plain, losses = make()
-    paged, refused = copy.deepcopy(plain), copy.deepcopy(plain)
-    first, second, third = (
-        OPTIMIZERS[optimizer](model.parameters()) for model in (plain, paged, refused)
-    )
-    want = run(plain, first, losses)
+    plain, losses = drawn(make)
+    refused = copy.deepcopy(plain)
+    third = OPTIMIZERS[optimizer](refused)
     with attach(refused, third, budget, activations="keep"), pytest.raises(OutOfMemory):
         run(refused, third, losses)
-    with attach(paged, second, budget) as attached:
-        assert run(paged, second, losses) == want
-        stats = attached.stats()
-        assert same_state(first, second)
+    stats = both_ways(
+        plain, partial(run, losses=losses), OPTIMIZERS[optimizer], attach=attach, budget=budget
+    )
     assert stats.activation_bytes_out >= stats.activation_bytes_in > 0
     assert stats.activation_bytes > stats.activation_bytes_in
     assert stats.activation_host_bytes >= stats.activation_bytes_out
-    assert same_weights(plain, paged)
-    assert all(torch.equal(a, b) for a, b in zip(plain.buffers(), paged.buffers(), strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_copy_is_waited_for(name, late):
     make, budget = MODELS[name]
-    torch.manual_seed(0)
-    plain, losses = make()
-    paged = copy.deepcopy(plain)
-    first, second = (OPTIMIZERS["adamw"](model.parameters()) for model in (plain, paged))
-    want = run(plain, first, losses)
-    with attach(paged, second, budget) as attached:
-        assert run(paged, second, losses) == want
-        assert attached.stats().activation_bytes_in > 0
+    plain, losses = drawn(make)
+
+    def check(attached):
         assert not late  # of what has gone, nothing is on its way
-    assert same_weights(plain, paged)
+
+    stats = both_ways(
+        plain,
+        partial(run, losses=losses),
+        OPTIMIZERS["adamw"],
+        attach=attach,
+        meanwhile=check,
+        budget=budget,
+    )
+    assert stats.activation_bytes_in > 0
 
 
 def test_with_room_nothing_moves_and_nothing_is_hooked():
     torch.manual_seed(0)
     model, losses = convnext()
-    optimizer = OPTIMIZERS["adamw"](model.parameters())
+    optimizer = OPTIMIZERS["adamw"](model)
     hooked = []
     model.register_forward_hook(lambda *_: hooked.append(top_hooks(False) is not None))
     with attach(model, optimizer, 200 * MIB) as attached:
@@ -274,7 +272,7 @@ def test_tensors_from_before_the_attachment_take_none_of_its_room():
     model, losses = unet()
     models, found = [model, copy.deepcopy(model)], []
     for paged, budget in zip(models, (64 * MIB, 9 * MIB), strict=True):
-        optimizer = OPTIMIZERS["adamw"](paged.parameters())
+        optimizer = OPTIMIZERS["adamw"](paged)
         with attach(paged, optimizer, budget) as attached, pytest.MonkeyPatch.context() as patch:
             patch.setattr(EmulatedMemory, "held", with_others)
             patch.setattr(EmulatedMemory, "live", with_others)
@@ -287,7 +285,7 @@ def test_tensors_from_before_the_attachment_take_none_of_its_room():
 def test_what_leaves_and_what_is_on_the_host_settles():
     torch.manual_seed(0)
     model, losses = vit()
-    optimizer = OPTIMIZERS["adamw"](model.parameters())
+    optimizer = OPTIMIZERS["adamw"](model)
     with attach(model, optimizer, 4 * MIB) as attached:
         moved = []
         for number in range(12):
@@ -301,23 +299,19 @@ def test_what_leaves_and_what_is_on_the_host_settles():
 
 
 def test_batches_of_many_shapes():
-    torch.manual_seed(0)
-    plain, _ = unet()
-    paged = copy.deepcopy(plain)
-    first, second = (OPTIMIZERS["adamw"](model.parameters()) for model in (plain, paged))
+    plain, _ = drawn(unet)
     random = torch.Generator().manual_seed(2)
     sizes = [(8, 48), (4, 48), (8, 32), (10, 48), (2, 16), (8, 48), (9, 48)]
     images = [torch.randn(n, 3, size, size, generator=random) for n, size in sizes]
     losses = [(lambda model, x=x: model(x).square().sum()) for x in images]
-    want = run(plain, first, losses)
-    with attach(paged, second, 10 * MIB):
-        assert run(paged, second, losses) == want
-    assert same_weights(plain, paged)
+    both_ways(
+        plain, partial(run, losses=losses), OPTIMIZERS["adamw"], attach=attach, budget=10 * MIB
+    )
 
 
 def test_an_unknown_choice_is_refused():
     model, _ = convnext()
-    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    optimizer = OPTIMIZERS["sgd"](model)
     with pytest.raises(UsageError, match="activations='host' is unknown"):
         attach(model, optimizer, 200 * MIB, activations="host")
 
@@ -325,7 +319,7 @@ def test_an_unknown_choice_is_refused():
 @pytest.mark.parametrize("more", [8, 24])  # less than is asked for at once, and than twice that
 def test_host_memory_for_activations_is_checked(more):
     model, losses = t5()
-    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    optimizer = OPTIMIZERS["sgd"](model)
     weights = sum(parameter.nbytes for parameter in model.parameters())
     with (
         attach(model, optimizer, 12 * MIB, host_memory=weights + more * MIB),

@@ -97,19 +97,13 @@ def test_an_error_that_the_program_is_handling_is_not_forwards(monkeypatch):
             out = model(x)
             pending.extend(each.activations.pending for each in penstock.attachments())
             loss = out.square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            learn(optimizer, loss)
         return [loss.item()]
 
-    plain, paged = pair()
-    first, second = sgd(plain), sgd(paged)
     pending: list[bool] = []
     failed: list[tuple] = []
     monkeypatch.setattr(Room, "failed", lambda *of: failed.append(of))
-    want = [loop(plain, first, x) for x in inputs()]
-    with attach(paged, second):
-        assert [loop(paged, second, x) for x in inputs()] == want
+    same(loop)
     assert pending == 4 * [True]
     assert failed == []  # no more leaves for it
 
@@ -208,9 +202,7 @@ def test_tensors_kept_after_backward():
         ]
         out = model(x)
         loss = out.square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, loss)
         for handle in handles:
             handle.remove()
         kept.append([*seen, out])

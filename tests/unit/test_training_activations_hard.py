@@ -7,7 +7,6 @@ or one that names the remedy.
 
 from __future__ import annotations
 
-import copy
 import threading
 
 import pytest
@@ -15,7 +14,7 @@ import torch
 from deep_layers import ROWS, Deep, attach, inputs, pair, plain_loop, same, sgd, top_hooks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from training_tower import learn
+from training_tower import both_ways, drawn, learn
 
 from penstock.errors import OutOfMemory
 from penstock.paging.training import room
@@ -56,9 +55,7 @@ def test_gradients_of_gradients(monkeypatch):
     def loop(model, optimizer, x):
         loss = model(x).square().mean()
         (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
-        (loss + gradient.square().sum()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, loss + gradient.square().sum())
         return [loss.item(), x.grad.sum().item()]
 
     same(loop, budget=16 * MIB, grad=True)
@@ -79,9 +76,7 @@ def test_gradients_taken_within_forward():
 def test_several_forwards_before_one_backward():
     def loop(model, optimizer, x):
         losses = [model(part).square().mean() for part in (x, 2 * x, 3 * x)]
-        sum(losses).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, sum(losses))
         return [loss.item() for loss in losses]
 
     same(loop, budget=2 * MIB)
@@ -100,27 +95,19 @@ class Both(nn.Module):
 
 @pytest.mark.slow
 def test_two_networks_that_take_turns_like_a_gan():
-    torch.manual_seed(0)
-    plain = Both()
-    paged = copy.deepcopy(plain)
-
     def loop(model, optimizer, x):
         made = model(x, "maker")
         judged = model(made.detach(), "judge").mean() - model(x, "judge").mean()
         judged.backward()
         loss = judged.detach() - model(made, "judge").square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, loss)
         return [judged.item(), loss.item()]
 
-    first, second = sgd(plain), sgd(paged)
-    want = [loop(plain, first, x) for x in inputs()]
-    with attach(paged, second, 3 * MIB, step_in_backward=False) as attached:
-        assert [loop(paged, second, x) for x in inputs()] == want
-        assert attached.stats().activation_bytes_in > 0
-    for a, b in zip(plain.parameters(), paged.parameters(), strict=True):
-        assert torch.equal(a, b)
+    def run(model, optimizer):
+        return [loop(model, optimizer, x) for x in inputs()]
+
+    more = {"attach": attach, "budget": 3 * MIB, "step_in_backward": False}
+    assert both_ways(drawn(Both), run, sgd, **more).activation_bytes_in > 0
 
 
 def test_accumulation():
@@ -347,9 +334,7 @@ def test_a_pass_without_gradients_between_forward_and_backward(mode):
         loss = model(x).square().mean()
         with mode():
             after = model(2 * x).sum().item()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, loss)
         return [loss.item(), after, torch.zeros(2).sum().item()]
 
     same(loop, budget=2 * MIB)
@@ -380,16 +365,9 @@ def test_inputs_without_a_storage():
         def forward(self, x, edges):
             return self.deep(torch.sparse.mm(edges, x))
 
-    torch.manual_seed(0)
-    plain = Edges()
-    paged = copy.deepcopy(plain)
     edges = torch.eye(ROWS).roll(1, 0).to_sparse()
 
-    def loop(model, optimizer, x):
-        return plain_loop(lambda x: model(x, edges), optimizer, x)
+    def run(model, optimizer):
+        return [plain_loop(lambda x: model(x, edges), optimizer, x) for x in inputs(2)]
 
-    first, second = sgd(plain), sgd(paged)
-    want = [loop(plain, first, x) for x in inputs(2)]
-    with attach(paged, second) as attached:
-        assert [loop(paged, second, x) for x in inputs(2)] == want
-        assert attached.stats().activation_bytes_in > 0
+    assert both_ways(drawn(Edges), run, sgd, attach=attach).activation_bytes_in > 0

@@ -13,6 +13,8 @@ from training_tower import (
     Tower,
     adamw,
     batches,
+    both_ways,
+    drawn,
     learn,
     loss_of,
     page,
@@ -103,17 +105,16 @@ def by_a_scaler(model, optimizer, n, scaler):
 
 def both(loop, make=tower, **more):
     """The loop with everything resident and attached; what the attachment says at the end."""
-    first, second = pair(make)
-    optimizers = [optimizer_of(model) for model in (first, second)]
-    want = [loop(first, optimizers[0], n) for n in range(STEPS)]
-    with page(second, optimizers[1], gpu_memory=BUDGET, **more) as attached:
-        assert [loop(second, optimizers[1], n) for n in range(STEPS)] == want
-        assert same_state(*optimizers)
-        assert all(map(torch.equal, second.state_dict().values(), first.state_dict().values()))
-        stats = attached.stats()
-    assert same_weights(first, second)
-    assert same_state(*optimizers)
-    return stats
+    plain = drawn(make)
+
+    def run(model, optimizer):
+        return [loop(model, optimizer, n) for n in range(STEPS)]
+
+    def check(attached):
+        attached, resident = (model.state_dict().values() for model in (attached.model, plain))
+        assert all(map(torch.equal, attached, resident))
+
+    return both_ways(plain, run, optimizer_of, meanwhile=check, gpu_memory=BUDGET, **more)
 
 
 @pytest.mark.parametrize("in_backward", [None, True, False])
@@ -184,10 +185,7 @@ def test_small_weights_that_stay_are_clipped_by_the_loop(monkeypatch):
 
 
 def test_a_model_that_is_little_stays_whole():
-    first, second = pair(Tower)
-    optimizers = [adamw(model) for model in (first, second)]
-    want = [plain(first, optimizers[0], n) for n in range(4)]
-    with page(second, optimizers[1], gpu_memory=4096 * GRANULE) as attached:
-        assert [plain(second, optimizers[1], n) for n in range(4)] == want
-        assert attached.stats().paged_bytes == 0
-    assert same_weights(first, second)
+    def run(model, optimizer):
+        return [plain(model, optimizer, n) for n in range(4)]
+
+    assert both_ways(drawn(), run, gpu_memory=4096 * GRANULE).paged_bytes == 0

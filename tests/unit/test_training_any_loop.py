@@ -15,7 +15,17 @@ import torch
 from own_thread import in_a_thread
 from torch import nn
 from training_both import DATA, STEPS, backward, make, plain_step, same
-from training_tower import GRANULE, Tower, adamw, loss_of, page, pair, same_weights
+from training_tower import (
+    GRANULE,
+    Tower,
+    adamw,
+    both_ways,
+    drawn,
+    loss_of,
+    page,
+    pair,
+    same_weights,
+)
 
 from penstock.errors import OutOfMemory, UsageError
 from penstock.paging import attach_training
@@ -69,14 +79,7 @@ BEFORE_THE_STEP = [
 
 @pytest.mark.parametrize("act", BEFORE_THE_STEP)
 def test_what_a_loop_does_between_backward_and_step_comes_before_the_update(act):
-    def loop(model, optimizer, n):
-        loss = backward(model, n)
-        act(model, optimizer, n)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    same(loop)
+    same(functools.partial(plain_step, before_step=act))
 
 
 @pytest.mark.parametrize("act", BEFORE_THE_STEP)
@@ -124,14 +127,10 @@ def test_a_step_that_is_compiled():
 
 @pytest.mark.parametrize("foreach", [None, True])
 def test_clip_grad_norm(foreach):
-    def loop(model, optimizer, n):
-        loss = backward(model, n)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.05, foreach=foreach)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss, norm.item()
+    def clip(model, optimizer, n):
+        return nn.utils.clip_grad_norm_(model.parameters(), 0.05, foreach=foreach).item()
 
-    same(loop)
+    same(functools.partial(plain_step, before_step=clip))
 
 
 @pytest.mark.gpu
@@ -156,16 +155,12 @@ def test_clipping_on_a_gpu_gives_the_same_bits():
 
 
 def test_clip_grad_value_and_a_gradient_scaled_by_hand():
-    def loop(model, optimizer, n):
-        loss = backward(model, n)
+    def scale(model, optimizer, n):
         nn.utils.clip_grad_value_(model.parameters(), 0.001)
         model.layers[0].up.weight.grad *= 0.5
         model.layers[1].up.weight.grad.data[0].mul_(3)
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
 
-    same(loop)
+    same(functools.partial(plain_step, before_step=scale))
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -217,15 +212,12 @@ def test_gradients_read_before_and_after_the_step():
 def test_a_gradient_that_outlives_zero_grad():
     kept = {}
 
-    def loop(model, optimizer, n):
-        loss = backward(model, n)
+    def keep(model, optimizer, n):
         last = kept.get(id(model))
         kept[id(model)] = model.layers[0].up.weight.grad
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss, None if last is None else last.sum().item()
+        return None if last is None else last.sum().item()
 
-    same(loop)
+    same(functools.partial(plain_step, before_step=keep))
 
 
 def test_two_backwards_and_one_step():
@@ -491,10 +483,8 @@ class Wandering(Tower):
 
 
 def test_a_module_that_reads_another_weight_with_each_batch():
-    plain, paged = pair(functools.partial(Wandering, layers=2))
-    first, second = adamw(plain), adamw(paged)
-    want = [plain_step(plain, first, n) for n in range(STEPS)]
+    def run(model, optimizer):
+        return [plain_step(model, optimizer, n) for n in range(STEPS)]
+
     assert len({int(ids.sum()) % 2 for ids in DATA[:STEPS]}) == 2
-    with page(paged, second, chunks=18):
-        assert [plain_step(paged, second, n) for n in range(STEPS)] == want
-    assert same_weights(plain, paged)
+    both_ways(drawn(Wandering, layers=2), run, chunks=18)

@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode,
     _get_current_dispatch_mode_stack,
 )
-from training_both import DATA, make
-from training_tower import GRANULE, adamw, learn, loss_of, page, pair, same_weights
+from training_both import DATA, make, same
+from training_tower import GRANULE, adamw, both_ways, drawn, learn, loss_of, page, pair
 
 from penstock.errors import OutOfMemory
 from penstock.paging.training.between import Between
@@ -41,19 +41,19 @@ def clipped(model, optimizer, n, *, seen, loss_from=lambda model, n, loss: loss)
     return loss.item(), norm.item()
 
 
-def both_ways(step, seen):
-    plain, paged = pair(make)
-    first, second = adamw(plain), adamw(paged)
-    want = [step(plain, first, n, seen=[]) for n in range(STEPS)]
-    with page(paged, second, chunks=18):
-        got = [step(paged, second, n, seen=seen) for n in range(STEPS)]
-    assert got == want
-    assert same_weights(plain, paged)
+def watched(step, seen):
+    """What was `seen` of the attached one's steps."""
+
+    def run(model, optimizer):
+        seen.clear()
+        return [step(model, optimizer, n, seen=seen) for n in range(STEPS)]
+
+    both_ways(drawn(make), run, chunks=18)
 
 
 def test_backward_runs_without_it_where_it_found_nothing_there():
     seen = []
-    both_ways(clipped, seen)
+    watched(clipped, seen)
     assert seen[0] == (False, False)  # every operator is watched there
     assert seen[1 : PLAIN_STEPS + 1] == [(True, True)] * PLAIN_STEPS
     assert seen[PLAIN_STEPS + 1 :] == [(False, True)] * (STEPS - PLAIN_STEPS - 1)
@@ -69,7 +69,7 @@ def test_a_loss_that_reads_weights_outside_the_model(first):
         return loss + sum(p.square().sum() for p in model.parameters()) * 1e-4
 
     seen = []
-    both_ways(functools.partial(clipped, loss_from=with_penalty), seen)
+    watched(functools.partial(clipped, loss_from=with_penalty), seen)
     assert all(on for on, _ in seen[first:])
 
 
@@ -81,13 +81,7 @@ def test_a_loss_that_reads_weights_once_updates_are_in_backward(asked):
             loss = loss + sum(p.square().sum() for p in model.parameters()) * 1e-4
         return learn(optimizer, loss)
 
-    plain, paged = pair(make)
-    first, second = adamw(plain), adamw(paged)
-    want = [step(plain, first, n) for n in range(STEPS)]
-    with page(paged, second, chunks=18, step_in_backward=asked) as attached:
-        assert [step(paged, second, n) for n in range(STEPS)] == want
-        assert attached.stats().updates_in_backward
-    assert same_weights(plain, paged)
+    same(step, steps=STEPS, in_backward=True, step_in_backward=asked)
 
 
 def test_a_hook_that_reads_another_weight():
@@ -103,7 +97,7 @@ def test_a_hook_that_reads_another_weight():
         return (clipped if n < 3 else hooked)(model, optimizer, n, **more)
 
     seen = []
-    both_ways(later, seen)
+    watched(later, seen)
     assert all(on for on, _ in seen[3:])
 
 
@@ -135,12 +129,7 @@ def test_modes_of_the_program_stay_its_own(around):
         assert counts.operators
         return losses
 
-    plain, paged = pair(make)
-    want = run(plain, adamw(plain))
-    optimizer = adamw(paged)
-    with page(paged, optimizer, chunks=18):
-        assert run(paged, optimizer) == want
-    assert same_weights(plain, paged)
+    both_ways(drawn(make), run, chunks=18)
     assert not _get_current_dispatch_mode_stack()
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from training_tower import adamw, page, pair, same_weights
+from training_tower import adamw, both_ways, drawn, learn, page
 
 from penstock.errors import UsageError
 from penstock.paging.training.loop import PLAIN_STEPS
@@ -78,24 +78,18 @@ def steps(model, optimizer, count=STEPS):
     for n in range(count):
         x = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(n))
         loss = model(x.requires_grad_()).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+        losses.append(learn(optimizer, loss))
     return losses
 
 
 @pytest.mark.parametrize("way", [*WAYS, None])
 def test_what_is_used_late_is_updated_at_the_end_of_backward(way):
-    plain, paged = pair(Regions if way is None else lambda: Late(way))
-    first, second = adamw(plain), adamw(paged)
-    want = steps(plain, first)
-    with page(paged, second) as attached:
-        assert steps(paged, second) == want
-        assert attached.stats().updates_in_backward
+    def check(attached):
         late = {unit.name for unit in attached._units if unit.late}
         assert late == ({"layers.0", "layers.1"} if way is None else {"layers.3"})
-    assert same_weights(plain, paged)
+
+    model = drawn(Regions if way is None else lambda: Late(way))
+    assert both_ways(model, steps, meanwhile=check).updates_in_backward
 
 
 @pytest.mark.parametrize("way", WAYS[1:])  # the first is PyTorch's error

@@ -118,9 +118,7 @@ def test_a_forward_makes_no_function_of_each_module():
     data = batches(PLAIN_STEPS + 3)
     with page(model, optimizer, chunks=60):
         for ids in data[:-1]:
-            loss_of(model, ids).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            learn(optimizer, loss_of(model, ids))
         gc.disable()
         try:
             before = functions()

@@ -7,6 +7,7 @@ import copy
 import io
 import pickle
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from training_tower import (
     Tower,
     adamw,
     batches,
+    both_ways,
+    drawn,
     loss_of,
     page,
     pair,
@@ -60,14 +63,10 @@ def test_small_units_are_updated_together(in_backward, monkeypatch):
         step(update, chosen, **more)
 
     monkeypatch.setattr(Update, "__call__", count)
-    plain, paged = pair()
-    first, second = adamw(plain), adamw(paged)
-    want = train(plain, first, batches())
-    with page(paged, second, chunks=4000, step_in_backward=in_backward):
-        assert train(paged, second, batches()) == want
-    assert same_weights(plain, paged)
+    data = batches()
+    both_ways(drawn(), partial(train, data=data), chunks=4000, step_in_backward=in_backward)
     assert max(calls) > 4
-    assert len(calls) <= 2 * len(want)  # those that stay on the device may go by themselves
+    assert len(calls) <= 2 * len(data)  # those that stay on the device may go by themselves
 
 
 @pytest.mark.parametrize("in_backward", [True, False])
@@ -181,9 +180,8 @@ def test_checkpoints_go_both_ways():
 
 def test_a_model_that_is_attached_takes_a_checkpoint():
     """As the best one at the end is, or that of a run that goes on; before any pass too."""
-    plain, paged = pair()
-    first, second = adamw(plain), adamw(paged)
-    checkpoint = copy.deepcopy((Tower().state_dict(), first.state_dict()))
+    plain = drawn()
+    checkpoint = copy.deepcopy((Tower().state_dict(), adamw(plain).state_dict()))
 
     def run(model, optimizer):
         model.load_state_dict(checkpoint[0])
@@ -196,12 +194,7 @@ def test_a_model_that_is_attached_takes_a_checkpoint():
         model.layers[1].load_state_dict(model.layers[0].state_dict())
         return losses
 
-    want = run(plain, first)
-    with page(paged, second) as attached:
-        assert run(paged, second) == want
-        assert attached.stats().updates_in_backward
-        assert same_state(first, second)
-    assert same_weights(plain, paged)
+    assert both_ways(plain, run).updates_in_backward
 
 
 def test_evaluation_in_between():
@@ -432,10 +425,4 @@ def test_a_reference_pass_that_freezes_the_weights_while_it_lasts():
             optimizer.zero_grad()
         return seen
 
-    plain, paged = pair(layers=2)
-    want = run(plain, adamw(plain))
-    optimizer = adamw(paged)
-    with page(paged, optimizer, chunks=18) as attached:
-        assert run(paged, optimizer) == want
-        assert not attached.stats().updates_in_backward
-    assert same_weights(plain, paged)
+    assert not both_ways(drawn(layers=2), run, chunks=18).updates_in_backward

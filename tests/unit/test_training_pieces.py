@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from training_tower import GRANULE, Tower, adamw, batches, loss_of, page
+from training_tower import GRANULE, Tower, adamw, batches, learn, loss_of, page
 
 from penstock.paging import manager, share
 from penstock.paging.emulated_memory import EmulatedMemory
@@ -68,9 +68,7 @@ def attached(monkeypatch):
         optimizer = adamw(model)
         held = page(model, optimizer, chunks=chunks)
         for data in batches(steps, size=24):
-            loss_of(model, data).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            learn(optimizer, loss_of(model, data))
         return held, model.seen
 
     return make

@@ -13,12 +13,24 @@ import warnings
 
 import pytest
 import torch
-from deep_layers import WIDTH, Deep, Layer, attach, inputs, pair, plain_loop, same, sgd, top_hooks
+from deep_layers import (
+    WIDTH,
+    Deep,
+    Layer,
+    attach,
+    inputs,
+    nothing_left,
+    pair,
+    plain_loop,
+    same,
+    sgd,
+    top_hooks,
+)
 from own_thread import in_a_thread
 from torch import nn
 from torch.utils import checkpoint as torchs
 from torch.utils.checkpoint import checkpoint
-from training_tower import learn
+from training_tower import both_ways, drawn, learn
 
 from penstock.errors import OutOfMemory
 from penstock.paging.training import recomputation
@@ -69,21 +81,13 @@ def both(at_step_ends):
     """The loop over Halves both ways; equal, and bytes that recomputations saved have left."""
 
     def run_both(reentrant, loop=plain_loop, budget=BUDGET, **more):
-        torch.manual_seed(0)
-        plain = Halves(reentrant, **more)
-        paged = copy.deepcopy(plain)
-        first, second = sgd(plain), sgd(paged)
-        want = [loop(plain, first, x) for x in inputs()]
+        def run(model, optimizer):
+            return [loop(model, optimizer, x) for x in inputs()]
+
         left = at_step_ends(lambda saving: saving.left_again)
-        with attach(paged, second, budget) as attached:
-            assert [loop(paged, second, x) for x in inputs()] == want
-            gc.collect()
-            attached.activations.saving.settle()
-            assert attached.activations.saving.saved == 0
-            assert top_hooks(False) is None
+        made = {"attach": attach, "meanwhile": nothing_left, "budget": budget}
+        both_ways(drawn(Halves, reentrant=reentrant, **more), run, sgd, **made)
         assert min(left) > 0
-        for a, b in zip(plain.parameters(), paged.parameters(), strict=True):
-            assert torch.equal(a, b)
 
     return run_both
 
@@ -105,13 +109,11 @@ def test_a_region_that_does_not_fit(reentrant, both):
 @WAYS
 def test_a_region_that_fits_once_logits_have_gone_stays(reentrant, at_step_ends):
     left = at_step_ends(lambda saving: saving.left_again)
-    torch.manual_seed(0)
-    plain = Headed(reentrant)
-    paged = copy.deepcopy(plain)
-    first, second = sgd(plain), sgd(paged)
-    want = [plain_loop(plain, first, x) for x in inputs(8)]
-    with attach(paged, second, 23 * MIB):
-        assert [plain_loop(paged, second, x) for x in inputs(8)] == want
+
+    def run(model, optimizer):
+        return [plain_loop(model, optimizer, x) for x in inputs(8)]
+
+    both_ways(drawn(Headed, reentrant=reentrant), run, sgd, attach=attach, budget=23 * MIB)
     assert left[0] > 0
     assert left[-4:] == [0] * 4
 
@@ -158,9 +160,7 @@ def test_regions_of_both_kinds(both):
 def test_several_forwards_before_one_backward(reentrant, both):
     def loop(model, optimizer, x):
         losses = [model(part).square().mean() for part in (x, 2 * x, 3 * x)]
-        sum(losses).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, sum(losses))
         return [loss.item() for loss in losses]
 
     both(reentrant, loop, budget=2560 * KIB)
@@ -170,9 +170,7 @@ def test_a_graph_that_is_kept_is_computed_again_again(both):
     def loop(model, optimizer, x):
         loss = model(x).square().mean()
         loss.backward(retain_graph=True)
-        (2 * loss).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        learn(optimizer, 2 * loss)
         return [loss.item()]
 
     both(False, loop)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from training_tower import Tower, batches, page, pair, same_state, same_weights, train
+from training_tower import batches, both_ways, drawn, page, train
 
 from penstock.paging.training import rows
 
@@ -30,21 +32,18 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("in_backward", [True, False])
 def test_rows_are_updated_as_the_whole_is(name, in_backward):
-    plain, paged = pair(tokens=LARGE_TABLE)
-    first, second = OPTIMIZERS[name](plain.parameters()), OPTIMIZERS[name](paged.parameters())
-    want = train(plain, first, batches(5))
-    with page(paged, second, chunks=150, step_in_backward=in_backward):
-        assert train(paged, second, batches(5)) == want
-        assert same_state(first, second)
-    assert same_weights(plain, paged)
+    def optimizer(model):
+        return OPTIMIZERS[name](model.parameters())
+
+    plain, run = drawn(tokens=LARGE_TABLE), partial(train, data=batches(5))
+    both_ways(plain, run, optimizer, chunks=150, step_in_backward=in_backward)
 
 
 def test_cut_updates_move_less(monkeypatch):
     moved = []
     for large in (rows.LARGE, 1.0):
         monkeypatch.setattr(rows, "LARGE", large)
-        torch.manual_seed(0)
-        model = Tower(tokens=LARGE_TABLE)
+        model = drawn(tokens=LARGE_TABLE)
         optimizer = torch.optim.AdamW(model.parameters())
         with page(model, optimizer, chunks=110, step_in_backward=True) as attached:
             train(model, optimizer, batches(6))
@@ -56,9 +55,8 @@ def test_cut_updates_move_less(monkeypatch):
 
 
 def test_an_optimizer_that_looks_at_a_whole_parameter_gets_it_whole():
-    plain, paged = pair(tokens=LARGE_TABLE)
-    first, second = (torch.optim.Adafactor(m.parameters(), lr=1e-2) for m in (plain, paged))
-    want = train(plain, first, batches(4))
-    with page(paged, second, chunks=150):
-        assert train(paged, second, batches(4)) == want
-    assert same_weights(plain, paged)
+    def adafactor(model):
+        return torch.optim.Adafactor(model.parameters(), lr=1e-2)
+
+    plain, run = drawn(tokens=LARGE_TABLE), partial(train, data=batches(4))
+    both_ways(plain, run, adafactor, chunks=150)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from training_tower import Tower, adamw, batches, loss_of, page, pair, same_state, same_weights
+from training_tower import Tower, adamw, batches, both_ways, drawn, loss_of
 
 from penstock.paging.training.loop import PLAIN_STEPS
 
@@ -24,21 +24,20 @@ def backward(model, n, share=1):
     return loss.item()
 
 
-def plain_step(model, optimizer, n):
+def plain_step(model, optimizer, n, before_step=lambda model, optimizer, n: None):
+    """A step; its loss, and what `before_step` says if it is given."""
     loss = backward(model, n)
+    said = before_step(model, optimizer, n)
     optimizer.step()
     optimizer.zero_grad()
-    return loss
+    return loss if said is None else (loss, said)
 
 
 def same(loop, optimizer=adamw, steps=STEPS, chunks=18, in_backward=False, **more):
     """Run the loop both ways; whether updates ended up in backward must be as expected."""
-    plain, paged = pair(make)
-    first, second = optimizer(plain), optimizer(paged)
-    want = [loop(plain, first, n) for n in range(steps)]
-    with page(paged, second, chunks=chunks, **more) as attached:
-        got = [loop(paged, second, n) for n in range(steps)]
-        assert got == want
-        assert attached.stats().updates_in_backward == in_backward
-        assert same_state(first, second)
-    assert same_weights(plain, paged)
+
+    def run(model, optimizer):
+        return [loop(model, optimizer, n) for n in range(steps)]
+
+    stats = both_ways(drawn(make), run, optimizer, chunks=chunks, **more)
+    assert stats.updates_in_backward == in_backward

@@ -88,18 +88,19 @@ def train(model, optimizer, data, *, autocast=False, scheduler=None):
     for ids in data:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             loss = loss_of(model, ids)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        losses.append(learn(optimizer, loss))
         if scheduler is not None:
             scheduler.step()
-        losses.append(loss.item())
     return losses
 
 
-def pair(make=Tower, **more):
+def drawn(make=Tower, **more):
     torch.manual_seed(0)
-    model = make(**more)
+    return make(**more)
+
+
+def pair(make=Tower, **more):
+    model = drawn(make, **more)
     return model, copy.deepcopy(model)
 
 
@@ -108,7 +109,28 @@ def adamw(model, **more):
 
 
 def same_weights(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+    """Buffers too."""
+    tensors = ([*model.parameters(), *model.buffers()] for model in (a, b))
+    return all(torch.equal(x, y) for x, y in zip(*tensors, strict=True))
+
+
+def both_ways(plain, run, optimizer=adamw, *, attach=page, meanwhile=lambda attached: None, **more):
+    """Run a model, and a copy of it attached, to the same end: figures, weights and state.
+
+    `run` takes a model and its optimizer; `meanwhile` is called with the attachment afterwards.
+    Returns what the attachment told of itself by then.
+    """
+    paged = copy.deepcopy(plain)
+    first, second = optimizer(plain), optimizer(paged)
+    want = run(plain, first)
+    with attach(paged, second, **more) as attached:
+        assert run(paged, second) == want
+        assert same_state(first, second)
+        meanwhile(attached)
+        stats = attached.stats()
+    assert same_weights(plain, paged)
+    assert same_state(first, second)
+    return stats
 
 
 def same_state(a, b):

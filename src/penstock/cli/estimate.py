@@ -20,6 +20,7 @@ from click.core import ParameterSource
 
 from penstock.bound import copy_ms, must_cross
 from penstock.config import Settings
+from penstock.config.checks import sequence_length
 from penstock.errors import OutOfMemory, UsageError
 from penstock.models.configs import GPTConfig, dtype_bytes, dtype_name, get_config
 from penstock.models.folder import Folder, read_folder
@@ -248,12 +249,7 @@ def _of_name(
         UsageError: If there is no such shape, or the sequences are longer than its positions.
     """
     config = get_config(model)
-    seq_len = min(1024, config.n_positions) if seq_len is None else seq_len
-    if seq_len > config.n_positions:
-        raise UsageError(
-            f"--seq-len {seq_len} is more than the {config.n_positions} positions of {config.name}",
-            remedy=f"--seq-len {config.n_positions}",
-        )
+    seq_len = sequence_length(seq_len, 1024, config.n_positions, config.name)
     return of_shape(config, batch, seq_len, dtype_name(dtype), link, tflops)
 
 

@@ -15,6 +15,7 @@ import click
 
 from penstock.config import Settings, allocator_options
 from penstock.errors import OutOfMemory, UsageError
+from penstock.files import beginning
 from penstock.native.replay import ALLOCATORS, Replayed, replay
 from penstock.report.progress import Progress
 from penstock.report.table import Column, print_table
@@ -102,11 +103,7 @@ def command(
 
 
 def _begins_as_trace(path: Path) -> bool:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(2).startswith(TRACE_MAGICS)
-    except OSError:
-        return False
+    return beginning(path, 2).startswith(TRACE_MAGICS)
 
 
 def _allocators(allocator: str | None, settings: Settings) -> list[str]:

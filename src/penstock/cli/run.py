@@ -18,6 +18,7 @@ import click
 
 from penstock.config import Settings
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
+from penstock.files import beginning
 
 from .common import check_own, force_option, verb
 
@@ -92,11 +93,7 @@ def _check(settings: Settings, program: tuple[str, ...], print_preload: bool) ->
 
 
 def _is_recording(path: Path) -> bool:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(len(RECORDING)) == RECORDING
-    except OSError:
-        return False
+    return beginning(path, len(RECORDING)) == RECORDING
 
 
 def _give_way(record: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.bound import shortest_ms
 from penstock.config import Settings
 from penstock.errors import OutOfMemory, UsageError
 from penstock.native.simulate import POLICIES, Simulated, simulate
@@ -65,11 +66,9 @@ class Outcome:
 
         The two directions of the link work beside each other.
         """
-        rate = self.simulated.link_gb_per_s * 1e6
-        return [
-            max(step["recorded_ms"], step["least_bytes_in"] / rate, step["least_bytes_out"] / rate)
-            for step in self.simulated.steps
-        ]
+        steps, speed = self.simulated.steps, self.simulated.link_gb_per_s
+        ways = ("least_bytes_in", "least_bytes_out")
+        return [shortest_ms(s["recorded_ms"], *((s[way], speed) for way in ways)) for s in steps]
 
     def median(self, field: str) -> float:
         """Of the steady steps."""

@@ -18,6 +18,22 @@ def check_known(flag: str, value: str, known: Sequence[str]) -> None:
         raise UsageError(f"{flag} '{value}' is unknown", remedy=", ".join(known))
 
 
+def sequence_length(asked: int | None, default: int, positions: int, model: str) -> int:
+    """Tokens of a sequence: those asked for, or a default, as far as the model has positions.
+
+    Raises:
+        UsageError: If more were asked for.
+    """
+    if asked is None:
+        return min(default, positions)
+    if asked > positions:
+        raise UsageError(
+            f"--seq-len {asked} is more than the {positions} positions of {model}",
+            remedy=f"--seq-len {positions} or less",
+        )
+    return asked
+
+
 def check_least(*rows: tuple[str, int | None, int]) -> None:
     """Refuse counts that are too small.
 

@@ -5,10 +5,11 @@
 than its reader can use. Standard library only.
 """
 
-from .read import read_bytes, read_json, read_text
+from .read import beginning, read_bytes, read_json, read_text
 from .write import check_place, discard, move, publish, write_whole
 
 __all__ = [
+    "beginning",
     "check_place",
     "discard",
     "move",

@@ -20,6 +20,15 @@ MOST_JSON = 64 * MIB
 _PIECE = MIB
 
 
+def beginning(path: Path, count: int) -> bytes:
+    """The first bytes of a file; none of one that cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(count)
+    except OSError:
+        return b""
+
+
 def read_bytes(path: str | Path, most: int, *, remedy: str) -> bytes:
     """All that a file holds.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import Settings
-from penstock.config.checks import check_known, check_least
+from penstock.config.checks import check_known, check_least, sequence_length
 from penstock.errors import FailedError, UsageError
 from penstock.models.shapes import Shape, find_shape, unknown_model
 
@@ -134,14 +134,7 @@ class Request:
         Raises:
             UsageError: If `seq_len` is more.
         """
-        if self.seq_len is None:
-            return min(DEFAULT_SEQ_LEN, positions)
-        if self.seq_len > positions:
-            raise UsageError(
-                f"--seq-len {self.seq_len} is more than the {positions} positions of {self.model}",
-                remedy=f"--seq-len {positions} or less",
-            )
-        return self.seq_len
+        return sequence_length(self.seq_len, DEFAULT_SEQ_LEN, positions, self.model)
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> Request:

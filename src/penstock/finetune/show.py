@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.bound import told
-from penstock.runner.figures import spread, steps_counted
+from penstock.runner.figures import spread, steps_counted, steps_told
 from penstock.units import format_bytes, format_number
 
 REPLAYED = (
@@ -52,8 +52,7 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "evaluation", f"{evaluation['loss']:.4f} after step {evaluation['step']}"
     timed = result["step_ms"][result["timed_from"] :]
     if timed:
-        low, middle, high = (format_number(value) for value in spread(timed))
-        yield "step", f"{middle} ms, p10-p90 {low} to {high}, {steps_counted(len(timed))}"
+        yield "step", steps_told(timed)
         yield "tokens a second", format_number(result["tokens_per_second"])
     if result["memory"] == "paged":
         yield from _paging(result)

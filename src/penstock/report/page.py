@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.files import beginning
+
 from .columns import tabulate
 from .result import Result
 from .why import why
@@ -66,8 +68,4 @@ def page(results: Sequence[Result], *, title: str, command: str, data: Any) -> s
 
 def is_page(path: Path) -> bool:
     """Whether a file begins as the pages do that `page` makes."""
-    try:
-        with path.open("rb") as stream:
-            return MARK.encode() in stream.read(_HEAD)
-    except OSError:
-        return False
+    return MARK.encode() in beginning(path, _HEAD)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.bound import shortest_ms
+from penstock.units import format_number
 
 
 @dataclass
@@ -103,6 +104,12 @@ def ideal_step(
 def steps_counted(count: int) -> str:
     """A number of steps in words."""
     return f"{count:,} steps" if count != 1 else "1 step"
+
+
+def steps_told(samples: Sequence[float]) -> str:
+    """Times of steps in words."""
+    low, middle, high = (format_number(value) for value in spread(samples))
+    return f"{middle} ms, p10-p90 {low} to {high}, {steps_counted(len(samples))}"
 
 
 def spread(samples: Sequence[float]) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.config import Settings
-from penstock.config.checks import check_known, check_least
+from penstock.config.checks import check_known, check_least, sequence_length
 from penstock.errors import FailedError, UsageError
 from penstock.fusion.variants import AUTO, BASELINE, split
 from penstock.models.configs import GPTConfig, dtype_name, get_config
@@ -104,15 +104,7 @@ class Request:
         Raises:
             UsageError: If the shape has fewer positions.
         """
-        if self.seq_len is None:
-            return min(DEFAULT_SEQ_LEN, config.n_positions)
-        if self.seq_len > config.n_positions:
-            raise UsageError(
-                f"--seq-len {self.seq_len} is more than the {config.n_positions} positions of "
-                f"{config.name}",
-                remedy=f"--seq-len {config.n_positions} or less",
-            )
-        return self.seq_len
+        return sequence_length(self.seq_len, DEFAULT_SEQ_LEN, config.n_positions, config.name)
 
 
 def checked(request: Request) -> Request:

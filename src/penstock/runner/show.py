@@ -12,7 +12,7 @@ from typing import Any
 from penstock.bound import told
 from penstock.units import format_bytes, format_number
 
-from .figures import spread, steps_counted
+from .figures import spread, steps_told
 
 EMULATED = "The emulated GPU shows that the run is correct; its times say nothing about a GPU."
 
@@ -57,11 +57,11 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "budget", f"{format_bytes(budget)}, {budget / weights:.0%} of the weights"
     else:
         yield "budget", f"{format_bytes(budget)}, more than the weights"
-    yield "step", _steps(result["step_ms"])
+    yield "step", steps_told(result["step_ms"])
     yield "tokens a second", format_number(result["tokens_per_second"])
     text = result["text"]
     if text is not None and result["seq_len"] is not None:
-        yield "text", f"{text['tokens']} tokens, {_steps(text['token_ms'])}"
+        yield "text", f"{text['tokens']} tokens, {steps_told(text['token_ms'])}"
     if result["bytes_counted"]:
         into, out = _median(result["bytes_in"]), _median(result["bytes_out"])
         yield "moved a step", f"{format_bytes(into)} in, {format_bytes(out)} out"
@@ -73,13 +73,6 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "peak", f"{format_bytes(result['peak_device_bytes'])} of device memory"
     if result["check"] is not None:
         yield "check", _check(result["check"])
-
-
-def _steps(samples: Sequence[float]) -> str:
-    low, middle, high = spread(samples)
-    count = steps_counted(len(samples))
-    range_ = f"{format_number(low)} to {format_number(high)}"
-    return f"{format_number(middle)} ms, p10-p90 {range_}, {count}"
 
 
 def _median(values: Sequence[float]) -> float:
