@@ -64,7 +64,7 @@ def _page(tmp_path_factory, request):
     """A page's files go to a folder of its own, with the traces that come with the tests."""
     folder = tmp_path_factory.mktemp("page")
     root = Path(__file__).parent
-    (folder / "traces").symlink_to(root / "tests" / "data" / "traces")
+    (folder / "tests").symlink_to(root / "tests")
     (folder / "benchmarks").symlink_to(root / "benchmarks")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

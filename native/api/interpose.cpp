@@ -121,7 +121,14 @@ Result<Device*> device_at(int ordinal) {
   return device;
 }
 
-// The device of a context, if it is the device's primary one; null: not ours.
+void* current_context() {
+  static const auto get_current = real<std::int32_t (*)(void**)>("cuCtxGetCurrent", 4000);
+  void* current = nullptr;
+  return get_current != nullptr && get_current(&current) == kSuccess ? current : nullptr;
+}
+
+// The device of a context, if it is the device's primary one; null: not ours.  Of one that is not
+// current, as that of another device's stream, it is known only where something of ours is there.
 Device* device_of(void* context) {
   if (context == nullptr) return nullptr;
   Device* known = nullptr;
@@ -136,6 +143,7 @@ Device* device_of(void* context) {
   void* const primary = primary_of(ordinal);
   if (primary == nullptr) return nullptr;
   if (primary != context) {
+    if (context != current_context()) return nullptr;
     for (auto& foreign : interposed_driver.foreign) {
       void* none = nullptr;
       if (foreign.compare_exchange_strong(none, context)) break;
@@ -180,17 +188,17 @@ std::int32_t release(std::uint64_t address, void*, std::uint64_t stream, std::in
 }
 
 std::int32_t make_room(void* context, std::uint64_t bytes) {
-  Device* device = device_of(context);
-  if (device == nullptr) {  // another context of the device's, whose memory is the same
-    const int ordinal = current_ordinal();
-    session.each([&](Device& each) {
-      if (each.ordinal == ordinal) device = &each;
-    });
-  }
-  if (device == nullptr) return 0;
-  const Status status = device->program->give_back(bytes);
-  session.complain(status);
-  return status.ok() ? 1 : 0;
+  // Whatever the context, the device's memory is the same; without any, it may be any device's.
+  Device* const own = device_of(context);
+  const int ordinal = own != nullptr ? own->ordinal : current_ordinal();
+  bool made = false;
+  session.each([&](Device& device) {
+    if (ordinal >= 0 && device.ordinal != ordinal) return;
+    const Status status = device.program->give_back(bytes);
+    session.complain(status);
+    made = made || status.ok();
+  });
+  return made ? 1 : 0;
 }
 
 std::int32_t memory_info(void* context, std::uint64_t* free_bytes, std::uint64_t* total_bytes) {

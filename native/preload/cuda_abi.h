@@ -38,11 +38,19 @@ typedef struct CUgraph_st* CUgraph;
 typedef struct CUgraphNode_st* CUgraphNode;
 typedef struct CUgraphExec_st* CUgraphExec;
 typedef struct CUmemPoolHandle_st* CUmemoryPool;
+typedef struct CUevent_st* CUevent;
+typedef struct CUgreenCtx_st* CUgreenCtx;
+typedef struct CUdevResourceDesc_st* CUdevResourceDesc;
+typedef struct CUmipmappedArray_st* CUmipmappedArray;
 typedef uint32_t CUlogicalEndpointId;
 typedef CUresult (*CUgraphRecaptureCallback)(void);
 
 /* Enumerations, in the width that the compilers give them. */
 typedef unsigned int CUmemorytype;
+typedef unsigned int CUjit_option;
+typedef unsigned int CUlibraryOption;
+typedef unsigned int CUfunction_attribute;
+typedef unsigned int CUlimit;
 typedef unsigned int CUpointer_attribute;
 typedef unsigned int CUstreamCaptureMode;
 typedef unsigned int CUstreamCaptureStatus;
@@ -122,6 +130,8 @@ typedef struct CUmemAllocationProp_st CUmemAllocationProp;
 typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;
 typedef struct CUgraphEdgeData_st CUgraphEdgeData;
 typedef struct CUDA_ARRAY_DESCRIPTOR_st CUDA_ARRAY_DESCRIPTOR;
+typedef struct CUDA_ARRAY3D_DESCRIPTOR_st CUDA_ARRAY3D_DESCRIPTOR;
+typedef struct CUmemPoolProps_st CUmemPoolProps;
 typedef struct CUDA_TEXTURE_DESC_st CUDA_TEXTURE_DESC;
 typedef struct CUDA_RESOURCE_VIEW_DESC_st CUDA_RESOURCE_VIEW_DESC;
 typedef struct CUgraphExecUpdateResultInfo_st CUgraphExecUpdateResultInfo;

@@ -45,7 +45,10 @@ static int library_path(char* path) {
 }
 
 /* The handlers below exist in a process from its engine on, and not before. */
-static void in_child(void) { atomic_store(&penstock_loaded_engine, NULL); }
+static void in_child(void) {
+  atomic_store(&penstock_loaded_engine, NULL);
+  atomic_store(&penstock_engine_decided, 1); /* another thread may have been loading it */
+}
 
 static uint64_t calls_of(int kind) {
   uint64_t sum = 0;
@@ -113,11 +116,9 @@ penstock_interposer* penstock_load_engine(void) {
   loading = 1;
   pthread_mutex_lock(&load_lock);
   if (!atomic_load(&penstock_engine_decided)) {
+    pthread_atfork(NULL, NULL, in_child);
     penstock_interposer* const engine = load();
-    if (engine != NULL) {
-      pthread_atfork(NULL, NULL, in_child);
-      atexit(at_end);
-    }
+    if (engine != NULL) atexit(at_end);
     atomic_store(&penstock_loaded_engine, engine);
     atomic_store(&penstock_engine_decided, 1);
   }

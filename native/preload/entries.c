@@ -44,8 +44,9 @@ static inline penstock_hook* enter(enum penstock_hook_index index) {
   penstock_interposer* const engine = penstock_engine();            \
   if (engine == NULL) return real_call;                             \
   penstock_hold* const made = hold;                                 \
-  return made == NULL ? CUDA_ERROR_OUT_OF_MEMORY                    \
-                      : penstock_settle(made, real_call, PENSTOCK_##kind, handle);
+  return made == NULL                                               \
+             ? CUDA_ERROR_OUT_OF_MEMORY                             \
+             : penstock_settle(made, PENSTOCK_WITH_ROOM(0, real_call), PENSTOCK_##kind, handle);
 #define PENSTOCK_BODY_DESTROY(own_call, real_call, kind, handle)                         \
   penstock_hold* const taken = penstock_take_held(PENSTOCK_##kind, (uintptr_t)(handle)); \
   return penstock_destroyed(taken, real_call);
@@ -56,20 +57,23 @@ static inline penstock_hook* enter(enum penstock_hook_index index) {
   penstock_work_on(&call, engine, PENSTOCK_WORK_GRAPH, NULL);           \
   penstock_touch_##what(&call, __VA_ARGS__);                            \
   penstock_hold* const made = penstock_changed_graph(&call, exec);      \
-  return made == NULL ? CUDA_ERROR_OUT_OF_MEMORY                        \
-                      : penstock_settle(made, real_call, PENSTOCK_##kind, &exec);
+  return made == NULL                                                   \
+             ? CUDA_ERROR_OUT_OF_MEMORY                                 \
+             : penstock_settle(made, PENSTOCK_WITH_ROOM(0, real_call), PENSTOCK_##kind, &exec);
 
 /* PIN, address, reason: its block stays until it is freed; a call that cannot have that fails. */
 #define PENSTOCK_BODY_PIN(own_call, real_call, kind, address, reason)                    \
   const CUresult pinned = penstock_pin((uintptr_t)address, PENSTOCK_PIN_##reason, NULL); \
   return pinned != CUDA_SUCCESS ? pinned : real_call;
 
-/* FIRST, statement: and then the call.  THEN, function, ...: what it makes of the call's result. */
+/* TAKE: it takes device memory of its own, or may.  FIRST, statement: and then the call.  THEN,
+ * function, ...: what it makes of the call's result. */
+#define PENSTOCK_BODY_TAKE(own_call, real_call, kind, none) return PENSTOCK_WITH_ROOM(0, real_call);
 #define PENSTOCK_BODY_FIRST(own_call, real_call, kind, statement) \
   statement;                                                      \
   return real_call;
 #define PENSTOCK_BODY_THEN(own_call, real_call, kind, function, ...) \
-  return function(real_call __VA_OPT__(, ) __VA_ARGS__);
+  return function(PENSTOCK_WITH_ROOM(0, real_call) __VA_OPT__(, ) __VA_ARGS__);
 
 #define PENSTOCK_BODY(...) PENSTOCK_BODY_OF(__VA_ARGS__)
 #define PENSTOCK_BODY_OF(own_call, real_call, kind, verb, ...) \

@@ -23,21 +23,14 @@ static int32_t ask_engine(penstock_interposer* engine, CUdeviceptr* address, siz
   return result;
 }
 
-static bool made_room(penstock_interposer* engine, CUresult result, size_t bytes) {
-  return result == CUDA_ERROR_OUT_OF_MEMORY && engine != NULL &&
-         engine->make_room(penstock_current_context(), bytes) != 0;
-}
-
 CUresult penstock_after_foreign(CUresult result, size_t bytes) {
   if (result == CUDA_SUCCESS) penstock_count(&penstock_counts.foreign_bytes, bytes);
   return result;
 }
 
-/* The rest of a hook's body: from the driver, with room made once. */
-#define PENSTOCK_FROM_DRIVER(bytes, real_call)                  \
-  CUresult result = (real_call);                                \
-  if (made_room(engine, result, (bytes))) result = (real_call); \
-  return penstock_after_foreign(result, (bytes))
+/* The rest of a hook's body: from the driver. */
+#define PENSTOCK_FROM_DRIVER(bytes, real_call) \
+  return penstock_after_foreign(PENSTOCK_WITH_ROOM(bytes, real_call), (bytes))
 
 CUresult penstock_on_cuMemAlloc_v2(penstock_hook* self, CUdeviceptr* address, size_t bytes) {
   penstock_interposer* const engine = penstock_engine();
@@ -97,7 +90,6 @@ CUresult penstock_on_cuMemAllocFromPoolAsync(penstock_hook* self, CUdeviceptr* a
 CUresult penstock_on_cuMemCreate(penstock_hook* self, CUmemGenericAllocationHandle* handle,
                                  size_t bytes, const CUmemAllocationProp* properties,
                                  unsigned long long flags) {
-  penstock_interposer* const engine = penstock_engine();
   PENSTOCK_FROM_DRIVER(bytes, PENSTOCK_REAL(cuMemCreate)(handle, bytes, properties, flags));
 }
 

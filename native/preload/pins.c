@@ -54,7 +54,9 @@ static penstock_hold** place_of(int kind, uint64_t handle) {
   return at;
 }
 
+/* In the child of a fork nothing is held, and another thread of the parent's may have the lock. */
 penstock_hold* penstock_take_held(int kind, uint64_t handle) {
+  if (atomic_load(&penstock_loaded_engine) == NULL) return NULL;
   pthread_mutex_lock(&lock);
   penstock_hold** const at = place_of(kind, handle);
   penstock_hold* const taken = *at;

@@ -67,9 +67,17 @@ void penstock_touch_block(penstock_call* call, uint64_t address, uint32_t access
   }
 }
 
+/* A kernel that belongs to no context is launched in that of its stream, whatever is current. */
+static void* context_of(CUstream stream) {
+  CUcontext context = NULL;
+  const bool made = (uintptr_t)stream > PENSTOCK_PER_THREAD;
+  if (made && PENSTOCK_ASK(cuStreamGetCtx, stream, &context) == CUDA_SUCCESS) return context;
+  return penstock_current_context();
+}
+
 bool penstock_begin(penstock_call* call) {
   penstock_work* const work = &call->work;
-  work->context = penstock_current_context();
+  work->context = context_of((CUstream)(uintptr_t)work->stream);
   work->touches = call->touches.list;
   work->count = call->touches.count;
   work->opaque |= call->touches.lost;
@@ -90,4 +98,10 @@ CUresult penstock_end(penstock_call* call, CUresult result) {
   call->engine->end(&call->work, result);
   penstock_touches_free(&call->touches);
   return result;
+}
+
+bool penstock_made_room(CUresult result, size_t bytes) {
+  if (result != CUDA_ERROR_OUT_OF_MEMORY || penstock_announcing) return false;
+  penstock_interposer* const engine = atomic_load(&penstock_loaded_engine);
+  return engine != NULL && engine->make_room(penstock_current_context(), bytes) != 0;
 }

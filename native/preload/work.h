@@ -2,8 +2,9 @@
  *
  * One piece of work on its way to the driver: what it touches, and how the engine is told.
  *
- *   penstock_work_on(&call, kind, stream);  add touches;
- *   result = penstock_announced(&call, PENSTOCK_REAL(...)(...));
+ *   penstock_work_on(&call, engine, kind, stream);  add touches;
+ *   if (!penstock_begin(&call)) return call.refusal;
+ *   result = penstock_end(&call, PENSTOCK_REAL(...)(...));
  *
  * Thread rule: a call belongs to the thread that makes it.
  */
@@ -53,9 +54,21 @@ extern _Thread_local bool penstock_announcing;
 bool penstock_begin(penstock_call* call);
 CUresult penstock_end(penstock_call* call, CUresult result);
 
-/* The second argument is evaluated after the announcement, and only if that went well. */
-#define penstock_announced(call, real_call) \
-  (penstock_begin(call) ? penstock_end(call, (real_call)) : (call)->refusal)
+/* Whether the driver's answer is that it ran out of memory, and the engine gave some back: `bytes`,
+ * or with 0 some of what it holds.  Then the call is made again, so often at the most: other
+ * threads may need again what was given.  Not within an announcement, which may keep others from
+ * ending theirs. */
+enum { PENSTOCK_MOST_TRIES = 80 };
+bool penstock_made_room(CUresult result, size_t bytes);
+#define PENSTOCK_WITH_ROOM(bytes, real_call)                                                    \
+  __extension__({                                                                               \
+    CUresult penstock_answer = (real_call);                                                     \
+    for (int penstock_tries = PENSTOCK_MOST_TRIES;                                              \
+         penstock_tries != 0 && penstock_made_room(penstock_answer, bytes); --penstock_tries) { \
+      penstock_answer = (real_call);                                                            \
+    }                                                                                           \
+    penstock_answer;                                                                            \
+  })
 
 /* Whether a launch may go straight to the driver because everything is resident.  If so, leave()
  * must follow: who turns paging on waits for that. */
@@ -73,22 +86,36 @@ static inline CUresult penstock_leave(penstock_interposer* engine, CUresult resu
 /* The rest of a hook's body.  A launch is described only where paging is on; a copy always, since
  * it may wait for the device, and who turns paging on must not wait for that.  Work that touches
  * nothing of the engine's is not announced, unless it is a launch: the order of launches is what
- * the engine learns from. */
-#define PENSTOCK_DO_LAUNCH(description, real_call)                       \
-  penstock_interposer* const engine = penstock_engine();                 \
-  if (engine == NULL) return (real_call);                                \
-  if (penstock_pass(engine)) return penstock_leave(engine, (real_call)); \
-  penstock_call call;                                                    \
-  description;                                                           \
-  return penstock_announced(&call, (real_call))
+ * the engine learns from.  Where the driver has no memory left (a launch may load its kernel, or
+ * the graph allocate), room is made, and the work announced anew: paging may have begun by that. */
+#define PENSTOCK_DO_LAUNCH(description, real_call)                 \
+  penstock_interposer* const engine = penstock_engine();           \
+  if (engine == NULL) return (real_call);                          \
+  for (int tries = PENSTOCK_MOST_TRIES;; --tries) {                \
+    CUresult given;                                                \
+    if (penstock_pass(engine)) {                                   \
+      given = penstock_leave(engine, (real_call));                 \
+    } else {                                                       \
+      penstock_call call;                                          \
+      description;                                                 \
+      if (!penstock_begin(&call)) return call.refusal;             \
+      given = penstock_end(&call, (real_call));                    \
+    }                                                              \
+    if (tries == 0 || !penstock_made_room(given, 0)) return given; \
+  }
 
-#define PENSTOCK_DO_WORK(kind, stream, description, real_call)                            \
-  penstock_interposer* const engine = penstock_engine();                                  \
-  if (engine == NULL || penstock_announcing) return (real_call);                          \
-  penstock_call call;                                                                     \
-  penstock_work_on(&call, engine, kind, penstock_stream(self, stream));                   \
-  description;                                                                            \
-  if (call.touches.count == 0 && !call.touches.lost && !call.refusal) return (real_call); \
-  return penstock_announced(&call, (real_call))
+#define PENSTOCK_DO_WORK(kind, stream, description, real_call)                             \
+  penstock_interposer* const engine = penstock_engine();                                   \
+  if (engine == NULL || penstock_announcing) return (real_call);                           \
+  for (int tries = PENSTOCK_MOST_TRIES;; --tries) {                                        \
+    penstock_call call;                                                                    \
+    penstock_work_on(&call, engine, kind, penstock_stream(self, stream));                  \
+    description;                                                                           \
+    const bool untouched = call.touches.count == 0 && !call.touches.lost && !call.refusal; \
+    if (untouched) return PENSTOCK_WITH_ROOM(0, real_call);                                \
+    if (!penstock_begin(&call)) return call.refusal;                                       \
+    const CUresult given = penstock_end(&call, (real_call));                               \
+    if (tries == 0 || !penstock_made_room(given, 0)) return given;                         \
+  }
 
 #endif /* PENSTOCK_PRELOAD_WORK_H_ */

@@ -14,6 +14,9 @@
 namespace penstock::engine {
 namespace {
 
+// Of what is held, where nobody knows how much the driver needs: it may be asked again.
+constexpr Bytes kShareOfUnknown = 32;
+
 std::atomic<std::uint64_t> last_pin{0};  // of all programs: none knows another's by mistake
 
 }  // namespace
@@ -230,6 +233,10 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
   for (const Addr address : away) PENSTOCK_TRY(stay(address));
   if (look) take_again();
   Status status = pager_->announce(stream, touches);
+  if (status.code() == Code::kOutOfMemory && lent_ > 0) {  // too much was given, or for nothing
+    take_again();
+    status = pager_->announce(stream, touches);
+  }
   if (status.code() == Code::kOutOfMemory && settle_for_less()) {
     status = pager_->announce(stream, touches);
   }
@@ -276,13 +283,15 @@ Status Program::give_back(Bytes bytes) {
   if (!pager_->paging()) PENSTOCK_TRY(start());
   const std::lock_guard lock(lending_mutex_);
   const Bytes budget = this->budget();
-  const Bytes smallest = std::max(pager_->smallest(), budget / 8);
-  const Bytes given = std::max(bytes, options_.page_bytes);
-  if (given > budget - std::min(budget, smallest)) {
+  const Bytes smallest = std::max(pager_->smallest(), options_.budget / 8);
+  // What it does not hold others have, and gives them nothing.
+  const Bytes held = std::clamp(pager_->stats().device_bytes, std::min(smallest, budget), budget);
+  const Bytes given = std::max(bytes == 0 ? held / kShareOfUnknown : bytes, options_.page_bytes);
+  if (given > held - std::min(held, smallest)) {
     return {Code::kOutOfMemory,
             driver::text(driver::size_text(bytes), " more cannot be given back")};
   }
-  return lend(given, budget);
+  return lend(budget - held + given, budget);
 }
 
 Status Program::lend(Bytes bytes, Bytes budget) {

@@ -78,6 +78,51 @@ TEST_CASE("lending: a budget that was given back is the program's again when mem
   CHECK(bench.wrong() == 0);
 }
 
+TEST_CASE("lending: where nobody knows how much is needed, some is given at each call") {
+  Bench bench({.budget = kBudget});
+  Network network(bench, 12, 2 * kGranule);
+  network.forward(bench, kGranule / 2);
+  Bytes before = held(bench);
+  int times = 0;
+  for (; bench.program().give_back(0).ok(); ++times) {
+    CHECK(held(bench) < before);
+    before = held(bench);
+  }
+  CHECK(times > 8);
+  CHECK(bench.program().budget() >= kBudget / 8);
+  network.forward(bench, kGranule / 2);  // which takes again what it cannot do without
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("lending: what is given back was held, not only allowed") {
+  Bench bench({.budget = kBudget});
+  Network network(bench, 3, 2 * kGranule);
+  network.forward(bench, kGranule / 2);
+  REQUIRE(held(bench) < kBudget / 2);
+  Others others(bench.device());
+  others.take_all();
+  PENSTOCK_REQUIRE_OK(bench.program().give_back(2 * kGranule));
+  others.take(2 * kGranule);
+  network.forward(bench, kGranule / 2);
+  others.leave();
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
+TEST_CASE("lending: what the last work touched can be given back once that is over") {
+  Bench bench({.budget = kBudget});
+  Network network(bench, 12, 2 * kGranule);
+  network.forward(bench, kGranule / 2);
+  std::vector<const Tensor*> all;
+  for (std::size_t i = 0; i < 9; ++i) all.push_back(&network.weights[i]);
+  bench.work(bench.stream(0), all, {}, 0);
+  PENSTOCK_REQUIRE_OK(bench.program().give_back(10 * kGranule));
+  CHECK(held(bench) <= 10 * kGranule);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("lending: half of what is free is left to others") {
   CHECK(policy::residency::taken_again(8, 100, 2) == 8);
   CHECK(policy::residency::taken_again(8, 9, 2) == 4);

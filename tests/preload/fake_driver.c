@@ -104,7 +104,7 @@ EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device)
   *value = attribute == 75 ? 9 : 0; /* of compute capability 9.0 */
   return 0;
 }
-EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+CUresult fake_cuModuleLoadData(CUmodule* module, const void* image) {
   *module = NULL;
   return strstr(image, ".target sm_80") != NULL ? 0 : 218;
 }
@@ -193,6 +193,13 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
   *context = current;
   return 0;
 }
+/* Of all streams but one that the tests set apart. */
+static CUstream stream_elsewhere;
+EXPORT void fake_stream_elsewhere(CUstream stream) { stream_elsewhere = stream; }
+CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  *context = stream == stream_elsewhere ? (CUcontext)&stream_elsewhere : (CUcontext)&a_context;
+  return note(INDEX_cuStreamGetCtx);
+}
 CUresult cuCtxGetDevice(CUdevice* device) {
   *device = 0;
   return 0;
@@ -252,8 +259,8 @@ CUresult fake_cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdevice
   return 0;
 }
 static char variable[512];
-EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,
-                                     const char* name) {
+CUresult fake_cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,
+                                   const char* name) {
   (void)module, (void)name;
   *address = (CUdeviceptr)(uintptr_t)variable;
   *bytes = sizeof(variable);

@@ -25,19 +25,23 @@ typedef uint64_t (*fake_calls_function)(const char* exported);
 typedef void (*fake_fail_function)(const char* exported, CUresult result, int times);
 /* The nth call from here on, of whatever function, fails, or it and all after it; `seen` counts. */
 typedef void (*fake_fail_at_function)(uint64_t nth, int for_good, _Atomic(uint64_t)* seen);
+/* The context of that stream is its own, whatever is current. */
+typedef void (*fake_stream_elsewhere_function)(CUstream stream);
 /* Before the next graph that is destroyed is known to be gone, as another thread may do it. */
 typedef void (*fake_meanwhile_function)(void (*what)(void));
+
+/* Of hooks, for programs that have no table of them. */
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name);
+/* Any name: 512 bytes of the driver's own. */
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,
+                              const char* name);
+CUresult cuStreamCreate(CUstream* stream, unsigned int flags);
 
 /* Functions that the table of hooks does not know. */
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device);
 CUresult cuInit(unsigned int flags);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxSynchronize(void);
-CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name);
-/* Any name: 512 bytes of the driver's own. */
-CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,
-                              const char* name);
-CUresult cuStreamCreate(CUstream* stream, unsigned int flags);
 CUresult cuGraphCreate(CUgraph* graph, unsigned int flags);
 CUresult cuGraphClone(CUgraph* clone, CUgraph graph);
 CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies,

@@ -73,7 +73,7 @@ static const fake_kernel kernels[] = {
 };
 
 /* Of several kernels of one name, the last one is in FAKE_OTHER_MODULE, the first one in others. */
-EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+CUresult fake_cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   const size_t count = sizeof(kernels) / sizeof(kernels[0]);
   for (size_t n = 0; n < count; ++n) {
     const size_t i = module == FAKE_OTHER_MODULE ? count - 1 - n : n;
@@ -189,7 +189,7 @@ CUresult fake_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches,
 
 /* ---- Streams and captures ------------------------------------------------------------------- */
 
-EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
+CUresult fake_cuStreamCreate(CUstream* stream, unsigned int flags) {
   (void)flags;
   *stream = calloc(1, sizeof(**stream));
   return 0;

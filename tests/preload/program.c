@@ -20,7 +20,7 @@ void begin_session(session* made, const char* way) {
   CHECK(DRIVER(cuInit)(0) == 0);
   CHECK(made->cu.cuDevicePrimaryCtxRetain(&context, 0) == 0);
   CHECK(DRIVER(cuCtxSetCurrent)(context) == 0);
-  CHECK(DRIVER(cuStreamCreate)(&made->stream, 0) == 0);
+  CHECK(made->cu.cuStreamCreate(&made->stream, 0) == 0);
   made->engine = double_engine();
   CHECK(made->engine != NULL);
 }

@@ -20,6 +20,9 @@ _VALUES = {
     "CUgraphExec": "exec",
 }
 
+# What the fake driver looks at.
+_TEXTS = {"cuModuleGetFunction": '"nothing"', "cuModuleLoadData": '".target sm_80"'}
+
 _HEAD = """
 static driver_api cu;
 static CUstream stream;
@@ -78,6 +81,8 @@ def write_sweep(table: Path, output: Path) -> None:
         values = ", ".join(_argument(each.strip()) for each in row.declared.split(","))
         if row.kind == "RESOLVE":
             values = values.replace("(const char*)zeros", '"cuInit"', 1).replace("(int)0", "13000")
+        if row.base in _TEXTS:
+            values = re.sub(r"\(const (char|void)\*\)zeros", _TEXTS[row.base], values)
         lines += [
             "  {",
             "    prepare();",

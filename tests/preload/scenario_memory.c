@@ -10,9 +10,10 @@ static uint64_t driver_calls(const char* exported) {
   return ((fake_calls_function)driver_symbol("fake_calls"))(exported);
 }
 
-static void fail_once(const char* exported, CUresult result) {
-  ((fake_fail_function)driver_symbol("fake_fail"))(exported, result, 1);
+static void fail(const char* exported, CUresult result, int times) {
+  ((fake_fail_function)driver_symbol("fake_fail"))(exported, result, times);
 }
+static void fail_once(const char* exported, CUresult result) { fail(exported, result, 1); }
 
 static void ordered(session* with) {
   driver_api* const cu = &with->cu;
@@ -44,6 +45,73 @@ static void within_a_capture(session* with) {
   CHECK(count_events(with, DOUBLE_ALLOCATE) == 0);
   CHECK(with->cu.cuMemAllocAsync(&a, 64, with->stream) == 0);
   CHECK(count_events(with, DOUBLE_ALLOCATE) == 1);
+}
+
+/* What the driver takes for itself: nobody knows how much, so that room is made until it is enough.
+ * With paging off a launch goes straight to the driver, and is announced once room was made. */
+#define CHECK_ROOM(name, times, ...)                       \
+  do {                                                     \
+    fail_twins(#name, CUDA_ERROR_OUT_OF_MEMORY, times);    \
+    with->engine->clear();                                 \
+    CHECK(with->cu.name(__VA_ARGS__) == 0);                \
+    CHECK(count_events(with, DOUBLE_ROOM) == (times));     \
+    CHECK(last_event(with, DOUBLE_ROOM)->bytes == 0);      \
+    CHECK(last_event(with, DOUBLE_ROOM)->context != NULL); \
+    fail_twins(#name, 0, 0);                               \
+  } while (0)
+static void fail_twins(const char* exported, CUresult result, int times) {
+  static const char* const forms[] = {"", "_ptsz", "_ptds"};
+  for (int i = 0; i < 3; ++i) {
+    char name[64];
+    snprintf(name, sizeof(name), "%s%s", exported, forms[i]);
+    fail(name, result, times);
+  }
+}
+static void taken_by_the_driver(session* with) {
+  CUcontext context = NULL;
+  CUmodule module = NULL;
+  CUfunction function = NULL;
+  CUstream stream = NULL;
+  CUevent event = NULL;
+  CUarray array = NULL;
+  CUmipmappedArray mipmapped = NULL;
+  CUmemoryPool pool = NULL;
+  CUgraph graph = NULL;
+  CUgraphExec exec = NULL;
+  CUdeviceptr managed = 0;
+  CHECK_ROOM(cuModuleLoadData, 3, &module, ".target sm_80");
+  CHECK_ROOM(cuModuleGetFunction, 1, &function, NULL, "nothing");
+  CHECK_ROOM(cuLibraryGetModule, 1, &module, NULL);
+  CHECK_ROOM(cuStreamCreate, 1, &stream, 0);
+  CHECK_ROOM(cuEventCreate, 1, &event, 0);
+  CHECK_ROOM(cuArray3DCreate_v2, 2, &array, NULL);
+  CHECK_ROOM(cuMipmappedArrayCreate, 1, &mipmapped, NULL, 1);
+  CHECK_ROOM(cuMemPoolCreate, 1, &pool, NULL);
+  CHECK_ROOM(cuMemAllocManaged, 1, &managed, 64, 0);
+  CHECK_ROOM(cuCtxCreate_v2, 1, &context, 0, 0);
+  const CUdeviceptr block = new_block(with, 64);
+  for (int active = 0; active < 2; ++active) {
+    with->engine->activate(active);
+    CHECK_ROOM(cuLaunchKernel, 2, function, 1, 1, 1, 1, 1, 1, 0, with->stream, NULL, NULL);
+    CHECK(count_events(with, DOUBLE_BEGIN) == (active ? 3 : 0));
+    CHECK(count_events(with, DOUBLE_END) == count_events(with, DOUBLE_BEGIN));
+    CHECK_ROOM(cuMemsetD8_v2, 1, block, 5, 64);
+    CHECK(count_events(with, DOUBLE_END) == 2);
+    CHECK(with->cu.cuStreamBeginCapture_v2(with->stream, 0) == 0);
+    CHECK(with->cu.cuStreamEndCapture(with->stream, &graph) == 0);
+    CHECK_ROOM(cuGraphInstantiateWithFlags, 1, &exec, graph, 0);
+    CHECK_ROOM(cuGraphUpload, 1, exec, with->stream);
+    CHECK_ROOM(cuGraphLaunch, 1, exec, with->stream);
+  }
+  with->engine->activate(0);
+  /* The engine's own refusal is another matter: less memory would not help. */
+  with->engine->activate(1);
+  with->engine->clear();
+  with->engine->refuse(CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(with->cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, with->stream, NULL, NULL) ==
+        CUDA_ERROR_OUT_OF_MEMORY);
+  CHECK(count_events(with, DOUBLE_ROOM) == 0);
+  with->engine->activate(0);
 }
 
 void memory_scenario(session* with) {
@@ -87,6 +155,7 @@ void memory_scenario(session* with) {
   CHECK(count_events(with, DOUBLE_ALLOCATE) == 0 && count_events(with, DOUBLE_ROOM) == 0);
   ordered(with);
   within_a_capture(with);
+  taken_by_the_driver(with);
 }
 
 void pointers_scenario(session* with) {

@@ -169,6 +169,12 @@ void parameters_scenario(session* with) {
   CHECK(launch(with, kernel_named("add"), NULL, sum.list, NULL) == 0);
   event = last_event(with, DOUBLE_BEGIN);
   CHECK(event->stream == 1 || event->stream == 2);
+  /* What is launched elsewhere is announced as there, whatever context is current. */
+  ((fake_stream_elsewhere_function)driver_symbol("fake_stream_elsewhere"))(with->stream);
+  void* const here = last_event(with, DOUBLE_BEGIN)->context;
+  CHECK(launch(with, kernel_named("add"), with->stream, sum.list, NULL) == 0);
+  CHECK(last_event(with, DOUBLE_BEGIN)->context != here);
+  ((fake_stream_elsewhere_function)driver_symbol("fake_stream_elsewhere"))(NULL);
   /* A refusal is the program's error, and nothing is launched. */
   check_sum(with, &sum);
   with->engine->refuse(CUDA_ERROR_OUT_OF_MEMORY);
@@ -227,7 +233,7 @@ void code_scenario(session* with) {
 
 /* ---- Threads -------------------------------------------------------------------------------- */
 
-enum { THREADS = 4, ROUNDS = 200 };
+enum { THREADS = 4, ROUNDS = 200, FORKS = 300 };
 
 static void* work(void* argument) {
   session* const with = argument;
@@ -258,6 +264,31 @@ void threads_scenario(session* with) {
   with->engine->activate(0);
 }
 
+static _Atomic(int) forked;
+static void* destroy_textures(void* argument) {
+  session* const with = argument;
+  while (!atomic_load(&forked)) CHECK(with->cu.cuTexObjectDestroy(1) == 0);
+  return NULL;
+}
+
+/* Another thread may look at what is held for an object; its lock is the child's as it is then. */
+static void fork_while_others_destroy(session* with) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, destroy_textures, with) == 0);
+  for (int i = 0; i < (with->few ? 1 : FORKS); ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(5);
+      _exit(with->cu.cuTexObjectDestroy(1));
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  atomic_store(&forked, 1);
+  pthread_join(thread, NULL);
+}
+
 /* The child of a process that used CUDA may not use it: nothing of the engine runs there. */
 void fork_scenario(session* with) {
   addition sum;
@@ -278,5 +309,6 @@ void fork_scenario(session* with) {
   CHECK(status == 0);
   CHECK(launch(with, kernel_named("add"), NULL, sum.list, NULL) == 0);
   check_sum(with, &sum);
+  fork_while_others_destroy(with);
   with->engine->activate(0);
 }

@@ -139,9 +139,9 @@ def test_the_line_at_the_end(stack):
     quiet = stack.run("program", "v2", "parameters")
     assert quiet.stderr == ""
     asked = stack.run("program", "v2", "parameters", PENSTOCK_SUMMARY="1")
-    assert asked.stderr.startswith("penstock: nothing was paged; 22 launches")
+    assert asked.stderr.startswith("penstock: nothing was paged; 23 launches")
     paged = stack.run("program", "v2", "parameters", DOUBLE_PAGED="1")
-    assert paged.stderr.startswith("penstock: 1 byte came in; 22 launches")
+    assert paged.stderr.startswith("penstock: 1 byte came in; 23 launches")
     assert paged.stderr.count("\n") == 1
     assert asked.stdout == paged.stdout == quiet.stdout
 

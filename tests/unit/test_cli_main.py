@@ -320,3 +320,17 @@ def test_an_interrupt_before_the_modules_are_there_is_no_traceback(tmp_path, ign
         check=False,
     )
     assert (done.returncode, done.stderr) == (7 if ignored else -signal.SIGINT, "")
+
+
+def test_an_interrupt_at_pythons_own_end_is_not_complained_about():
+    code = (
+        "import atexit, os, signal\n"
+        "from penstock.cli import main\n"
+        "def interrupt(**arguments):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "main.root.main = interrupt\n"
+        "atexit.register(interrupt)\n"
+        "main.run()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "error: interrupted\n")

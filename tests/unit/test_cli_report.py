@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -234,6 +235,20 @@ def test_without_a_file_it_is_a_mistake(capsys):
 def test_a_file_that_is_not_there(capsys):
     assert "there is no file nowhere.json" in refused(capsys, 1, "nowhere.json")
     assert "cannot be read" in refused(capsys, 1, ".")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="being somebody else takes root")
+def test_a_folder_that_may_not_be_looked_into_is_no_absence(put, capsys, tmp_path):
+    put("a.json", finetuned())
+    tmp_path.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        read = refused(capsys, 1, "a.json")
+        written = refused(capsys, 1, "a.json", "--json", "b.json")
+    finally:
+        os.seteuid(0)
+    assert "a.json cannot be read: Permission denied" in read
+    assert "--json: b.json cannot be written" in written
 
 
 @pytest.mark.parametrize("text", ["", "{", "\xff\xfe", "[" * 100_000, "1" * 5000], ids=range(5))

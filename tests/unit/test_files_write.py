@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -113,7 +114,7 @@ def test_stdout_that_is_a_file_gets_what_is_written_to_its_name(tmp_path):
         ("folder", "it is a folder"),
         ("missing/a", "cannot be written: there is no folder .*/missing; "),
         ("new/", "cannot be written: its name is that of a folder"),
-        ("x" * 300, "File name too long"),
+        ("x" * 300, "File name too long; try: a shorter name"),
         ("\ud800", "cannot be written"),
         ("a\0b", "cannot be written"),
         ("read-only", "it is read-only"),
@@ -141,6 +142,13 @@ def test_a_file_without_a_name_is_refused():
 def test_the_remedy_goes_by_what_the_system_says(tmp_path, monkeypatch):
     with pytest.raises(FailedError, match="try: room on that disk"):
         write_whole("--json", "/dev/full", NEW)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        with pytest.raises(FailedError, match="File too large; try: a higher limit"):
+            write_whole("--json", str(tmp_path / "large"), NEW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     monkeypatch.setattr(os, "access", lambda *_: False)  # as for whom is not root
     with pytest.raises(FailedError, match="its folder is read-only; try: a folder that is yours"):
         check_place("--json", str(tmp_path / "a"))

@@ -124,6 +124,15 @@ def test_why_a_step_takes_as_long_as_it_does(changes, what, remedy):
     assert why(replace(RUN, emulated=True)) is None
 
 
+def test_a_name_between_dollar_signs_is_no_formula():
+    """MathJax, which would set it, is not in the page."""
+    drawn = made(replace(RUN, name="$$a_b$$"), RUN).partition("const docs_json = ")[2]
+    titles = [
+        word for word in re.findall('"name":"(\\w+)"', drawn) if word in ("Title", "PlainText")
+    ]
+    assert titles.count("PlainText") == titles.count("Title") - 1  # "Step time" has none
+
+
 def test_losses_that_were_not_finite_are_left_out():
     def lost(*values):
         return made(*results_of(finetuned(loss=values), name="a", place=""))

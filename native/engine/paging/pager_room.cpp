@@ -50,7 +50,8 @@ Result<std::vector<SlotId>> Pager::choose_slots_to_give(SlotId wanted, const pol
     if (page == kNoPage || table_.page(page).active == 0) order.push_back(id);
   }
   const auto count = nth(std::max(0, residents_.slots() - wanted));
-  if (count > order.size()) {
+  // A program's next work needs one at the least beside what is pinned.
+  if (count + (paging_ ? 1 : 0) > order.size()) {
     const auto bytes = static_cast<Bytes>(residents_.slots()) - order.size();
     return Status(Code::kOutOfMemory, size_text(bytes * pool_.chunk_bytes()),
                   " are in use now, and ", size_text(table_.pinned_bytes()),
@@ -165,6 +166,10 @@ Status Pager::resize(Bytes budget) {
         size_text(table_.pinned_bytes() + static_cast<Bytes>(largest_use()) * pool_.chunk_bytes()));
   }
   const Bytes before = pool_.budget();
+  // What a program's work touched may go once that is over.
+  for (std::size_t group = 0; budget < before && group < groups_.size(); ++group) {
+    PENSTOCK_TRY(close(group));
+  }
   if (shared() != nullptr && budget > before) PENSTOCK_TRY(shared()->claim(budget - before));
   const Status status = change_slots(wanted, budget);
   if (shared() != nullptr) shared()->give_back(std::max(before, budget) - pool_.budget());

@@ -196,7 +196,7 @@ def apart(
     if named in (None, STDOUT) or output.flag != "--json":
         return files, output
     path = Path(str(named))
-    if files and not (path.is_file() and is_input(path)):
+    if files and not (os.path.isfile(path) and is_input(path)):
         return files, output
     return (path, *files), Output(STDOUT)
 

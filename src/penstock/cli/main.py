@@ -252,7 +252,14 @@ def run() -> NoReturn:
     )
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        sys.exit(main())
+        try:
+            code = main()
+        except KeyboardInterrupt:  # once more, while the first was told
+            code = INTERRUPTED
+        # What is left is Python's own end, where one would only be complained about.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        sys.exit(code)
     except _Terminated:
         _complain("terminated")
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -22,9 +22,12 @@ from penstock.errors import FailedError
 
 _REMEDY = "a file in a folder that exists"
 _OURS = "a folder that is yours to write to"
-_REMEDIES = {errno.ENOSPC: "room on that disk", errno.EDQUOT: "room in your quota"} | dict.fromkeys(
-    (errno.EACCES, errno.EPERM, errno.EROFS), _OURS
-)
+_REMEDIES = {
+    errno.ENOSPC: "room on that disk",
+    errno.EDQUOT: "room in your quota",
+    errno.EFBIG: "a higher limit of a file's size, ulimit -f",
+    errno.ENAMETOOLONG: "a shorter name",
+} | dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _OURS)
 _SPECIAL = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a disk", stat.S_IFSOCK: "a socket"}
 
 

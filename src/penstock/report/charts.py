@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bokeh.embed import components
-from bokeh.models import ColumnDataSource
+from bokeh.models import ColumnDataSource, PlainText
 from bokeh.palettes import Colorblind, Inferno256
 from bokeh.plotting import figure
 from bokeh.resources import Resources
@@ -85,7 +85,7 @@ def _each(results: Numbered, chart: Callable[[Result], Any]) -> list[Any]:
     found = [(each, plot) for each, plot in made if plot is not None]
     for each, plot in found:
         if len(results) > 1:
-            plot.title.text = each.name
+            plot.title.text = PlainText(text=each.name)  # not as TeX between dollar signs
     return [plot for _, plot in found]
 
 

@@ -28,8 +28,14 @@ def load(path: Path) -> Any:
     Raises:
         FailedError: If it is not there, or not JSON.
     """
-    if not os.path.exists(path):
-        raise FailedError(f"there is no file {path}", remedy="penstock VERB ... --json FILE")
+    try:
+        os.stat(path)
+    except PermissionError:
+        pass  # it may be there; reading says that we may not
+    except (OSError, ValueError) as error:
+        raise FailedError(
+            f"there is no file {path}", remedy="penstock VERB ... --json FILE"
+        ) from error
     return read_json(path, remedy=_REMEDY)
 
 

@@ -70,7 +70,7 @@ typedef struct {
   int32_t kind;
   int32_t opaque;    /* it may touch addresses that were not seen */
   uint64_t function; /* which kernel: its name and parameters, as a number; or a graph; or 0 */
-  void* context;     /* CUcontext, current at the call */
+  void* context;     /* CUcontext: the stream's */
   uint64_t stream;   /* CUstream; the default streams as 1 (legacy) and 2 (per thread) */
   const penstock_touch* touches; /* in the order of the parameters; may repeat */
   uint32_t count;
@@ -111,8 +111,9 @@ typedef struct {
                       uint64_t* address);
   /* CUresult, or PASS for an address that is not a block's beginning. */
   int32_t (*release)(uint64_t address, void* context, uint64_t stream, int32_t ordered);
-  /* The driver itself has run out, for memory that is not the engine's: give `bytes` back (0: as
-   * much as can be).  Whether to try again. */
+  /* The driver itself has run out, for memory that is not the engine's: give `bytes` back (0: not
+   * known, so that each call in a row gives more).  Whether to try again; no longer once nothing
+   * can be given back. */
   int32_t (*make_room)(void* context, uint64_t bytes);
   /* CUresult, or PASS: what the program may believe to be free, and the total. */
   int32_t (*memory_info)(void* context, uint64_t* free_bytes, uint64_t* total_bytes);
