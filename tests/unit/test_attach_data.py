@@ -85,6 +85,93 @@ def test_weights_that_are_given_views_of_what_the_model_has(safety, kib, give):
     assert same_passes(model, reference)
 
 
+class Sums(nn.Module):
+    """Two weights, and a buffer on a page of theirs, which forward writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(40, 40) / 7)
+        self.second = nn.Parameter(torch.randn(40, 40) / 7)
+        self.register_buffer("sums", torch.zeros(300))
+
+    def forward(self, x):
+        self.sums.add_(x.mean())
+        return torch.tanh(x @ self.first + x @ self.second + self.sums.mean())
+
+
+@pytest.mark.parametrize("kib", [34, 1024])
+def test_weights_exchanged_beside_a_buffer_that_forward_writes(kib):
+    """The buffer's page goes out whole: not over what is changed at the host copy."""
+    model, reference = with_reference(nn.Sequential(*(Sums() for _ in range(6))))
+    x = torch.randn(3, 40)
+    with page(model, kib):
+        for step in range(5):
+            for each in (model, reference):
+                if step == 1:
+                    one, other = each[0].first, each[1].first
+                    one.data, other.data = other.data, one.data
+                each[0].first.add_(0.1), each[1].first.add_(0.2)
+            assert torch.equal(model(x), reference(x))
+            if step > 2:
+                assert same_state(model, reference)
+    assert same_state(model, reference)
+
+
+@pytest.fixture
+def future():
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    yield
+    torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+@ALL
+@pytest.mark.usefixtures("future")
+def test_loading_that_swaps(kib):
+    model, reference = with_reference(stack())
+    with page(model, kib) as attached:
+        assert same_passes(model, reference, 2)
+        for seed in range(2):
+            torch.manual_seed(seed)
+            state = {
+                name: torch.randn_like(value) for name, value in reference.state_dict().items()
+            }
+            model.load_state_dict(dict(state)), reference.load_state_dict(dict(state))
+            assert same_passes(model, reference, 2)
+        assert model[2].weight.untyped_storage().data_ptr() in attached.store.addresses()
+    assert same_state(model, reference)
+
+
+@ALL
+def test_swapped_tensors(kib):
+    model, reference = with_reference(stack())
+    with page(model, kib):
+        for _ in range(3):
+            assert same_passes(model, reference, 2)
+            for each in (model, reference):
+                torch.utils.swap_tensors(each[2].weight, each[3].weight)
+                torch.utils.swap_tensors(each[4].weight, nn.Parameter(torch.eye(WIDTH)))
+                each[2].weight.mul_(1.1)
+        assert same_passes(model, reference, 2)
+        assert same_state(model, reference)
+    assert same_state(model, reference)
+
+
+@BOTH
+@ALL
+@pytest.mark.parametrize("view", [torch.Tensor.detach, lambda weight: weight.data])
+def test_one_view_that_is_kept(safety, kib, view):
+    model, reference = with_reference(stack())
+    with page(model, kib, safety=safety):
+        assert same_passes(model, reference, 2)
+        views = view(model[2].weight), view(reference[2].weight)
+        for _ in range(3):
+            for each in views:
+                each.mul_(1.1)
+            assert same_passes(model, reference, 2)
+        assert same_state(model, reference)
+    assert same_state(model, reference)
+
+
 @ALL
 def test_a_view_that_forward_gives(kib):
     class Turns(nn.Linear):

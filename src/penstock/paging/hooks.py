@@ -109,7 +109,7 @@ class UseHooks:
             self._scopes[module] = self._uses.join(self._names[module], parts)
         self._several = isinstance(model, Models)
         self._reads: dict[Block, Use] = {}
-        self._unwritten = Unwritten(self._read_only, self.on_host.changes)
+        self._unwritten = Unwritten(self._read_only, self.on_host)
         self._largest = max((use.nbytes for use in self._own.values()), default=0)
         self._tables: list[Table | Reader] = []
         self._forwards = Forwards()
@@ -129,9 +129,9 @@ class UseHooks:
         self._written: set[Block] = set()  # seen by the watch within the running uses
         self._child = False
 
-    def _read_only(self) -> Iterable[torch.Tensor]:
+    def _read_only(self) -> Iterable[tuple[Block, torch.Tensor]]:
         paged = self._by_pointer.values()
-        return [t for b in paged if not b.written for t in self._store.tensors(b)]
+        return [(b, t) for b in paged if not b.written for t in self._store.tensors(b)]
 
     # ---- What is asked of hooks ------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class OnHost:
         self._held: dict[Block, None] = {}  # given again after each use
         self._ever_held: set[Block] = set()
         self._new_holders = False
-        self._aliases: dict[Block, int] = {}  # tensors over the host copy, without any of others
+        self._aliases: dict[Block, int] = {}  # over the host copy, without any of the program's
         self._by_address: dict[int, Block] = {}  # those that were given, by that of the host copy
         self._references: dict[Block, int] = {}
         self._on_page: dict[int, list[Block]] = {}  # by where a page begins: those that lie on it

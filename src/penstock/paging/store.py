@@ -277,7 +277,7 @@ class BlockStore:
                 host is not None
                 and _kind(given) == _kind(host)
                 and _users(given) <= 2
-                and self.host_aliases(block) < aliases
+                and self.host_aliases(block) <= aliases
             ):
                 host.copy_(given)
                 moved[0].tensor.data, taken = host, True
@@ -324,9 +324,13 @@ class BlockStore:
         return range(first, address + nbytes, chunk)
 
     def host_aliases(self, block: Block) -> int:
-        """How many tensors lie over the block's host copy, as the device sees it."""
+        """How many tensors but its own lie over the block's host copy, as the device sees it."""
         host = self._moved[block][0].host
-        return 0 if host is None else _users(host)
+        if host is None:
+            return 0
+        at = host.untyped_storage().data_ptr()
+        own = (moved.tensor.untyped_storage() for moved in self._moved[block])
+        return _users(host) - sum(storage.data_ptr() == at for storage in own)
 
     def version(self, block: Block) -> int:
         """A number that grows when a tensor of the block is changed in place, but by ``.data``."""

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 
 import torch
 
 from penstock.errors import UsageError
+
+from .blocks import Block
+from .on_host import OnHost
 
 _UNKNOWN = -1
 
@@ -17,21 +19,31 @@ class Unwritten:
     """The sum of the versions of tensors that are read only, from one pass to the next.
 
     Args:
-        tensors: Gives them, as they are now.
-        changes: By how much the versions of those that somebody was given to write have grown.
+        tensors: Gives them, as they are now, each with its block.
+        on_host: By how much the versions of those that somebody was given to write have grown; told
+            of references: a weak one would keep torch.utils.swap_tensors() from a tensor.
     """
 
     def __init__(
-        self, tensors: Callable[[], Iterable[torch.Tensor]], changes: Callable[[], int]
+        self, tensors: Callable[[], Iterable[tuple[Block, torch.Tensor]]], on_host: OnHost
     ) -> None:
         self._tensors = tensors
-        self._changes = changes
+        self._on_host = on_host
+        self._changes = on_host.changes
         self._sum = _UNKNOWN
+        self._known: list[torch.Tensor] = []
+        self._blocks: list[Block] = []
         self.collect()
 
     def collect(self) -> None:
         """Which they are is another matter now."""
-        self._known = [weakref.ref(tensor) for tensor in self._tensors()]
+        for block in self._blocks:
+            self._on_host.refer(block, -1)
+        pairs = list(self._tensors())
+        self._blocks = [block for block, _ in pairs]
+        self._known = [tensor for _, tensor in pairs]
+        for block in self._blocks:
+            self._on_host.refer(block, 1)
         self.forget()
 
     def forget(self) -> None:
@@ -57,4 +69,4 @@ class Unwritten:
         )
 
     def _versions(self) -> int:
-        return sum([tensor._version for get in self._known if (tensor := get()) is not None])
+        return sum([tensor._version for tensor in self._known])
