@@ -45,7 +45,7 @@ def both_ways(step, seen):
     plain, paged = pair(make)
     first, second = adamw(plain), adamw(paged)
     want = [step(plain, first, n, seen=[]) for n in range(STEPS)]
-    with page(paged, second, chunks=18):
+    with page(paged, second, chunks=8):
         got = [step(paged, second, n, seen=seen) for n in range(STEPS)]
     assert got == want
     assert same_weights(plain, paged)
@@ -84,7 +84,7 @@ def test_a_loss_that_reads_weights_once_updates_are_in_backward(asked):
     plain, paged = pair(make)
     first, second = adamw(plain), adamw(paged)
     want = [step(plain, first, n) for n in range(STEPS)]
-    with page(paged, second, chunks=18, step_in_backward=asked) as attached:
+    with page(paged, second, chunks=8, step_in_backward=asked) as attached:
         assert [step(paged, second, n) for n in range(STEPS)] == want
         assert attached.stats().updates_in_backward
     assert same_weights(plain, paged)
@@ -138,7 +138,7 @@ def test_modes_of_the_program_stay_its_own(around):
     plain, paged = pair(make)
     want = run(plain, adamw(plain))
     optimizer = adamw(paged)
-    with page(paged, optimizer, chunks=18):
+    with page(paged, optimizer, chunks=8):
         assert run(paged, optimizer) == want
     assert same_weights(plain, paged)
     assert not _get_current_dispatch_mode_stack()

@@ -14,6 +14,7 @@ from training_tower import Tower, adamw, batches, loss_of, page, pair, same_stat
 from penstock.paging.training.loop import PLAIN_STEPS
 
 DATA = batches(16)
+CHUNKS = 3  # for page(): with AdamW pages move in every step, in backward's updates too
 make = functools.partial(Tower, layers=2)
 STEPS = PLAIN_STEPS + 4  # so that some would be updated in backward
 
@@ -31,7 +32,7 @@ def plain_step(model, optimizer, n):
     return loss
 
 
-def same(loop, optimizer=adamw, steps=STEPS, chunks=18, in_backward=False, **more):
+def same(loop, optimizer=adamw, steps=STEPS, chunks=CHUNKS, in_backward=False, **more):
     """Run the loop both ways; whether updates ended up in backward must be as expected."""
     plain, paged = pair(make)
     first, second = optimizer(plain), optimizer(paged)
@@ -39,6 +40,8 @@ def same(loop, optimizer=adamw, steps=STEPS, chunks=18, in_backward=False, **mor
     with page(paged, second, chunks=chunks, **more) as attached:
         got = [loop(paged, second, n) for n in range(steps)]
         assert got == want
-        assert attached.stats().updates_in_backward == in_backward
+        stats = attached.stats()
+        assert stats.updates_in_backward == in_backward
+        assert stats.iteration_page_loads > 0
         assert same_state(first, second)
     assert same_weights(plain, paged)
