@@ -87,7 +87,7 @@ def test_what_comes_too_late_for_an_update_in_backward_is_refused(act):
     _, model = pair(make)
     optimizer = adamw(model)
     refused = pytest.raises(UsageError, match=r"backward has updated \S+ already.*=False")
-    with page(model, optimizer, chunks=18):
+    with page(model, optimizer, chunks=8):
         for n in range(STEPS):
             backward(model, n)
             with refused if n > PLAIN_STEPS else contextlib.nullcontext():
@@ -114,7 +114,7 @@ def test_a_step_that_is_compiled():
     plain, _ = pair(make)
     optimizers = adamw(plain), adamw(model)
     want = [plain_step(plain, optimizers[0], n) for n in range(4)]
-    with page(model, optimizers[1], chunks=18):
+    with page(model, optimizers[1], chunks=8):
         step = torch.compile(lambda: optimizers[1].step(), backend="eager")
         got = []
         for n in range(4):
@@ -289,7 +289,7 @@ def test_what_is_no_longer_there_is_refused():
     def late(do):
         model = make()
         optimizer = adamw(model)
-        with page(model, optimizer, chunks=18, step_in_backward=True):
+        with page(model, optimizer, chunks=8, step_in_backward=True):
             plain_step(model, optimizer, 0)
             backward(model, 1)
             with pytest.raises(UsageError, match="backward") as refused:
@@ -345,7 +345,7 @@ def test_parameters_that_move_to_another_group():
 def test_a_parameter_that_was_replaced_is_refused():
     model = make()
     optimizer = adamw(model)
-    with page(model, optimizer, chunks=18):
+    with page(model, optimizer, chunks=8):
         plain_step(model, optimizer, 0)
         kept = model.layers[0].up.bias
         model.layers[0].up.bias = nn.Parameter(torch.zeros_like(kept))
@@ -376,7 +376,7 @@ def test_two_optimizers_over_one_model(first):
 
     want = run(plain, *optimizers(plain))
     one, other = optimizers(paged)
-    with page(paged, one, chunks=18):
+    with page(paged, one, chunks=8):
         assert run(paged, one, other) == want
     assert same_weights(plain, paged)
 
@@ -442,7 +442,7 @@ def test_schedulers_made_before_and_after_attaching(before, recwarn):
     one, other = adamw(plain), adamw(paged)
     want = run(plain, one, scheduler(one))
     schedule = scheduler(other) if before else None
-    attached = page(paged, other, chunks=18)
+    attached = page(paged, other, chunks=8)
     schedule = schedule or scheduler(other)
     assert run(paged, other, schedule) == want
     attached.detach()
@@ -487,4 +487,4 @@ def test_a_module_that_reads_another_weight_with_each_batch():
         return [plain_step(model, optimizer, n) for n in range(STEPS)]
 
     assert len({int(ids.sum()) % 2 for ids in DATA[:STEPS]}) == 2
-    both_ways(drawn(Wandering, layers=2), run, chunks=18)
+    both_ways(drawn(Wandering, layers=2), run, chunks=8)

@@ -48,7 +48,7 @@ def watched(step, seen):
         seen.clear()
         return [step(model, optimizer, n, seen=seen) for n in range(STEPS)]
 
-    both_ways(drawn(make), run, chunks=18)
+    both_ways(drawn(make), run, chunks=8)
 
 
 def test_backward_runs_without_it_where_it_found_nothing_there():
@@ -129,7 +129,7 @@ def test_modes_of_the_program_stay_its_own(around):
         assert counts.operators
         return losses
 
-    both_ways(drawn(make), run, chunks=18)
+    both_ways(drawn(make), run, chunks=8)
     assert not _get_current_dispatch_mode_stack()
 
 

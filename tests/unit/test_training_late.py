@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from training_tower import adamw, both_ways, drawn, learn, page
+from training_both import CHUNKS, DATA, backward, make
+from training_tower import adamw, both_ways, drawn, learn, loss_of, page, pair, same_weights
 
 from penstock.errors import UsageError
 from penstock.paging.training.loop import PLAIN_STEPS
@@ -101,3 +102,68 @@ def test_where_it_was_to_be_updated_from_the_beginning_is_an_error(way):
         pytest.raises(UsageError, match=r"a use of weights in backward.*layers\.3"),
     ):
         steps(model, optimizer, 1)
+
+
+def whole_graph_again(loss, inner):
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def gradients_of_an_input(loss, inner):
+    loss.backward(retain_graph=True)
+    torch.autograd.grad(loss, inner)
+
+
+@pytest.mark.parametrize("again", [whole_graph_again, gradients_of_an_input])
+@pytest.mark.parametrize("first", [0, PLAIN_STEPS + 2])
+def test_another_backward_over_the_same_graph_says_so(again, first):
+    """To PyTorch, updates in backward are changes of weights in place, whose author to look for."""
+    _, model = pair(make)
+    seen = []
+    model.layers[0].register_forward_hook(lambda module, given, out: seen.append(out))
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=CHUNKS, step_in_backward=None if first else True):
+        for n in range(first):
+            backward(model, n)
+            optimizer.step()
+            optimizer.zero_grad()
+        loss = loss_of(model, DATA[first])
+        with pytest.raises(UsageError, match=r"the same graph.*updated \S+ already.*accumulate"):
+            again(loss, seen[-1])
+        seen.clear()
+
+
+class Branches(nn.Module):
+    """Two stacks, side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.stacks = nn.ModuleList(
+            nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(8)]) for _ in range(2)
+        )
+
+    def forward(self, x):
+        return [stack(x) for stack in self.stacks]
+
+
+@pytest.mark.parametrize("first", [0, PLAIN_STEPS + 1])
+def test_branches_of_a_graph_may_be_gone_back_one_after_the_other(first):
+    def step(model, optimizer, n):
+        generator = torch.Generator().manual_seed(n)
+        losses = [y.square().mean() for y in model(torch.randn(2, WIDTH, generator=generator))]
+        if n < first:
+            sum(losses).backward()
+        else:
+            for loss in losses:
+                loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return [loss.item() for loss in losses]
+
+    plain, paged = pair(Branches)
+    optimizers = adamw(plain), adamw(paged)
+    want = [step(plain, optimizers[0], n) for n in range(STEPS)]
+    with page(paged, optimizers[1], chunks=-14, step_in_backward=None if first else True) as at:
+        assert [step(paged, optimizers[1], n) for n in range(STEPS)] == want
+        assert at.stats().iteration_page_loads > 0
+    assert same_weights(plain, paged)

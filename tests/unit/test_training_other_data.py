@@ -54,7 +54,7 @@ def test_what_others_have_too_or_is_of_another_kind_is_refused(make_data):
     _, model = pair(make)
     optimizer = adamw(model)
     weight = model.layers[0].up.weight
-    with page(model, optimizer, chunks=18):
+    with page(model, optimizer, chunks=8):
         backward(model, 0)
         optimizer.step()
         others, weight.data = make_data(weight)
@@ -66,7 +66,7 @@ def test_what_others_have_too_or_is_of_another_kind_is_refused(make_data):
 def test_a_part_that_is_converted_is_refused_in_that_line():
     _, model = pair(make)
     optimizer = adamw(model)
-    with page(model, optimizer, chunks=18):
+    with page(model, optimizer, chunks=8):
         with pytest.raises(UsageError, match="attach"):
             model.layers[0].double()
         assert model.layers[0].up.weight.dtype is torch.float32
@@ -78,7 +78,7 @@ def test_after_an_update_in_backward_they_come_too_late():
     _, model = pair(make)
     optimizer = adamw(model)
     weight = model.layers[0].up.weight
-    with page(model, optimizer, chunks=18, step_in_backward=True):
+    with page(model, optimizer, chunks=8, step_in_backward=True):
         backward(model, 0)
         weight.data = torch.ones(weight.shape)
         with pytest.raises(UsageError, match=r"layers\.0\.up\.weight was replaced"):

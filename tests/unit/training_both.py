@@ -14,6 +14,7 @@ from training_tower import Tower, adamw, batches, both_ways, drawn, loss_of
 from penstock.paging.training.loop import PLAIN_STEPS
 
 DATA = batches(16)
+CHUNKS = 3  # for page(): with AdamW pages move in every step, in backward's updates too
 make = functools.partial(Tower, layers=2)
 STEPS = PLAIN_STEPS + 4  # so that some would be updated in backward
 
@@ -33,7 +34,7 @@ def plain_step(model, optimizer, n, before_step=lambda model, optimizer, n: None
     return loss if said is None else (loss, said)
 
 
-def same(loop, optimizer=adamw, steps=STEPS, chunks=18, in_backward=False, **more):
+def same(loop, optimizer=adamw, steps=STEPS, chunks=CHUNKS, in_backward=False, **more):
     """Run the loop both ways; whether updates ended up in backward must be as expected."""
 
     def run(model, optimizer):
@@ -41,3 +42,4 @@ def same(loop, optimizer=adamw, steps=STEPS, chunks=18, in_backward=False, **mor
 
     stats = both_ways(drawn(make), run, optimizer, chunks=chunks, **more)
     assert stats.updates_in_backward == in_backward
+    assert stats.iteration_page_loads > 0

@@ -285,8 +285,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             after = module.register_state_dict_post_hook(lambda *state: self._state_dict(*state))
             # Others' see what ours gives.
             cast("OrderedDict[int, Any]", module._state_dict_hooks).move_to_end(after.id, False)
-            self._handles += [before, after]
-        self._handles.append(model.register_load_state_dict_pre_hook(self._before_load))
+            load = module.register_load_state_dict_pre_hook(self._before_load)
+            self._handles += [before, after, load]
 
     def _begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         self._turn.take(id(sys._getframe(1)))

@@ -189,12 +189,8 @@ class TrainingAttachment(Attachment):
         return max(super()._default_look_ahead(), int(ahead))
 
     def _trained_bytes(self) -> int:
-        trained = set(self._update.trained())
-        return sum(
-            p.nbytes
-            for p in {id(p): p for p in self._update.parameters()}.values()
-            if id(p) in trained
-        )
+        every = {id(p): p for p in self._update.parameters()}
+        return sum(every[number].nbytes for number in set(self._update.trained()))
 
     def _tables_may_stay(self) -> bool:
         return False  # the update writes all of a table, and the host's memory is slow to write
@@ -455,6 +451,9 @@ class TrainingAttachment(Attachment):
                 self._stepper.define_update(unit)
 
     # ---- The rest --------------------------------------------------------------------------
+
+    def _before_load(self, module: nn.Module, *_: Any) -> None:  # within, torch wraps errors
+        self._stepper.touched(block.address for block, _ in self._slots[module])
 
     def _state_dict(self, module: nn.Module, *more: Any) -> None:
         self._stepper.touched(block.address for block, _ in self._slots[module])

@@ -56,6 +56,7 @@ class Between(PassMode):
         rests: Whether backward is run without it, unless the loss has read some.
         whole: Addresses of weights with which backward should be through.
         late: Called with one of these that an operator is about to touch nevertheless.
+        failed: Called with the error that ends a backward, of this model or another.
 
     Args:
         parts: Those that page, by the address of their device bytes; more may come.
@@ -76,6 +77,7 @@ class Between(PassMode):
         self.touched: Callable[[Iterable[int]], None] = lambda addresses: None
         self.whole: Container[int] = ()
         self.late: Callable[[int], None] = lambda address: None
+        self.failed: Callable[[Exception], None] = lambda error: None
         self._on = self._in_backward = False
         self.rests = False
         self._quiet = 0  # passes of backward that have found nothing, while all have
@@ -111,6 +113,7 @@ class Between(PassMode):
         self.stop()
         self.parts = {}
         self.over = True
+        self.failed = lambda error: None
         if self._uninstall is not None:
             self._uninstall()
 
@@ -167,6 +170,10 @@ def _watched(torchs: Callable[..., Any]) -> Callable[..., Any]:
             if on:
                 return on[-1].watch(torchs, args, kwargs)
             return torchs(*args, **kwargs)
+        except RuntimeError as error:
+            for each in list(_ALL):
+                each.failed(error)
+            raise
         finally:
             while off:
                 off.pop().start()

@@ -31,6 +31,7 @@ from ..modes import leave_over
 from ..watch import AccessWatch
 from .between import Between, Part
 from .nodes import NO_TASK, graph_task, in_backward, makers, sources
+from .recomputed import Recomputed
 from .run import Run
 from .units import NO_USE, Unit
 
@@ -41,6 +42,7 @@ class TrainingUses:
     Attributes:
         always_watch: As given; may change between passes.
         updated: Parameters that the optimizer has updated in this step's backward.
+        recomputed: Units whose forward backward has computed again, and no more yet.
 
     Args:
         model: The root.
@@ -96,6 +98,7 @@ class TrainingUses:
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
         self.between = Between({**self._by_pointer}, self._covers, self.touching)
         self._open: list[Unit] = []  # units whose backward is under way
+        self.recomputed = Recomputed(self.close_backward)
         # Modules whose forward runs, innermost last, with the nodes that made their input.
         self._stack: list[tuple[nn.Module, list[Any]]] = []
         self._in_forward = False
@@ -112,21 +115,13 @@ class TrainingUses:
     def _define(self, unit: Unit) -> None:
         pieces = [(block.address, block.nbytes, block.written) for block in unit.blocks]
         unit.unwritten = [s.tensor for b in unit.blocks if not b.written for s in b.slots]
-        addresses = frozenset(block.address for block in unit.blocks)
-        unit.forward = self._define_use(pieces)
-        unit.backward = self._define_use(pieces)
-        for use, what in ((unit.forward, "forward"), (unit.backward, "backward")):
-            self._covered[use] = addresses
-            self._names[use] = f"{unit.name} ({what})"
-
-    def _define_use(self, pieces: list[tuple[int, int, bool]]) -> int:
-        use = self._pager.define_use(pieces)
-        self._pieces[use] = [(address, nbytes) for address, nbytes, _ in pieces]
-        return use
+        unit.forward = self.define(f"{unit.name} (forward)", pieces)
+        unit.backward = self.define(f"{unit.name} (backward)", pieces)
 
     def define(self, name: str, pieces: list[tuple[int, int, bool]]) -> int:
         """A use of (address, bytes, written) pieces."""
-        use = self._define_use(pieces)
+        use = self._pager.define_use(pieces)
+        self._pieces[use] = [(address, nbytes) for address, nbytes, _ in pieces]
         self._covered[use] = frozenset(address for address, _, _ in pieces)
         self._names[use] = name
         return use
@@ -164,6 +159,7 @@ class TrainingUses:
 
     def open_backward(self, unit: Unit) -> None:
         """The unit's backward begins, unless it has, or detach() left nothing to page."""
+        self.recomputed.discard(unit)
         if not unit.open and unit.backward != NO_USE and not self._pager.closed:
             self.begin(unit.backward)
             unit.open = Run(unit, unit.backward, own=True)
@@ -394,7 +390,9 @@ class TrainingUses:
             # Without it autocast keeps a copy of every weight until its context ends: 2.9 GiB for
             # GPT-2 XL in bfloat16.
             torch.clear_autocast_cache()
-            if not in_backward():
+            if in_backward():
+                self.recomputed.add(unit)
+            else:
                 self._end_forward(unit)
             if torch.is_grad_enabled():
                 for value in [output] if isinstance(output, torch.Tensor) else tree_leaves(output):

@@ -57,7 +57,7 @@ def check_steps_in_pieces(optimizer: torch.optim.Optimizer, step: Any) -> None:
         raise UsageError(
             f"whether {name} updates each parameter by itself cannot be told: tried on small "
             f"parameters, its step fails with {type(error).__name__}: {error}",
-            remedy=_REMEDY,
+            remedy=f"what that error asks for, before attach_training(), or {_REMEDY}",
         ) from error
     if not (_close(whole, pieces, _ATOL) and _close(shared, others)):
         raise UsageError(

@@ -10,6 +10,8 @@ many.
 from __future__ import annotations
 
 import gc
+import math
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +37,8 @@ from .update import Update
 TOGETHER = 16 * MIB
 PAGES = 4
 SHARE = 1 / 32  # of the budget, where that is less
+RECOMPUTED = 1 / 8  # of the budget: what a recomputed region has stay for its backward
+_ACCUMULATE = ", or with attachment.accumulate(): around all but the last backward"
 
 
 class Size:
@@ -117,6 +121,7 @@ class Stepper:
         self._whole: dict[int, Unit] = {}  # addresses of weights that it should be through with
         self._grain = grain
         self._together = min(max(TOGETHER, PAGES * grain), int(budget * SHARE))
+        uses.recomputed.most = int(budget * RECOMPUTED)
         # What is to be updated soon: parameters, and their units with paged blocks.
         self._ready: list[nn.Parameter] = []
         self._ready_units: list[Unit] = []
@@ -127,6 +132,7 @@ class Stepper:
         uses.between.touched, uses.updated = self.touched, self._updated
         uses.between.rests = loop.in_backward
         uses.between.whole, uses.between.late = self._whole, self._used_late
+        uses.between.failed = self._backward_failed
         self.assign()
 
     def assign(self) -> None:
@@ -159,11 +165,7 @@ class Stepper:
                 parameter.grad = content
         nested = self._uses.nested_backward() and unit.calls > 1
         if parameter in self._updated and not nested:
-            raise self._updated_already(
-                "another backward",
-                parameter,
-                ", or with attachment.accumulate(): around all but the last backward",
-            )
+            raise self._updated_already("another backward", parameter, _ACCUMULATE)
         unit.late |= id(parameter) in self._had
         self._had.add(id(parameter))
         arrived = self._arrived.setdefault(unit, set())
@@ -218,6 +220,21 @@ class Stepper:
         if not self._loop.keeps:
             some = next(p for p in unit.parameters if p in self._updated)
             raise self._updated_already("a use of weights in backward", some)
+
+    def _backward_failed(self, error: Exception) -> None:
+        """Over a graph once more, backward needs weights as they were: torch asks who wrote them.
+
+        Raises:
+            UsageError: If the updates did.
+        """
+        found = re.search(r" \[([\d, ]*)\]\].* is at version (\d+); expected", str(error))
+        if found is None:
+            return
+        elements, version = math.prod(map(int, found[1].split(", "))), int(found[2])
+        for parameter in self._updated:
+            if parameter.numel() == elements and parameter._version == version:
+                again = "another backward over the same graph"
+                raise self._updated_already(again, parameter, _ACCUMULATE) from error
 
     def _forget_backward(self) -> None:
         self._had.clear()
