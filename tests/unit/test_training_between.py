@@ -81,7 +81,7 @@ def test_a_loss_that_reads_weights_once_updates_are_in_backward(asked):
             loss = loss + sum(p.square().sum() for p in model.parameters()) * 1e-4
         return learn(optimizer, loss)
 
-    same(step, steps=STEPS, in_backward=True, step_in_backward=asked)
+    same(step, steps=STEPS, chunks=8, in_backward=True, step_in_backward=asked)
 
 
 def test_a_hook_that_reads_another_weight():
