@@ -309,3 +309,10 @@ def test_what_looks_like_nothing_is_filled():
     with page(model, load=fill):
         assert model.mark.item() == 0xA5
         assert model(rows()).isnan().all()
+
+
+def test_weights_that_are_nowhere_are_refused_with_both_ways_to_have_them():
+    with torch.device("meta"):
+        model = nn.Sequential(*stack(2))
+    with pytest.raises(UsageError, match=r"no content.*load=.*offloader.*attach\(\) before"):
+        page(model)

@@ -433,7 +433,8 @@ class BlockStore:
         if load is None:
             raise UsageError(
                 f"{first.name} is on the meta device and has no content",
-                remedy="attach(model, load=...) with a function that fills it",
+                remedy="attach(model, load=...) with a function that fills it; where an offloader "
+                "has taken it away, attach() before that does",
             )
         seen: set[int] = set()
         for slot in block.slots:
