@@ -80,7 +80,8 @@ class OnHost:
             if known is None:
                 continue
             try:
-                taken = self._store.to_device(block, aliases=self._aliases[block])
+                # None are known where giving it failed.
+                taken = self._store.to_device(block, aliases=self._aliases.get(block, 0))
                 if taken or known != self._store.version(block):
                     self._store.refresh(block, self._chunk)
                     if known == _ASKED_FOR and self._is_held(block):
