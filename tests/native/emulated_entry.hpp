@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way into the emulated libcuda.so.1 for programs that run in processes of their own.
+// The way into the emulated libcuda.so.1 for programs that run in processes of their own, each of
+// which is a test case that is skipped unless it is asked for.
 #pragma once
 
+#include <dlfcn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
+#include "doctest/doctest.h"
 #include "penstock/interpose.h"
+#include "penstock/torch.h"
 
 // In a child process, which has nobody to tell but by its exit code.
 #define MUST(condition) \
@@ -44,6 +50,46 @@ Function* call(const char* name, std::int32_t version) {
   return reinterpret_cast<Function*>(found);
 }
 
+// Whether libcuda.so.1 is the emulated one, and no proxy is before it; else the test says so.
+inline bool is_emulated_alone() {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library != nullptr && dlsym(library, "penstock_emulated_cuda") != nullptr &&
+      dlsym(library, PENSTOCK_PROXY_COUNTERS) == nullptr) {
+    return true;
+  }
+  MESSAGE("the driver is not the emulated one alone: nothing tested");
+  return false;
+}
+
+struct Child {
+  pid_t process = 0;
+  int code = -1;  // that it exited with; -1: a signal ended it
+};
+
+// Run a test case of this program by itself.
+inline Child run_case(const std::string& name) {
+  const std::string option = "--test-case=" + name;
+  Child child{.process = fork()};
+  if (child.process == 0) {
+    execl("/proc/self/exe", "native_tests", option.c_str(), "--no-skip",
+          static_cast<char*>(nullptr));
+    _exit(99);
+  }
+  int status = -1;
+  REQUIRE(child.process > 0);
+  REQUIRE(waitpid(child.process, &status, 0) == child.process);
+  if (WIFEXITED(status)) child.code = WEXITSTATUS(status);
+  return child;
+}
+
+// The emulated driver's library, from here on called by call().
+inline void* load_emulated() {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  MUST(library != nullptr);
+  emulated = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
+  return library;
+}
+
 // The device's primary context, once the driver is there.
 inline void* primary_context() {
   void* context = nullptr;
@@ -59,6 +105,26 @@ inline penstock_real_driver real_driver(void* library) {
   real.library = library;
   real.get_proc_address = get_proc_address;
   return real;
+}
+
+struct Interposed {
+  void* context = nullptr;
+  penstock_interposer* engine = nullptr;
+};
+
+// The engine behind the proxy, with a budget in bytes and perhaps a file to record in.
+inline Interposed interpose(std::uint64_t gpu_memory, const char* record = nullptr,
+                            std::int32_t log_level = PENSTOCK_LOG_ERROR) {
+  void* const library = load_emulated();
+  Interposed made{.context = primary_context()};
+  const penstock_real_driver real = real_driver(library);
+  penstock_interpose_options options{};
+  options.struct_size = sizeof(options);
+  options.gpu_memory = gpu_memory;
+  options.log_level = log_level;
+  options.record = record;
+  MUST(penstock_interpose(&real, &options, &made.engine) == PENSTOCK_OK);
+  return made;
 }
 
 // A kernel that touches one piece of memory.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine behind the proxy where a program has other contexts beside a device's primary one, as
 // green contexts are, or none at all: a process of its own, over the emulated libcuda.so.1.
-#include <dlfcn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -20,16 +18,7 @@ namespace {
   constexpr std::uint64_t kBytes = 3 << 20;
   constexpr std::size_t kBlocks = 7;  // of which five fit
   const auto word = [](std::uint64_t at) { return reinterpret_cast<std::uint64_t*>(at); };
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  MUST(library != nullptr);
-  emulated = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
-  void* const primary = primary_context();
-  const penstock_real_driver real = real_driver(library);
-  penstock_interpose_options options{};
-  options.struct_size = sizeof(options);
-  options.gpu_memory = 16 << 20;
-  penstock_interposer* engine = nullptr;
-  MUST(penstock_interpose(&real, &options, &engine) == PENSTOCK_OK);
+  const auto [primary, engine] = interpose(16 << 20);
 
   // A framework's allocator asks before any work: the block's context is known all the same.
   std::vector<std::uint64_t> blocks;
@@ -76,22 +65,8 @@ TEST_CASE("CUDA child: has other contexts" * doctest::skip()) {
 }
 
 TEST_CASE("CUDA: what is touched in another context than the primary one stays") {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr || dlsym(library, "penstock_emulated_cuda") == nullptr ||
-      dlsym(library, PENSTOCK_PROXY_COUNTERS) != nullptr) {
-    MESSAGE("the driver is not the emulated one alone: nothing tested");
-    return;
-  }
-  const pid_t child = fork();
-  if (child == 0) {
-    execl("/proc/self/exe", "native_tests", "--test-case=CUDA child: has other contexts",
-          "--no-skip", static_cast<char*>(nullptr));
-    _exit(99);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  if (!is_emulated_alone()) return;
+  CHECK(run_case("CUDA child: has other contexts").code == 0);
 }
 
 }  // namespace

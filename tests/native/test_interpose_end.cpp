@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work that a program gives when it ends: from atexit(), when its thread's own objects have gone.
 // A process of its own, over the emulated libcuda.so.1.
-#include <dlfcn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,9 +14,7 @@
 namespace penstock::testing {
 namespace {
 
-struct Ending {
-  penstock_interposer* engine = nullptr;
-  void* context = nullptr;
+struct Ending : Interposed {
   std::array<std::uint64_t, 7> blocks{};  // of which five fit
   void* tensor = nullptr;
 
@@ -35,15 +31,7 @@ struct Ending {
 
 [[noreturn]] void give_work_at_the_end() {
   static Ending program;
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  MUST(library != nullptr);
-  emulated = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
-  program.context = primary_context();
-  const penstock_real_driver real = real_driver(library);
-  penstock_interpose_options options{};
-  options.struct_size = sizeof(options);
-  options.gpu_memory = 16 << 20;
-  MUST(penstock_interpose(&real, &options, &program.engine) == PENSTOCK_OK);
+  static_cast<Interposed&>(program) = interpose(16 << 20);
   std::atexit([] {  // behind the end of all that is made from here on
     penstock_torch_free(program.tensor, 4096, 0, nullptr);
     MUST(penstock_torch_alloc(4096, 0, nullptr) != nullptr);
@@ -73,22 +61,8 @@ struct Ending {
 TEST_CASE("CUDA child: gives work at its end" * doctest::skip()) { give_work_at_the_end(); }
 
 TEST_CASE("CUDA: work is seen from atexit(), when the objects of the thread have gone") {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr || dlsym(library, "penstock_emulated_cuda") == nullptr ||
-      dlsym(library, PENSTOCK_PROXY_COUNTERS) != nullptr) {
-    MESSAGE("the driver is not the emulated one alone: nothing tested");
-    return;
-  }
-  const pid_t child = fork();
-  if (child == 0) {
-    execl("/proc/self/exe", "native_tests", "--test-case=CUDA child: gives work at its end",
-          "--no-skip", static_cast<char*>(nullptr));
-    _exit(99);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 42);
+  if (!is_emulated_alone()) return;
+  CHECK(run_case("CUDA child: gives work at its end").code == 42);
 }
 
 }  // namespace

@@ -163,9 +163,7 @@ TEST_CASE("emulated faults: what a thread asks again while it waits is no other 
 }
 
 TEST_CASE("CUDA child: has failures" * doctest::skip()) {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  REQUIRE(library != nullptr);
-  emulated = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
+  void* const library = load_emulated();
   dials = reinterpret_cast<driver::cuda::EmulatedCuda* (*)()>(
       dlsym(library, "penstock_emulated_cuda"))();
   fail_each_call(false);
@@ -173,21 +171,8 @@ TEST_CASE("CUDA child: has failures" * doctest::skip()) {
 }
 
 TEST_CASE("CUDA: the engine behind the proxy over a driver of which each call fails") {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr || dlsym(library, "penstock_emulated_cuda") == nullptr ||
-      dlsym(library, PENSTOCK_PROXY_COUNTERS) != nullptr) {
-    MESSAGE("the driver is not the emulated one alone: nothing tested");
-    return;
-  }
-  const pid_t child = fork();
-  if (child == 0) {
-    execl("/proc/self/exe", "native_tests", "--test-case=CUDA child: has failures", "--no-skip",
-          static_cast<char*>(nullptr));
-    _exit(99);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  CHECK(status == 0);
+  if (!is_emulated_alone()) return;
+  CHECK(run_case("CUDA child: has failures").code == 0);
 }
 
 }  // namespace penstock::testing

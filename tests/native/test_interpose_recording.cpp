@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the engine behind the proxy records when it is told to: a process of its own for each
 // program, over the emulated libcuda.so.1.
-#include <dlfcn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -24,18 +22,7 @@ using engine::WorkTraceHeader;
 
 // The program: memory, a kernel given twice, one of them within a capture, memory freed.
 [[noreturn]] void be_recorded(const char* path) {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  MUST(library != nullptr);
-  emulated = reinterpret_cast<GetProcAddress>(dlsym(library, "cuGetProcAddress_v2"));
-  void* const context = primary_context();
-  const penstock_real_driver real = real_driver(library);
-  penstock_interpose_options options{};
-  options.struct_size = sizeof(options);
-  options.gpu_memory = 256 << 20;
-  options.log_level = PENSTOCK_LOG_INFO;
-  options.record = path;
-  penstock_interposer* engine = nullptr;
-  MUST(penstock_interpose(&real, &options, &engine) == PENSTOCK_OK);
+  const auto [context, engine] = interpose(256 << 20, path, PENSTOCK_LOG_INFO);
   MUST(engine->active.load() == (path != nullptr ? 1u : 0u));
 
   std::uint64_t address = 0;
@@ -79,17 +66,11 @@ using engine::WorkTraceHeader;
 
 // The process id of a program that has ended well; 0: it ended with `code`.
 pid_t run_program(const std::string& path, int* code) {
-  const pid_t child = fork();
-  if (child == 0) {
-    setenv("PENSTOCK_TEST_RECORD", path.c_str(), 1);
-    execl("/proc/self/exe", "native_tests", "--test-case=CUDA child: is recorded", "--no-skip",
-          static_cast<char*>(nullptr));
-    _exit(99);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  *code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return child;
+  setenv("PENSTOCK_TEST_RECORD", path.c_str(), 1);
+  const Child child = run_case("CUDA child: is recorded");
+  unsetenv("PENSTOCK_TEST_RECORD");
+  *code = child.code;
+  return child.process;
 }
 
 TEST_CASE("CUDA child: is recorded" * doctest::skip()) {
@@ -113,12 +94,7 @@ std::vector<WorkRecord> read(const std::string& path, pid_t process) {
 }
 
 TEST_CASE("CUDA: a program behind the proxy is recorded from its beginning to its end") {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr || dlsym(library, "penstock_emulated_cuda") == nullptr ||
-      dlsym(library, PENSTOCK_PROXY_COUNTERS) != nullptr) {
-    MESSAGE("the driver is not the emulated one alone: nothing tested");
-    return;
-  }
+  if (!is_emulated_alone()) return;
   const auto folder =
       std::filesystem::temp_directory_path() / ("penstock-recording-" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
