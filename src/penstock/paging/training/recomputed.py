@@ -27,16 +27,18 @@ class Recomputed:
         self.most = 0
         self._close = close
         self._bytes: dict[Unit, int] = {}
+        self._all = 0
 
     def add(self, unit: Unit) -> None:
         """The unit's forward has been computed again."""
         self.discard(unit)
-        self._bytes[unit] = sum(block.nbytes for block in unit.blocks)
-        while sum(self._bytes.values()) > self.most and len(self._bytes) > 1:
+        self._bytes[unit] = nbytes = sum(block.nbytes for block in unit.blocks)
+        self._all += nbytes
+        while self._all > self.most and len(self._bytes) > 1:
             oldest = next(iter(self._bytes))
             self.discard(oldest)
             self._close(oldest)
 
     def discard(self, unit: Unit) -> None:
         """Its backward begins, or its forward does once more."""
-        self._bytes.pop(unit, None)
+        self._all -= self._bytes.pop(unit, 0)
