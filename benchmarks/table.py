@@ -53,7 +53,7 @@ PEERS = {
 # Of docs/run.md: what is shown of each file of results/run.
 PROGRAMS = (
     ("GPT-2 XL", "h200-xl-13", (2, 1.5, 1.25, 0.8)),
-    ("GPT-2 XL", "h200-xl-11", (4, 2, 1.5, 1.25)),
+    ("GPT-2 XL", "h200-xl-14", (4, 2, 1.5, 1.25, 0.8)),
     ("6.7B", "h200-6.7b-5", (4,)),
     ("6.7B", "h200-6.7b-3", (2,)),
     ("6.7B", "h200-6.7b-6", (1.5,)),
@@ -71,7 +71,7 @@ FRAMEWORKS: tuple[tuple[str, str, str, tuple[int, ...]], ...] = (
     ("Llama of 8B, 16 tokens behind 1,024", "held-out-h200", "llama tokens", ()),
     ("Whisper-large, 32 tokens", "held-out-h200-2", "whisper tokens", ()),
     ("FLUX of 12B, one pass", "held-out-h200-2", "flux", ()),
-    ("Llama of 8B, LoRA step, recomputation", "launch-cost-h200", "lora", (0, 2)),
+    ("Llama of 8B, LoRA step, recomputation", "launch-cost-h200-2", "lora", (0, 2)),
     ("the same on another host", "groups-h200", "lora", (1, 3)),
     ("Llama of 3B, AdamW step, recomputation", "groups-h200", "adamw", (1, 3)),
     ("GPT-2 XL, AdamW step, autocast, recomputation", "held-out-h200-2", "training", ()),

@@ -16,7 +16,7 @@ STRATEGIES = (
     ("h200-x2", ("",)),
     ("h200-x4-3", ("",)),
 )
-TRAINED = ("h100", "h100-2", "h100-rows-1", "h200-stay", "h200-again")
+TRAINED = ("h100", "h100-2", "h100-rows-1", "h200-stay", "h200-again", "h200-3b")
 BESIDE = ("h200-7b", "h200-7b-2", "h200-7b-3", "h200-7b-4")
 FULL = ("h200-xl-1", "h200-xl-2", "h200-6.7b")  # of docs/training.md
 
@@ -72,12 +72,16 @@ def trained() -> str:
                 for each in rows
                 if each["model"] == row["model"] and each["how"] in ("resident", "again")
             ]
-            found.append({**row, "file": name, "plain": resident[0], "again": resident[1]})
+            times = ", ".join(f"{each['median_ms']:,.1f}" for each in resident)
+            again = resident[1] if len(resident) > 1 else {}
+            found.append(
+                {**row, "file": name, "plain": resident[0], "times": times, "again": again}
+            )
     return shown(
         "model | file | budget, GiB | resident needs | resident, and again | ideal | attached "
         "| p99 | x ideal | in turn | peak | losses differ by | resident's by",
         "{model} | {file} | {budget_bytes:GiB} | {plain[torch_peak_bytes]:GiB} | "
-        "{plain[median_ms]:ms}, {again[median_ms]:ms} | {ideal_ms:ms} | {median_ms:ms} | "
+        "{times} | {ideal_ms:ms} | {median_ms:ms} | "
         "{p99_ms:ms} | {ratio_to_ideal:.2f} | {ratio_to_ideal_in_turn:.2f} | {used_bytes:GiB} | "
         "{largest_loss_difference:.1e} | {again[largest_loss_difference]:.1e}",
         found,

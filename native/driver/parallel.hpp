@@ -15,9 +15,9 @@
 
 namespace penstock::driver {
 
-// work(0) to work(count - 1), in any order, on `most` threads at the most.  `work` does not throw.
+// work(0) to work(count - 1), in any order.  `work` does not throw.
 template <class Work>
-void in_parallel(std::size_t count, const Work& work, std::size_t most = SIZE_MAX) {
+void in_parallel(std::size_t count, const Work& work) {
   std::atomic<std::size_t> next{0};
   const auto run = [&] {
     for (std::size_t i = next++; i < count; i = next++) work(i);
@@ -25,7 +25,7 @@ void in_parallel(std::size_t count, const Work& work, std::size_t most = SIZE_MA
   std::vector<std::jthread> others;
   try {
     const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-    const std::size_t wanted = std::min({count, cores, most});
+    const std::size_t wanted = std::min<std::size_t>(count, cores);
     for (std::size_t i = 1; i < wanted; ++i) others.emplace_back(run);
   } catch (const std::system_error&) {  // fewer, then
   } catch (const std::bad_alloc&) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Page-locked host memory.  The driver makes it by pages of 4 KiB on one thread, some 3 GB a
 // second.  Large pieces are the process's own memory instead, in huge pages where the kernel gives
-// them, written to by several threads and registered with the driver, which is five times as quick
+// them, written to by all cores and registered with the driver, which is five times as quick
 // (benchmarks/page_locking.py).  A piece that the host has no room for beside what runs is the
 // driver's, which refuses where the kernel would end the process.  Thread rule: any thread.
 #pragma once
@@ -74,8 +74,7 @@ class HostMemory {
   static constexpr Bytes kHugePage = 2 * kMiB;
   static constexpr Bytes kLarge = 2 * kHugePage;
   static constexpr Bytes kWritten = 16 * kMiB;  // by one thread at a time
-  static constexpr std::size_t kWriters = 4;
-  static constexpr Bytes kSpare = 512 * kMiB;  // of the host's, for the program itself
+  static constexpr Bytes kSpare = 512 * kMiB;   // of the host's, for the program itself
 
   struct Piece {
     void* start = nullptr;
@@ -138,15 +137,12 @@ class HostMemory {
   static bool populate(std::byte* start, Bytes size) {
     std::atomic<bool> good{true};
     const auto count = static_cast<std::size_t>((size + kWritten - 1) / kWritten);
-    in_parallel(
-        count,
-        [&](std::size_t nth) {
-          std::byte* const part = start + static_cast<Bytes>(nth) * kWritten;
-          if (!written(part, std::min(kWritten, size - static_cast<Bytes>(nth) * kWritten))) {
-            good = false;
-          }
-        },
-        kWriters);
+    in_parallel(count, [&](std::size_t nth) {
+      std::byte* const part = start + static_cast<Bytes>(nth) * kWritten;
+      if (!written(part, std::min(kWritten, size - static_cast<Bytes>(nth) * kWritten))) {
+        good = false;
+      }
+    });
     return good;
   }
   static bool written(std::byte* part, Bytes size) {

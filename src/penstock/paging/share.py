@@ -219,17 +219,14 @@ class Share:
         self._fit(pages, has)
         manager.new_peak()
 
-    def join_pieces(self, *, settled: bool) -> None:
+    def join_pieces(self) -> None:
         """The largest tensors of a pass come next, and what is cached lies in pieces: it goes back.
 
         In the first pass, after which memory stays where it is, and where it is made anew in each.
         Else that costs the launching thread more than the bytes do.
-
-        Args:
-            settled: Whether that is so once passes of this kind have settled, too.
         """
         manager, need = self._manager, self._needs.get(self._latest[1])
-        if not self.whole or (need is not None and need.passes >= SETTLING and not settled):
+        if not self.whole:
             return  # a backward may begin when the model has been detached
         held = manager.held()
         anew = need is None or self._live + need.bytes - held > manager.slack

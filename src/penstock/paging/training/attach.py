@@ -232,7 +232,7 @@ class TrainingAttachment(Attachment):
             self._stream,
             grow=self._grow,
             backward_ends=self._backward_ends,
-            before_large=lambda settled: self._share.join_pieces(settled=settled),
+            before_large=lambda: self._share.join_pieces(),
             always_watch=self._safety == "strict",
         )
         where = (uses, self.pager, self.torch_device, self._take_host)

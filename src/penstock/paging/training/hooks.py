@@ -52,7 +52,7 @@ class TrainingUses:
         stream: Gives the raw handle of the stream that kernels go to now.
         grow: Called where nested uses need more, with (address, bytes) pieces; or it raises.
         backward_ends: Called when a backward pass is over.
-        before_large: Called with True before forward's last unit, with False as backward begins.
+        before_large: Called before forward's last unit, and as backward begins.
         always_watch: Check every operator in every iteration, not only in the first.
     """
 
@@ -66,7 +66,7 @@ class TrainingUses:
         *,
         grow: Callable[[Exception, list[tuple[int, int]]], None],
         backward_ends: Callable[[], None],
-        before_large: Callable[[bool], None],
+        before_large: Callable[[], None],
         always_watch: bool,
     ) -> None:
         self._model = model
@@ -359,7 +359,7 @@ class TrainingUses:
                 self.open_backward(unit)
             else:
                 if unit is self._last and torch.is_grad_enabled():
-                    self._before_large(True)
+                    self._before_large()
                 self._latest = unit
                 unit.calls += 1
                 self.begin(unit.forward)
@@ -425,7 +425,7 @@ class TrainingUses:
         """A hook runs in backward: if it is the first, see to it that the end is noticed."""
         if self._task != NO_TASK:
             return
-        self._before_large(False)
+        self._before_large()
         self._task = graph_task()
         engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
         engine.queue_callback(self._leave_backward)
