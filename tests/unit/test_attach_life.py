@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 import torch
-from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
+from attach_models import WIDTH, Borrower, page, rows, same_passes, stack, with_reference
 from torch import nn
 
 from penstock.errors import UsageError
@@ -166,6 +166,32 @@ def test_an_interrupted_pass_keeps_nobody_waiting():
             assert results == [True]
         assert same_passes(model, reference)
         assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+
+
+@pytest.mark.parametrize("call", ["begin", "end"])
+def test_an_interrupt_may_come_while_a_use_begins_or_ends(monkeypatch, call):
+    model, reference = with_reference(Borrower())
+    with page(model) as attached:
+        assert same_passes(model, reference)
+        given = getattr(attached.pager, call)
+        for number in range(8):
+            calls = iter(range(number + 1))
+
+            def interrupted(*use, calls=calls):
+                if call == "begin":
+                    given(*use)
+                if next(calls, None) is None:
+                    raise KeyboardInterrupt
+                if call == "end":
+                    given(*use)
+
+            monkeypatch.setattr(attached.pager, call, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                model(rows())
+            monkeypatch.setattr(attached.pager, call, given)
+            assert same_passes(model, reference, 2)
+        attached.resize("60KiB")  # where what is left running would not fit
+        assert same_passes(model, reference)
 
 
 @pytest.mark.parametrize("kib", [80, 1024])

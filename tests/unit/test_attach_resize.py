@@ -60,5 +60,5 @@ def test_resize_of_several_models():
 def test_resize_after_detach_is_refused():
     attached = page(stack(8), 80)
     attached.detach()
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="has been detached"):
         attached.resize("100KiB")

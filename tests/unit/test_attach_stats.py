@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -54,3 +55,8 @@ def test_statistics_are_a_value_whose_fields_are_documented(kind):
     with pytest.raises(TypeError):
         before["passes"]
     assert documented(kind) == {field.name for field in dataclasses.fields(kind)}
+
+
+def test_threads_may_ask_at_once_how_fast_the_link_is():
+    with page(stack()) as attached, ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(lambda _: attached.link(), range(4)))) == 1

@@ -77,9 +77,18 @@ def test_shards_variants_and_pipelines(tmp_path):
     (tmp_path / "tokenizer").mkdir()
     with pytest.raises(FailedError, match=r"no \.safetensors file"):
         read_folder(tmp_path)
-    (tmp_path / "model_index.json").write_text("{}")
+    components = {"unet": ["diffusers", "A"], "vae": ["diffusers", "B"], "checker": [None, None]}
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "P", **components}))
+    for other in ("whole-v1.5.safetensors", "vae_1_0/model.safetensors", "checker/a.safetensors"):
+        write(tmp_path / other, DENSE)
     dense = 2 * (512 * 256 + 256 * 256 + 256)
     assert read_folder(tmp_path).weight_bytes == 2 * dense + 2 * 8 * 64 * 256
+
+
+def test_the_same_weights_in_another_library_s_names_count_once(tmp_path):
+    for name in ("consolidated", "model"):
+        write(tmp_path / f"{name}.safetensors", DENSE)
+    assert read_folder(tmp_path).weight_bytes == 2 * (512 * 256 + 256 * 256 + 256)
 
 
 def test_a_folder_does_not_hide_a_known_shape(tmp_path, monkeypatch, capsys):

@@ -426,3 +426,36 @@ def test_a_reference_pass_that_freezes_the_weights_while_it_lasts():
         return seen
 
     assert not both_ways(drawn(layers=2), run, chunks=8).updates_in_backward
+
+
+@pytest.mark.parametrize("call", ["begin", "end"])
+def test_an_interrupt_may_come_while_a_use_begins_or_ends(monkeypatch, call):
+    plain, model = pair()
+    optimizers = adamw(plain), adamw(model)
+
+    data = batches(1)
+
+    def same_step():
+        assert train(plain, optimizers[0], data) == train(model, optimizers[1], data)
+
+    with page(model, optimizers[1], chunks=8, step_in_backward=False) as attached:
+        same_step()
+        given = getattr(attached.pager, call)
+        for number in range(2, 12, 2):
+            calls = iter(range(number + 1))
+
+            def interrupted(*use, calls=calls):
+                if call == "begin":
+                    given(*use)
+                if next(calls, None) is None:
+                    raise KeyboardInterrupt
+                if call == "end":
+                    given(*use)
+
+            monkeypatch.setattr(attached.pager, call, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                loss_of(model, data[0]).backward()
+            monkeypatch.setattr(attached.pager, call, given)
+            optimizers[1].zero_grad()
+            same_step()
+    assert same_weights(plain, model)

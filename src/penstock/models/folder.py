@@ -19,6 +19,7 @@ from penstock.errors import FailedError
 from penstock.files import read_json
 
 _SUFFIX = ".safetensors"
+_USUAL = ("model.safetensors", "diffusion_pytorch_model.safetensors")
 _MOST_HEADER = 100_000_000  # bytes, the format's own limit
 # An expert of a mixture has its number in its path: layers.3.mlp.experts.7.up_proj.weight.
 _EXPERT = re.compile(r"\bexperts\.([0-9]+)\.")
@@ -84,11 +85,15 @@ def read_folder(folder: Path) -> Folder:
 
 
 def _places(folder: Path) -> list[Path]:
-    """The folder, or the components of a pipeline."""
+    """The folder, or the components that a pipeline's index names."""
     if not folder.is_dir():
         raise FailedError(f"{folder}: no such directory", remedy=_REMEDY)
-    inner = sorted(path for path in folder.iterdir() if path.is_dir())
-    return [folder, *inner] if (folder / "model_index.json").exists() else [folder]
+    index = folder / "model_index.json"
+    if not index.exists():
+        return [folder]
+    # Beside them may lie the same weights in one file, and other versions of components.
+    loaded = {n for n, of in _json(index).items() if isinstance(of, list) and any(of)}
+    return sorted(path for path in folder.iterdir() if path.name in loaded and path.is_dir())
 
 
 def _files(place: Path) -> list[Path]:
@@ -98,8 +103,10 @@ def _files(place: Path) -> list[Path]:
         shards = _json(index).get("weight_map")
         if isinstance(shards, dict):
             return [place / name for name in sorted(set(map(str, shards.values())))]
+    # The same weights may lie there in another library's names, too.
+    usual = [name for name in names if name in _USUAL]
     plain = [name for name in names if "." not in name.removesuffix(_SUFFIX)]
-    return [place / name for name in plain or names]
+    return [place / name for name in usual or plain or names]
 
 
 def _tensors(file: Path) -> dict[str, tuple[int, int]]:

@@ -231,9 +231,9 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         Raises:
             OutOfMemory: If the largest layer does not fit; the budget is as before.
         """
+        smallest = max(self.pager.smallest(), self._grain)
         free, total = self.device.memory()
         budget = parse_size(gpu_memory, total=total)
-        smallest = max(self.pager.smallest(), self._grain)
         if smallest > budget:
             raise OutOfMemory(
                 f"a gpu_memory of {format_bytes(budget)} is below the smallest that works, "

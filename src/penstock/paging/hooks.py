@@ -38,6 +38,7 @@ from .looks import only_looks, only_saves
 from .modes import leave_over
 from .on_host import OnHost
 from .outside import Reader
+from .running import Running
 from .store import BlockStore
 from .tables import TABLES, Table
 from .turns import Turn
@@ -116,10 +117,10 @@ class UseHooks:
         joined = {use: module for module, use in self._scopes.items() if use.parts}
         self._joints = Joints(joined, self._forwards, self._wrap)
         self._armed = False
-        self._running: list[tuple[Use, list[int]]] = []  # and its versions when it began
-        self._reading = 0  # how many of them are reads
+        self._running = Running(pager, stream, self._end)
         self._slots = 0  # pages that there is room for; 0 until somebody asks
         self._in_pass = False
+        self._broken_off = False  # something raised in a use
         self._watch: AccessWatch | None = None
         self.signature: Hashable = None
         self._signatures: Counter[Hashable] = Counter()  # how many passes of each were watched
@@ -201,7 +202,7 @@ class UseHooks:
 
     def pass_begins(self) -> None:
         """The root's forward starts."""
-        self._abandon()
+        self._begin_anew()
         self.gathers.pass_begins()
         leave_over()
         if not self._armed:
@@ -231,13 +232,24 @@ class UseHooks:
             self._running.pop()[0].leave()
         self._watch = None
         self._tell(self)
-        for table in self._tables:
-            table.open = 0
+        self._none_is_open()
+
+    def _none_is_open(self) -> None:
+        for each in (*self._own.values(), *self._scopes.values(), *self._tables):
+            each.open = 0
+
+    def _begin_anew(self) -> None:
+        """No use runs; an interrupt may have come anywhere, also while one was begun or ended."""
+        broken_off = self._broken_off or self._in_pass or bool(self._running)
+        self._abandon()
+        if broken_off:
+            self._broken_off = False
+            self._none_is_open()
 
     def _abandon(self) -> None:
         """End what still runs: after an error in a hook, or an interrupt, for which none runs."""
         while self._running:
-            self._close(*self._running.pop())
+            self._running.close()
         self._stop_watching()
         self._in_pass = False
         self._last = NO_USE
@@ -267,6 +279,7 @@ class UseHooks:
             try:
                 result = forward(*args, **kwargs)
             except BaseException:
+                self._broken_off = True
                 self._ends(use, whole=False)
                 raise
             self._ends(use, whole=True)
@@ -283,7 +296,7 @@ class UseHooks:
             return forward(*args, **kwargs)
         finally:
             while len(running) > before:
-                self._close(*running.pop())
+                self._running.close()
 
     # No more is called at each use than has something to do: many models wait for this thread.
     def _begins(self, module: nn.Module, use: Use, args: Any, kwargs: Any) -> None:
@@ -291,8 +304,7 @@ class UseHooks:
             self._outermost(use, module, args, kwargs)
         part = use
         if use in self._gathering:
-            part = self.gathers.part(use, args, kwargs, self._room, self._covers)
-        versions = []
+            part = self.gathers.part(use, args, kwargs, self._room, self._running.covers)
         if part.number >= 0:
             if (step := (self._last, use.number)) not in self._steps:
                 self._new_step(step)
@@ -303,16 +315,16 @@ class UseHooks:
                 self.on_host.take_back(part.blocks)
             if use.parts and not use.closed:
                 use.missing.update(use.parts)
-            if self._reading:
+            if self._running.reads():
                 self._release_reads(lambda: not self._fits(part))
             try:
-                self._pager.begin(part.number, self._stream())
+                self._running.begin(part)
             except OutOfMemory as error:
                 if not part.parts:
                     raise self._passes.out_of_memory(error) from error
                 self._split(part)
-            versions = [tensor._version for tensor in part.tensors]
-        self._running.append((part, versions))
+        if part.number < 0:
+            self._running.append((part, []))
         part.enter()
         (part.whole or part).open += 1
         for table in part.tables:
@@ -325,8 +337,8 @@ class UseHooks:
         running = self._running
         if use.open:
             while use not in (running[-1][0], running[-1][0].whole):
-                self._close(*running.pop())
-            self._close(*running.pop())
+                self._running.close()
+            self._running.close()
             if whole and use.missing:
                 self._split(use)
         if not running and not self._in_pass:
@@ -340,7 +352,7 @@ class UseHooks:
         whole = self._several and "." not in use.name
         self._turn.take_or_refuse(f"{use.name} is called", id(sys._getframe(2)), wait=whole)
         try:
-            self._abandon()
+            self._begin_anew()
             self.gathers.pass_begins()
             if self.on_host.given:
                 self._unwritten.forget()
@@ -355,12 +367,10 @@ class UseHooks:
         self._joints.open_up(use)
         self._uses.split(use)
 
-    def _close(self, use: Use, versions: list[int]) -> None:
-        """End a use; what it wrote is known to have been written."""
+    def _end(self, use: Use, versions: list[int]) -> None:
+        """What it wrote is known to have been written."""
         use.leave()
-        if use.is_read:
-            self._reading -= 1
-        else:
+        if not use.is_read:
             (use.whole or use).open -= 1
             for table in use.tables:
                 table.open -= 1
@@ -413,7 +423,7 @@ class UseHooks:
         for part in plain_parts(tensor):
             if (block := self._by_tensor.get(id(part))) is not None:
                 self._turn.refuse_read(block.name, in_child=self._child)
-                if not self._covers(block):
+                if not self._running.covers(block):
                     yield block
 
     def _read(self, block: Block) -> None:
@@ -421,23 +431,17 @@ class UseHooks:
         if use is None:
             use = self._reads[block] = self._uses.define(block.name, [block], is_read=True)
         most = max(self._largest, READS_AT_ONCE * block.nbytes)
-        self._release_reads(lambda: self._bytes_read() + block.nbytes > most)
+        self._release_reads(lambda: self._running.bytes_read() + block.nbytes > most)
         self._release_reads(lambda: not self._fits(use))
         if not self._fits(use):
             self.on_host.give(block, asked_for=False)
             return
         self.on_host.take_back([block])
-        self._pager.begin(use.number, self._stream())
-        self._running.append((use, use.versions()))
-        self._reading += 1
-
-    def _bytes_read(self) -> int:
-        return sum(use.nbytes for use, _ in self._running if use.is_read)
+        self._running.begin(use)
 
     def _fits(self, use: Use) -> bool:
         """Whether there is room for it beside what is running."""
-        pages = use.pages.union(*(other.pages for other, _ in self._running))
-        return len(pages) <= self._room()
+        return len(use.pages | self._running.pages()) <= self._room()
 
     def _room(self) -> int:
         """Pages that there is room for."""
@@ -449,14 +453,10 @@ class UseHooks:
         for entry in [entry for entry in self._running if entry[0].is_read]:
             if not too_many():
                 return
-            self._running.remove(entry)
-            self._close(*entry)
+            self._running.close(self._running.index(entry))
             for block in entry[0].blocks:
-                if not self._covers(block):
+                if not self._running.covers(block):
                     self.on_host.give(block, asked_for=False)
-
-    def _covers(self, block: Block) -> bool:
-        return any(block in use.blocks for use, _ in self._running)
 
     # ---- Discovery -------------------------------------------------------------------------
 
@@ -477,7 +477,7 @@ class UseHooks:
 
     def _start_watching(self) -> None:
         if self._watch is None:
-            told = self._covers, self._missed, self._written.add, self.on_host.left_at
+            told = self._running.covers, self._missed, self._written.add, self.on_host.left_at
             self._watch = AccessWatch(self._by_pointer, *told)
             self._watch.__enter__()
 

@@ -235,10 +235,11 @@ class Manager:
 
     def link(self, device: Device) -> tuple[float, float]:
         """Page-locked copy speed in and out, decimal GB/s, measured once."""
-        if self._link is None:
-            size = min(LINK_BYTES, device.memory()[0] // 2)
-            self._link = device.measure_link(max(size, self.grain), 5)
-        return self._link
+        with self._lock:  # threads that measured at once would not find the room
+            if self._link is None:
+                size = min(LINK_BYTES, device.memory()[0] // 2)
+                self._link = device.measure_link(max(size, self.grain), 5)
+            return self._link
 
     def refresh(self) -> None:
         """Take what nobody counts off the limit."""

@@ -53,5 +53,8 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype or one.stride() != other.stride():
         return False
     return torch.equal(
-        *(torch.empty(0, dtype=torch.uint8).set_(each.untyped_storage()) for each in (one, other))
+        *(
+            torch.empty(0, dtype=torch.uint8, device="cpu").set_(each.untyped_storage())
+            for each in (one, other)
+        )
     )

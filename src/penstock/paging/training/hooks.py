@@ -17,12 +17,13 @@ own becomes part of its uses; what backward or code outside was, stays from forw
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import nn
 
+from penstock.errors import UsageError
 from penstock.native import Pager
 
 from ..blocks import Block, Home
@@ -143,19 +144,19 @@ class TrainingUses:
     def begin(self, use: int) -> None:
         """A use begins, making room if it needs more than ever before."""
         while True:
+            self._begun.append(use)  # before, and until it has ended: an interrupt may be next
             try:
-                self._pager.begin(use, self._stream())
-                self._begun.append(use)
-                return
+                return self._pager.begin(use, self._stream())
             except MemoryError as error:
-                together = [piece for each in {*self._begun, use} for piece in self._pieces[each]]
+                together = [piece for each in {*self._begun} for piece in self._pieces[each]]
+                self._begun.remove(use)
                 self._grow(error, together)
 
     def end(self, use: int) -> None:
         """A use ends."""
+        self._pager.end(use, self._stream())
         if use in self._begun:
             self._begun.remove(use)
-        self._pager.end(use, self._stream())
 
     def open_backward(self, unit: Unit) -> None:
         """The unit's backward begins, unless it has, or detach() left nothing to page."""
@@ -168,8 +169,8 @@ class TrainingUses:
     def close_backward(self, unit: Unit, *, surely: bool = False) -> None:
         """The unit's backward is over; not believed of those that were seen to go on."""
         if unit.open and (surely or not unit.stays):
-            run, unit.open = unit.open, None
             self._open.remove(unit)
+            run, unit.open = unit.open, None
             self._end(run)
 
     @contextmanager
@@ -270,7 +271,7 @@ class TrainingUses:
         self.abandon()
         self.disarm()
         self.between.end()
-        self._pause_watch()
+        self.leave_watch()
         self._end_watch()
 
     def pass_begins(self) -> None:
@@ -303,7 +304,7 @@ class TrainingUses:
     def evaluation_ends(self) -> None:
         """A forward pass that no backward will follow is over."""
         self.abandon()
-        self._pause_watch()
+        self.leave_watch()
         self.between.start()
 
     def iteration_ends(self) -> None:
@@ -312,7 +313,7 @@ class TrainingUses:
         for unit in self._units:
             unit.calls = 0
         always = self.always_watch or self._reads_vary
-        if self._watch is not None and self._pause_watch() and not always:
+        if self._watch is not None and self.leave_watch() and not always:
             self._end_watch()
         self.between.start(pending=False)
 
@@ -326,13 +327,15 @@ class TrainingUses:
         self.pass_ends()
         while self._open:
             self.close_backward(self._open[-1], surely=True)
+        for use in set(self._begun) - {*self._throughout_runs, *self._updating}:
+            with suppress(UsageError):  # an interrupt came as it began or ended
+                self.end(use)
+            self._begun = [each for each in self._begun if each != use]
+            for unit in self._units:
+                unit.open = None
 
-    def leave_watch(self) -> None:
-        """After a step that failed: the mode that watches operators is left, until the next one."""
-        self._pause_watch()
-
-    def _pause_watch(self) -> bool:
-        """Leave the watching mode; not possible in another thread."""
+    def leave_watch(self) -> bool:
+        """Leave the watching mode until the next step; not possible in another thread."""
         if self._watch is not None and self._watching_now:
             if not self._watch.take_out():
                 return False
@@ -452,9 +455,7 @@ class TrainingUses:
     def _covers(self, block: Part) -> bool:
         if block.address in self.between.whole:
             self.between.late(block.address)
-        uses = [run.use for run in self._running] + [unit.backward for unit in self._open]
-        uses += self._throughout_runs + self._updating
-        return any(block.address in self._covered[use] for use in uses)
+        return any(block.address in self._covered[use] for use in self._begun)
 
     def _define_parts(self, parts: Sequence[Part], name: str = "") -> int:
         return self.define(name, [(part.address, part.nbytes, True) for part in parts])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -94,8 +95,10 @@ def _run(optimizer: torch.optim.Optimizer, step: Any, *, apart: bool) -> tuple[A
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         for _ in range(_STEPS):
             for parameter in parameters:
-                scale = _SCALES[int(torch.randint(len(_SCALES), (), generator=random))]
-                grad = scale * torch.randn(parameter.shape, generator=random)
+                scale = _SCALES[
+                    int(torch.randint(len(_SCALES), (), generator=random, device="cpu"))
+                ]
+                grad = scale * _normal(parameter.shape, random)
                 parameter.grad = grad.to(parameter)
             torch.manual_seed(0)
             for piece in pieces:
@@ -112,6 +115,10 @@ def _run(optimizer: torch.optim.Optimizer, step: Any, *, apart: bool) -> tuple[A
     return (weights, list(own.values())), (dict(small.state), values, attributes)
 
 
+def _normal(shape: Sequence[int], random: torch.Generator) -> torch.Tensor:
+    return torch.randn(shape, generator=random, device="cpu")  # whatever the program's default is
+
+
 def _small(group: dict[str, Any], random: torch.Generator) -> dict[str, Any]:
     """A group of the same settings: the kinds of its parameters, each twice."""
     kinds = {
@@ -119,9 +126,7 @@ def _small(group: dict[str, Any], random: torch.Generator) -> dict[str, Any]:
         for p in group["params"]
     }
     made = [
-        nn.Parameter(
-            torch.randn([min(n, _SIZE) for n in p.shape], generator=random).to(device, dtype)
-        )
+        nn.Parameter(_normal([min(n, _SIZE) for n in p.shape], random).to(device, dtype))
         for (_, dtype, device), p in kinds.items()
         for _ in range(2)
     ]
