@@ -151,7 +151,7 @@ class BlockStore:
         """The host copy, or another one where that is encoded."""
         if block.encoded:
             assert self._pager is not None
-            flat = torch.empty(block.nbytes, dtype=torch.uint8)
+            flat = torch.empty(block.nbytes, dtype=torch.uint8, device="cpu")
             self._pager.read(block.address, block.nbytes, flat.data_ptr())
             return flat
         assert block.host_bytes is not None
@@ -192,7 +192,7 @@ class BlockStore:
         """Leave the model's tensors empty: what they lay in is about to go."""
         for block in self.blocks:
             if block in self._moved:
-                self._point(block, lambda moved: torch.empty(0, dtype=moved.device.dtype))
+                self._point(block, lambda moved: moved.device.new_empty(0, device="cpu"))
             self._forget(block)
 
     def _forget(self, block: Block) -> None:

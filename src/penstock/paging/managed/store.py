@@ -38,7 +38,7 @@ class ManagedStore(BlockStore):
         for group, address in zip(self._groups.groups, self._addresses, strict=True):
             self._lay(group.blocks, load, address=address, host=address)
         for block in self._groups.others:
-            block.host_bytes = torch.empty(block.nbytes, dtype=torch.uint8)
+            block.host_bytes = torch.empty(block.nbytes, dtype=torch.uint8, device="cpu")
             self._fill(block, load)
             block.device_bytes = block.host_bytes.to(self.device, copy=True)
             block.address = block.device_bytes.data_ptr()

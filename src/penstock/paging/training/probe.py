@@ -84,7 +84,7 @@ def _close(a: Any, b: Any, atol: float = 0.0) -> bool:
 
 def _run(optimizer: torch.optim.Optimizer, step: Any, *, apart: bool) -> tuple[Any, Any]:
     """After some steps: small parameters with their state, and what all of them share."""
-    random = torch.Generator().manual_seed(0)
+    random = torch.Generator("cpu").manual_seed(0)
     groups = [_small(group, random) for group in optimizer.param_groups]
     small: Any = _like(optimizer, groups)
     shared = Groups(small)
@@ -94,8 +94,10 @@ def _run(optimizer: torch.optim.Optimizer, step: Any, *, apart: bool) -> tuple[A
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         for _ in range(_STEPS):
             for parameter in parameters:
-                scale = _SCALES[int(torch.randint(len(_SCALES), (), generator=random))]
-                grad = scale * torch.randn(parameter.shape, generator=random)
+                scale = _SCALES[
+                    int(torch.randint(len(_SCALES), (), generator=random, device="cpu"))
+                ]
+                grad = scale * torch.randn(parameter.shape, generator=random, device="cpu")
                 parameter.grad = grad.to(parameter)
             torch.manual_seed(0)
             for piece in pieces:
@@ -120,7 +122,9 @@ def _small(group: dict[str, Any], random: torch.Generator) -> dict[str, Any]:
     }
     made = [
         nn.Parameter(
-            torch.randn([min(n, _SIZE) for n in p.shape], generator=random).to(device, dtype)
+            torch.randn([min(n, _SIZE) for n in p.shape], generator=random, device="cpu").to(
+                device, dtype
+            )
         )
         for (_, dtype, device), p in kinds.items()
         for _ in range(2)

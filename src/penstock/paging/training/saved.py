@@ -28,7 +28,7 @@ _uses_of: Callable[[int], int] = torch._C._storage_Use_Count  # type: ignore[att
 
 def _uses_besides() -> int:
     """References that a storage has besides its tensors, once it is known to Python."""
-    tensor = torch.empty(1)
+    tensor = torch.empty(1, device="cpu")
     return _uses_of(tensor.untyped_storage()._cdata) - 1
 
 
