@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+from contextlib import contextmanager
 
 import pytest
 import torch
 from attach_models import WIDTH, page, rows, same_passes, with_reference
 from torch import nn
+from torch.nn import functional as F
 
 from penstock.native import Pager
 
@@ -238,3 +241,59 @@ def test_forward_is_the_models_own_again(attached):
     assert "forward" not in vars(model.layers[0])
     assert torch.equal(model(rows()), reference(rows()))
     assert len(seen) == 5
+
+
+class Doubling(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@contextmanager
+def another_class(model):
+    model.layers[1].k.__class__ = Doubling
+    yield
+    model.layers[1].k.__class__ = nn.Linear
+
+
+@contextmanager
+def a_patched_class(_model):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nn.Linear, "forward", lambda self, x: F.linear(x, 2 * self.weight))
+        yield
+
+
+@contextmanager
+def a_copy_with_another_weight(model):
+    own = model.layers[1].k
+    model.layers[1].k = other = copy.copy(own)
+    other._parameters = own._parameters.copy()
+    other.weight = nn.Parameter(2 * own.weight.detach(), requires_grad=False)
+    yield
+    model.layers[1].k = own
+
+
+@pytest.mark.parametrize("changed", [another_class, a_patched_class, a_copy_with_another_weight])
+@pytest.mark.parametrize("passes_before", [1, 6])
+def test_a_forward_that_changes_while_attached_counts(attached, changed, passes_before):
+    held, model, reference = attached(Tower(), kib=300)
+    assert same_passes(model, reference, count=passes_before)
+    before = reference(rows())
+    with changed(model), changed(reference):
+        assert not torch.equal(reference(rows()), before)
+        assert same_passes(model, reference)
+        assert torch.equal(model.layers[1].k(rows()), reference.layers[1].k(rows()))
+    assert same_passes(model, reference)
+    assert held.stats().bytes_in > held.stats().gpu_memory_bytes
+
+
+def test_a_shallow_copy_leads_back_to_nothing(attached):
+    replaced = Tower()
+    replaced.head.forward = own = replaced.head.forward
+    held, model, reference = attached(replaced, kib=240)
+    copies = [copy.copy(part) for part in (model.head, *model.layers)]
+    assert torch.equal(copies[1].k(rows()), reference.layers[0].k(rows()))
+    held.detach()
+    assert copies[0].forward == own
+    for part in copies:
+        assert not vars(part).keys() & {"_apply", "__getstate__", "__prepare_scriptable__"}
+    assert torch.equal(copies[2].half().k(rows().half()), model.layers[1].k(rows().half()))

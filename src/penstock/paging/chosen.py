@@ -96,7 +96,7 @@ class Chosen:
             flat = torch.cat([each.flatten() for each in indices])
             arrived = None
             if flat.is_cuda:
-                host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+                host = torch.empty(flat.shape, dtype=flat.dtype, device="cpu", pin_memory=True)
                 flat = host.copy_(flat, non_blocking=True)
                 arrived = torch.cuda.Event()
                 arrived.record()

@@ -24,7 +24,7 @@ from penstock.units import format_bytes
 from .blocks import Block, Slot
 from .tables import Table
 
-_MOVES, _SCRIPTS = "_apply", "__prepare_scriptable__"
+MOVES, SCRIPTS = "_apply", "__prepare_scriptable__"
 Convert = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -51,13 +51,13 @@ class ConversionGuard:
         self._slots = slots
         self._in_forward = in_forward
         for module in modules:
-            module.__dict__[_MOVES] = partial(self._apply, module)
-            module.__dict__[_SCRIPTS] = _refuse_script
+            module.__dict__[MOVES] = partial(self._apply, module)
+            module.__dict__[SCRIPTS] = _refuse_script
 
     def remove(self) -> None:
         """The modules can be converted again."""
         for module in self._modules:
-            for name in (_MOVES, _SCRIPTS):
+            for name in (MOVES, SCRIPTS):
                 module.__dict__.pop(name, None)
 
     def _apply(self, module: nn.Module, fn: Convert, recurse: bool = True) -> nn.Module:

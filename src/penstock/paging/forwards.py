@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from torch import nn
 
+from .conversion import MOVES, SCRIPTS
+
+_FORWARD, _STATE = "forward", "__getstate__"
 Forward = Callable[..., Any]
 
 
@@ -19,16 +23,44 @@ class Forwards:
 
     def replace(self, module: nn.Module, ours: Forward) -> None:
         """Have the module's calls come to this one."""
-        before = module.__dict__.get("forward")
-        module.__dict__["forward"] = ours
+        before = module.__dict__.get(_FORWARD)
+        module.__dict__.update({_FORWARD: ours, _STATE: partial(self._state, module)})
         self._replaced[module] = ours, before
 
     def restore(self, modules: Iterable[nn.Module] | None = None) -> None:
         """Give these their own back, or all; one that somebody has wrapped in turn keeps ours."""
         for module in list(self._replaced if modules is None else modules):
             ours, before = self._replaced.pop(module, (None, None))
-            if ours is None or module.__dict__.get("forward") is not ours:
+            module.__dict__.pop(_STATE, None)
+            if ours is None or module.__dict__.get(_FORWARD) is not ours:
                 continue
-            del module.__dict__["forward"]
+            del module.__dict__[_FORWARD]
             if before is not None:
-                module.__dict__["forward"] = before
+                module.__dict__[_FORWARD] = before
+
+    def _state(self, module: nn.Module) -> Any:
+        """What copy.copy() takes: without what of ours would lead back to this module."""
+        get = getattr(type(module), _STATE, None)  # of every object from Python 3.11 on
+        state = module.__dict__ if get is None else get(module)
+        if not isinstance(state, dict):
+            return state
+        state = {
+            name: value for name, value in state.items() if name not in (MOVES, SCRIPTS, _STATE)
+        }
+        ours, before = self._replaced[module]
+        if state.get(_FORWARD) is ours:
+            del state[_FORWARD]
+            if before is not None:
+                state[_FORWARD] = before
+        return state
+
+
+def own_forward(module: nn.Module) -> Forward:
+    """The forward that the module's class gives it, whatever stands in its place."""
+    instead = module.__dict__.pop(_FORWARD, None)
+    try:
+        own: Forward = module.forward
+        return own
+    finally:
+        if instead is not None:
+            module.__dict__[_FORWARD] = instead

@@ -30,7 +30,7 @@ from penstock.units import format_bytes
 
 from .blocks import Block, Home, Models
 from .contracts import Passes
-from .forwards import Forwards
+from .forwards import Forwards, own_forward
 from .gather import Gathers
 from .joint import Joints, joints
 from .leaves import tree_leaves
@@ -104,9 +104,8 @@ class UseHooks:
         # Within which reads last, and which may be called alone.
         scopes = [m for m in self._names if m not in (model, *self._own) and any(m.children())]
         self._scopes = {module: Use(self._names[module], frozenset()) for module in scopes}
-        for module, parts in joints(
-            self._names, self._own, apart=self.gathers, most_bytes=most_jointly
-        ):
+        found = joints(self._names, self._own, apart=self.gathers, most_bytes=most_jointly)
+        for module, parts in found:
             self._scopes[module] = self._uses.join(self._names[module], parts)
         self._several = isinstance(model, Models)
         self._reads: dict[Block, Use] = {}
@@ -155,8 +154,7 @@ class UseHooks:
         if not self._armed:
             return
         for leaf in (part for each in tree_leaves(output) for part in plain_parts(each)):
-            block = block_of(leaf, self._by_pointer)
-            if block is not None:
+            if (block := block_of(leaf, self._by_pointer)) is not None:
                 self.on_host.give(block, asked_for=True)
                 if id(leaf) not in self._by_tensor:
                     leaf.data = self._store.at_host(block, leaf)
@@ -263,9 +261,13 @@ class UseHooks:
         PyTorch's own hooks take the launching thread longer than this does.
         """
         forward, turn, running = module.forward, self._turn, self._running
+        kind = None if "forward" in module.__dict__ else type(module).forward
 
         @wraps(forward)
         def declared(*args: Any, **kwargs: Any) -> Any:
+            nonlocal forward, kind
+            if kind is not None and type(module).forward is not kind:  # patched, or another class
+                forward, kind = own_forward(module), type(module).forward
             joint = use.joint
             if turn.owner == get_ident():
                 if joint is not None and joint.open:
@@ -386,10 +388,8 @@ class UseHooks:
     def _wrote(self, use: Use, versions: list[int], now: list[int]) -> None:
         """Some of a use's blocks may have been written while it ran."""
         pairs = zip(use.tensors, versions, now, strict=True)
-        written = {
-            self._by_tensor[id(tensor)] for tensor, before, after in pairs if after != before
-        }
-        written |= self._written & use.blocks
+        changed = (tensor for tensor, before, after in pairs if after != before)
+        written = {self._by_tensor[id(tensor)] for tensor in changed} | self._written & use.blocks
         if any(not block.written for block in written):
             for block in written:
                 self._store.unpack(block)

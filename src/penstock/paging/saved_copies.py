@@ -52,9 +52,6 @@ class SavedCopies:
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype or one.stride() != other.stride():
         return False
-    return torch.equal(
-        *(
-            torch.empty(0, dtype=torch.uint8, device="cpu").set_(each.untyped_storage())
-            for each in (one, other)
-        )
-    )
+    both = (one, other)
+    whole = (t.new_empty(0, dtype=torch.uint8).set_(t.untyped_storage()) for t in both)
+    return torch.equal(*whole)

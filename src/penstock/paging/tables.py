@@ -67,6 +67,13 @@ class Table(dict[str, Any]):
             self[key]
         return dict.pop(self, key, *default)
 
+    def __iter__(self) -> Iterator[str]:
+        return dict.__iter__(self)  # as this is ours, dict() of it comes to __getitem__
+
+    def copy(self) -> dict[str, Any]:
+        """As of a dict: somebody has its tensors from here on."""
+        return dict(self)
+
     def items(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]
         """The entries, each told of when it is come to."""
         for key, tensor in list(dict.items(self)):

@@ -90,7 +90,7 @@ class HostCopies:
     def into(self, host: torch.Tensor, nbytes: int, written: Any) -> tuple[torch.Tensor, Any]:
         """See Copies."""
         with _disable_current_modes():  # backward may run where none follows what is made
-            content = torch.empty(nbytes, dtype=torch.uint8)
+            content = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         self._count(content.untyped_storage())
         content.copy_(host)
         return content, None
