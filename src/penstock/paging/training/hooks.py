@@ -96,12 +96,13 @@ class TrainingUses:
         self._updating: list[int] = []
         self._updates: dict[tuple[int, ...], int] = {}  # of units together, by their own
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
-        self.between = Between({**self._by_pointer}, self._covers, self.touching)
+        self.between = Between({**self._by_pointer}, self._is_there, self.touching)
         self._open: list[Unit] = []  # units whose backward is under way
         self.recomputed = Recomputed(self.close_backward)
         # Modules whose forward runs, innermost last, with the nodes that made their input.
         self._stack: list[tuple[nn.Module, list[Any]]] = []
         self._in_forward = False
+        self._was_backward = False  # since the last forward
         self._task = NO_TASK  # the outermost backward pass
         self._watch: AccessWatch | None = None
         self._watching_now = False
@@ -133,10 +134,8 @@ class TrainingUses:
 
     def define_part(self, unit: Unit, first: int, last: int, rows: list[tuple[int, int]]) -> int:
         """The update of rows of the unit's only parameter touches these of (address, row bytes)."""
-        name = f"{unit.name} (update of rows {first} to {last})"
-        use = self.define(
-            name, [(at + first * row, (last - first) * row, True) for at, row in rows]
-        )
+        pieces = [(at + first * row, (last - first) * row, True) for at, row in rows]
+        use = self.define(f"{unit.name} (update of rows {first} to {last})", pieces)
         self._covered[use] = frozenset([*(at for at, _ in rows), *(x.address for x in unit.own)])
         return use
 
@@ -270,7 +269,7 @@ class TrainingUses:
         self.abandon()
         self.disarm()
         self.between.end()
-        self._pause_watch()
+        self.leave_watch()
         self._end_watch()
 
     def pass_begins(self) -> None:
@@ -278,6 +277,7 @@ class TrainingUses:
         self.between.stop()
         self._end_uses()
         self._in_forward = True
+        self._was_backward = False
         self._task = NO_TASK
         if self._watch is not None and not self._watching_now:
             self._watch.__enter__()
@@ -303,7 +303,7 @@ class TrainingUses:
     def evaluation_ends(self) -> None:
         """A forward pass that no backward will follow is over."""
         self.abandon()
-        self._pause_watch()
+        self.leave_watch()
         self.between.start()
 
     def iteration_ends(self) -> None:
@@ -312,7 +312,7 @@ class TrainingUses:
         for unit in self._units:
             unit.calls = 0
         always = self.always_watch or self._reads_vary
-        if self._watch is not None and self._pause_watch() and not always:
+        if self._watch is not None and self.leave_watch() and not always:
             self._end_watch()
         self.between.start(pending=False)
 
@@ -327,12 +327,8 @@ class TrainingUses:
         while self._open:
             self.close_backward(self._open[-1], surely=True)
 
-    def leave_watch(self) -> None:
-        """After a step that failed: the mode that watches operators is left, until the next one."""
-        self._pause_watch()
-
-    def _pause_watch(self) -> bool:
-        """Leave the watching mode; not possible in another thread."""
+    def leave_watch(self) -> bool:
+        """Leave the mode that watches operators, until the next pass; not in another thread."""
         if self._watch is not None and self._watching_now:
             if not self._watch.take_out():
                 return False
@@ -375,11 +371,7 @@ class TrainingUses:
         One for all of the unit's forward passes: what lives from each to its backward counts for
         Python's collector.
         """
-
-        def close(gradients: Any) -> None:
-            self.close_backward(unit)
-
-        return close
+        return lambda gradients: self.close_backward(unit)
 
     def _after_forward(self, unit: Unit) -> Callable[..., None]:
         def open_(gradients: Any) -> None:
@@ -436,6 +428,7 @@ class TrainingUses:
 
     def _leave_backward(self) -> None:
         self._task = NO_TASK
+        self._was_backward = True
         self._backward_ends()
         while self._open:
             self.close_backward(self._open[-1], surely=True)
@@ -456,6 +449,11 @@ class TrainingUses:
         uses += self._throughout_runs + self._updating
         return any(block.address in self._covered[use] for use in uses)
 
+    def _is_there(self, part: Part) -> bool:
+        """Whether outside work finds it there, or the watch, up to backward's end, has it stay."""
+        learns = self._watching_now and (in_backward() or not self._was_backward)
+        return (learns and part.address in self._by_pointer) or self._covers(part)
+
     def _define_parts(self, parts: Sequence[Part], name: str = "") -> int:
         return self.define(name, [(part.address, part.nbytes, True) for part in parts])
 
@@ -470,6 +468,8 @@ class TrainingUses:
 
     def _missed(self, block: Block, tensor: torch.Tensor) -> None:
         if not self._in_forward or in_backward():
+            if not self._is_there(block):
+                return  # a view alone: what reads it brings it in
             self.between.touched([block.address])
             self._throughout.append(block)
             self._throughout_use = NO_USE
