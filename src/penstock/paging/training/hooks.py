@@ -129,8 +129,9 @@ class TrainingUses:
 
     def define_update(self, unit: Unit, pieces: list[tuple[int, int]]) -> None:
         """The unit's update touches its parameters' blocks and these (address, bytes) pieces."""
-        own = [(block.address, block.nbytes) for block in unit.own]
-        unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in own + pieces])
+        pieces = [*((block.address, block.nbytes) for block in unit.own), *pieces]
+        if unit.update == NO_USE or self._pieces[unit.update] != pieces:
+            unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in pieces])
 
     def define_part(self, unit: Unit, first: int, last: int, rows: list[tuple[int, int]]) -> int:
         """The update of rows of the unit's only parameter touches these of (address, row bytes)."""
