@@ -11,6 +11,8 @@ import pytest
 import torch
 from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from penstock.errors import OutOfMemory, UsageError
 from penstock.paging import attach
@@ -55,6 +57,18 @@ def test_models_that_cannot_be_paged(make, says):
         attach(model, device="emulated")
     if isinstance(model, torch.jit.ScriptModule):
         assert model(rows()).shape == (4, WIDTH)
+
+
+def test_a_sharded_model_is_refused_with_a_remedy(tmp_path):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/at", rank=0, world_size=1
+    )
+    try:
+        model = fully_shard(stack(2), mesh=init_device_mesh("cpu", (1,)))
+        with pytest.raises(UsageError, match=r"is a DTensor; try: a model that is whole"):
+            page(model, 256)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_an_option_that_the_emulated_gpu_does_not_have():

@@ -128,3 +128,18 @@ def test_a_forward_makes_no_function_of_each_module():
             gc.enable()
         sum(losses).backward()
     assert made == 0
+
+
+def test_layers_frozen_by_turns_leave_the_plan_as_it_is():
+    model = Tower()
+    optimizer = adamw(model)
+    data = batches(24)
+    mismatches = []
+    with page(model, optimizer, chunks=8) as attached:
+        for n, ids in enumerate(data):
+            for number, layer in enumerate(model.layers):
+                layer.requires_grad_((number + n) % 2 == 0)
+            learn(optimizer, loss_of(model, ids))
+            mismatches.append(attached.stats().mismatches)
+        assert attached.stats().iteration_page_loads > 0
+    assert mismatches[-1] == mismatches[-7]

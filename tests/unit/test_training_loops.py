@@ -289,6 +289,19 @@ def test_a_copy_of_a_gradient_is_an_ordinary_tensor(copied):
             assert torch.equal(made, want.grad)
 
 
+@pytest.mark.parametrize(
+    "read",
+    [repr, str, lambda g: g.tolist(), lambda g: g.cpu().numpy().sum(), lambda g: f"{g[0, 0]:.3f}"],
+)
+def test_a_gradient_is_printed_and_read_as_an_ordinary_tensor(read):
+    plain, paged = pair()
+    optimizer = adamw(paged)
+    loss_of(plain, batches(1)[0]).backward()
+    with page(paged, optimizer, chunks=40):
+        loss_of(paged, batches(1)[0]).backward()
+        assert read(paged.table.weight.grad) == read(plain.table.weight.grad)
+
+
 def test_what_cannot_be_is_refused():
     model = Tower()
     with pytest.raises(UsageError, match="all parameters and gradients"):

@@ -183,8 +183,12 @@ def check_model(model: object) -> None:
                 remedy="attach the module that it was scripted or traced from",
             )
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if type(tensor).__module__.startswith(_DISTRIBUTED) or tensor.is_nested:
-            raise UsageError(f"{name} cannot be paged: it is a {type(tensor).__name__}")
+        sharded = type(tensor).__module__.startswith(_DISTRIBUTED)
+        if sharded or tensor.is_nested:
+            raise UsageError(
+                f"{name} cannot be paged: it is a {type(tensor).__name__}",
+                remedy="a model that is whole in each process" if sharded else None,
+            )
         if is_traceable_wrapper_subclass(tensor) and not keeps_its_tensors(tensor):
             raise UsageError(
                 f"{name} cannot be paged: a {type(tensor).__name__} does not keep the tensors that "

@@ -387,8 +387,7 @@ class TrainingAttachment(Attachment):
         for value in tree_leaves(dict(output) if isinstance(output, Mapping) else output):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 value.grad_fn.register_prehook(lambda _: self.hooks.enter_backward())
-        if not self.hooks.watching:
-            self.hooks.between.start(pending=True)
+        self.hooks.between.start(pending=True)
 
     # ---- The step --------------------------------------------------------------------------
 

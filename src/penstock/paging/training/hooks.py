@@ -97,12 +97,12 @@ class TrainingUses:
         self._updating: list[int] = []
         self._updates: dict[tuple[int, ...], int] = {}  # of units together, by their own
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
-        self.between = Between({**self._by_pointer}, self._covers, self.touching)
+        self.between = Between({**self._by_pointer}, self._is_there, self.touching)
         self._open: list[Unit] = []  # units whose backward is under way
         self.recomputed = Recomputed(self.close_backward)
         # Modules whose forward runs, innermost last, with the nodes that made their input.
         self._stack: list[tuple[nn.Module, list[Any]]] = []
-        self._in_forward = False
+        self._in_forward = self._was_backward = False  # backward since the last forward
         self._task = NO_TASK  # the outermost backward pass
         self._watch: AccessWatch | None = None
         self._watching_now = False
@@ -129,15 +129,14 @@ class TrainingUses:
 
     def define_update(self, unit: Unit, pieces: list[tuple[int, int]]) -> None:
         """The unit's update touches its parameters' blocks and these (address, bytes) pieces."""
-        own = [(block.address, block.nbytes) for block in unit.own]
-        unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in own + pieces])
+        pieces = [*((block.address, block.nbytes) for block in unit.own), *pieces]
+        if unit.update == NO_USE or self._pieces[unit.update] != pieces:
+            unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in pieces])
 
     def define_part(self, unit: Unit, first: int, last: int, rows: list[tuple[int, int]]) -> int:
         """The update of rows of the unit's only parameter touches these of (address, row bytes)."""
-        name = f"{unit.name} (update of rows {first} to {last})"
-        use = self.define(
-            name, [(at + first * row, (last - first) * row, True) for at, row in rows]
-        )
+        pieces = [(at + first * row, (last - first) * row, True) for at, row in rows]
+        use = self.define(f"{unit.name} (update of rows {first} to {last})", pieces)
         self._covered[use] = frozenset([*(at for at, _ in rows), *(x.address for x in unit.own)])
         return use
 
@@ -178,8 +177,7 @@ class TrainingUses:
         """Around work outside the modules that reads and writes these."""
         key = tuple(part.address for part in parts)
         if key not in self._touching:
-            name = f"{parts[0].name} (outside the model)"
-            self._touching[key] = self._define_parts(parts, name)
+            self._touching[key] = self._define_parts(parts, f"{parts[0].name} (outside the model)")
         with self.during(self._touching[key]):
             yield
 
@@ -278,8 +276,7 @@ class TrainingUses:
         """The root's forward starts, outside backward."""
         self.between.stop()
         self._end_uses()
-        self._in_forward = True
-        self._task = NO_TASK
+        self._in_forward, self._was_backward, self._task = True, False, NO_TASK
         if self._watch is not None and not self._watching_now:
             self._watch.__enter__()
             self._watching_now = True
@@ -335,7 +332,7 @@ class TrainingUses:
                 unit.open = None
 
     def leave_watch(self) -> bool:
-        """Leave the watching mode until the next step; not possible in another thread."""
+        """Leave the mode that watches operators, until the next pass; not in another thread."""
         if self._watch is not None and self._watching_now:
             if not self._watch.take_out():
                 return False
@@ -378,11 +375,7 @@ class TrainingUses:
         One for all of the unit's forward passes: what lives from each to its backward counts for
         Python's collector.
         """
-
-        def close(gradients: Any) -> None:
-            self.close_backward(unit)
-
-        return close
+        return lambda gradients: self.close_backward(unit)
 
     def _after_forward(self, unit: Unit) -> Callable[..., None]:
         def open_(gradients: Any) -> None:
@@ -439,6 +432,7 @@ class TrainingUses:
 
     def _leave_backward(self) -> None:
         self._task = NO_TASK
+        self._was_backward = True
         self._backward_ends()
         while self._open:
             self.close_backward(self._open[-1], surely=True)
@@ -449,13 +443,17 @@ class TrainingUses:
         self._stack.append((module, sources(args, kwargs)))
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self._stack:
-            self._stack.pop()
+        del self._stack[-1:]
 
     def _covers(self, block: Part) -> bool:
         if block.address in self.between.whole:
             self.between.late(block.address)
         return any(block.address in self._covered[use] for use in self._begun)
+
+    def _is_there(self, part: Part) -> bool:
+        """Whether outside work finds it there, or the watch, up to backward's end, has it stay."""
+        learns = self._watching_now and (in_backward() or not self._was_backward)
+        return (learns and part.address in self._by_pointer) or self._covers(part)
 
     def _define_parts(self, parts: Sequence[Part], name: str = "") -> int:
         return self.define(name, [(part.address, part.nbytes, True) for part in parts])
@@ -471,6 +469,8 @@ class TrainingUses:
 
     def _missed(self, block: Block, tensor: torch.Tensor) -> None:
         if not self._in_forward or in_backward():
+            if not self._is_there(block):
+                return  # a view alone: what reads it brings it in
             self.between.touched([block.address])
             self._throughout.append(block)
             self._throughout_use = NO_USE

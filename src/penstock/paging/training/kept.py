@@ -32,6 +32,13 @@ class Place(Protocol):
         """Around work on it: gives a tensor over device memory that holds it."""
 
 
+def _of_a_copy(name: str) -> Any:
+    def method(gradient: KeptGradient, *args: Any, **more: Any) -> Any:
+        return getattr(gradient.clone(), name)(*args, **more)
+
+    return method
+
+
 class KeptGradient(torch.Tensor):
     """The gradient of one parameter.
 
@@ -117,9 +124,10 @@ class KeptGradient(torch.Tensor):
         made = memo[id(self)] = self.clone()
         return made
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """As an ordinary tensor, for pickle and torch.save()."""
-        return self.clone().__reduce_ex__(protocol)
+    # What reads memory by no operator: printing, pickle, torch.save(), conversions.
+    __repr__, __format__ = _of_a_copy("__repr__"), _of_a_copy("__format__")
+    __reduce_ex__ = _of_a_copy("__reduce_ex__")
+    tolist, numpy = _of_a_copy("tolist"), _of_a_copy("numpy")
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
