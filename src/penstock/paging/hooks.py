@@ -317,7 +317,7 @@ class UseHooks:
                 self.on_host.take_back(part.blocks)
             if use.parts and not use.closed:
                 use.missing.update(use.parts)
-            if self._running.reads():
+            if self._running and self._running.reads():
                 self._release_reads(lambda: not self._fits(part))
             try:
                 self._running.begin(part)

@@ -8,7 +8,6 @@ it has ended: whoever finds it there may end it again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 from penstock.errors import PenstockError, UsageError
 from penstock.native import Pager
@@ -45,8 +44,9 @@ class Running(list[tuple[Use, list[int]]]):
     def close(self, at: int = -1) -> None:
         """End one, the last."""
         try:
-            with suppress(UsageError):  # it has ended, and an interrupt came then
-                self._end(*self[at])
+            self._end(*self[at])
+        except UsageError:
+            pass  # it has ended, and an interrupt came then
         except Exception:
             del self[at]
             raise
