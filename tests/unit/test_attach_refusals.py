@@ -42,7 +42,11 @@ def opaque():
     ("make", "says"),
     [
         (lambda: None, "NoneType"),
-        (lambda: type("Pipeline", (), {})(), "Pipeline"),
+        (lambda: type("Pipeline", (), {})(), "Pipeline; try: a module, such as"),
+        (list, "the list is empty; try: a list, or a dict, of the modules"),
+        (lambda: [stack(2), "b"], "one is of type str; try: a list, or a dict, of the modules"),
+        (lambda: set(stack(2)), r"a set does not tell them .*; try: list\(\) of it"),
+        (lambda: iter(stack(2)), r"does not tell them .*; try: list\(\) of it"),
         (lambda: torch.jit.script(stack(2)), "TorchScript"),
         (lambda: nn.Sequential(torch.jit.trace(stack(2), rows())), "TorchScript"),
         (opaque, r"1\.w .*Opaque"),
@@ -278,7 +282,7 @@ def test_copies_are_refused(duplicate):
     model, reference = with_reference(stack())
     with page(model):
         for each in (model, model[3]):
-            with pytest.raises(UsageError, match="copied or pickled"):
+            with pytest.raises(UsageError, match=r"copied or pickled.*before attaching"):
                 duplicate(each)
         assert same_passes(model, reference)
     duplicate(model)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import config
+from penstock.cli.main import main
 from penstock.config import OPTIONS, Option, resolve
 from penstock.errors import FailedError, UsageError
 
@@ -254,8 +256,15 @@ def test_load_warns_once(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_SAFTY_ONCE", "strict")
     with pytest.warns(UserWarning, match="PENSTOCK_SAFTY_ONCE"):
         assert config.load(arguments={"device": "emulated"}).device == "emulated"
-    import warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        config.load()
 
+
+def test_load_does_not_repeat_the_command_line(monkeypatch, capsys):
+    monkeypatch.setenv("PENSTOCK_SAFTY_SAID", "strict")
+    assert main(["estimate", "gpt2", "--gpu-memory", "1GiB"]) == 0
+    assert "PENSTOCK_SAFTY_SAID" in capsys.readouterr().err
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         config.load()

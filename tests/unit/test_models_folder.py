@@ -91,6 +91,17 @@ def test_the_same_weights_in_another_library_s_names_count_once(tmp_path):
     assert read_folder(tmp_path).weight_bytes == 2 * (512 * 256 + 256 * 256 + 256)
 
 
+def test_an_adapter_is_not_a_model(tmp_path):
+    write(tmp_path / "adapter_model.safetensors", DENSE)
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "some/llama"}')
+    with pytest.raises(
+        FailedError, match="adapter alone; try: its base model's folder, some/llama"
+    ):
+        read_folder(tmp_path)
+    write(tmp_path / "model.safetensors", DENSE)
+    assert read_folder(tmp_path).weight_bytes == 2 * (512 * 256 + 256 * 256 + 256)
+
+
 def test_a_folder_does_not_hide_a_known_shape(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "gpt2-xl" / "model.safetensors", DENSE)

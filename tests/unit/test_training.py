@@ -14,6 +14,7 @@ import pytest
 import torch
 from own_thread import in_a_thread
 from torch import nn
+from torch.autograd import forward_ad
 from training_tower import (
     GRANULE,
     TENSORS,
@@ -277,6 +278,41 @@ def test_a_model_on_meta_is_filled_by_load():
     with page(model, optimizer, load=lambda name, to: to.copy_(source[name])):
         assert train(model, optimizer, batches(3)) == want
     assert same_weights(plain, model)
+
+
+def by_func(model, x, tangent):
+    return torch.func.jvp(model, (x,), (tangent,))
+
+
+def by_dual_numbers(model, x, tangent):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(model(forward_ad.make_dual(x, tangent)))
+
+
+@pytest.mark.parametrize("derived", [by_func, by_dual_numbers])
+@pytest.mark.parametrize("share", [0, 1])
+def test_a_loss_of_forward_mode_derivatives(derived, share):
+    """Backward reaches a layer's weights by the tangent that it made, too; they are not to stay."""
+
+    def run(model, optimizer):
+        generator = torch.Generator().manual_seed(1)
+        losses = []
+        for _ in range(4):
+            out, slope = derived(model, *torch.randn(2, 4, 2 * WIDTH, generator=generator))
+            loss = share * out.square().mean() + slope.square().mean()
+            losses.append(learn(optimizer, loss))
+        return losses
+
+    def make():
+        linear = (nn.Linear(2 * WIDTH, 2 * WIDTH) for _ in range(8))
+        return nn.Sequential(*[each for layer in linear for each in (layer, nn.Tanh())])
+
+    stays = []
+    stats = both_ways(
+        drawn(make), run, chunks=10, meanwhile=lambda attached: stays.extend(attached.hooks.stays)
+    )
+    assert stats.iteration_page_loads > 0
+    assert not stays
 
 
 def test_nothing_is_left_behind():

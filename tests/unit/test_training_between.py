@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 
 import pytest
 import torch
@@ -13,9 +14,20 @@ from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _get_current_dispatch_mode,
     _get_current_dispatch_mode_stack,
+    _pop_mode,
 )
 from training_both import DATA, backward, make, plain_step, same
-from training_tower import GRANULE, adamw, both_ways, drawn, learn, loss_of, page, pair
+from training_tower import (
+    GRANULE,
+    adamw,
+    both_ways,
+    drawn,
+    learn,
+    loss_of,
+    page,
+    pair,
+    same_weights,
+)
 
 from penstock.errors import OutOfMemory
 from penstock.paging.training.between import Between
@@ -155,6 +167,26 @@ def test_modes_of_the_program_stay_its_own(around):
         return losses
 
     both_ways(drawn(make), run, chunks=8)
+    assert not _get_current_dispatch_mode_stack()
+
+
+def test_an_interrupt_may_come_while_a_mode_is_left():
+    plain, model = pair(make)
+    optimizers = adamw(plain), adamw(model)
+
+    def interrupt(frame, event, arg):
+        if event == "call" and frame.f_code is _pop_mode.__code__:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    with page(model, optimizers[1], chunks=8):
+        for n in range(3):
+            sys.setprofile(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                loss_of(model, DATA[n])
+            optimizers[1].zero_grad()
+            assert plain_step(plain, optimizers[0], n) == plain_step(model, optimizers[1], n)
+    assert same_weights(plain, model)
     assert not _get_current_dispatch_mode_stack()
 
 

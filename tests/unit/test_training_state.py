@@ -199,3 +199,96 @@ def test_state_made_of_several_tensors_is_read_between_steps():
         assert look(paged, second) == look(plain, first)
         assert train(paged, second, batches(3)) == train(plain, first, batches(3))
     assert same_weights(plain, paged)
+
+
+def exchanges(state):
+    state["exp_avg"], state["exp_avg_sq"] = state["exp_avg_sq"], state["exp_avg"].abs_()
+
+
+def is_made_anew(state):
+    state["exp_avg"] = torch.ones_like(state["exp_avg"])
+
+
+def has_other_data(state):
+    state["exp_avg"].data = torch.ones_like(state["exp_avg"])
+
+
+@pytest.mark.parametrize("change", [dict.clear, exchanges, is_made_anew, has_other_data])
+@pytest.mark.parametrize("then", ["saves", "detaches", "steps"])
+def test_state_that_the_program_puts_elsewhere(change, then):
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    with page(paged, second, chunks=16) as attached:
+        for n in range(2):
+            assert train(plain, first, batches(3)) == train(paged, second, batches(3))
+            for optimizer in (first, second):
+                states = list(optimizer.state.values())
+                if change is dict.clear:
+                    optimizer.state.clear()
+                else:
+                    for state in states:
+                        change(state)
+            if then == "saves":
+                assert same_state(first, second)
+            if then == "detaches" and n:
+                attached.detach()
+                assert same_state(first, second)
+        assert train(plain, first, batches(3)) == train(paged, second, batches(3))
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
+    assert same_state(first, second)
+
+
+class Exchanging(torch.optim.Optimizer):
+    """Each step finds in one what the last one wrote in the other; a list has two more."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 1e-2})
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is None:
+                continue
+            state = self.state[parameter]
+            if not state:
+                state["a"], state["b"], *state["more"] = (
+                    torch.zeros_like(parameter) for _ in range(4)
+                )
+            for n, each in enumerate((state["a"], state["b"], *state["more"])):
+                each.mul_(0.2 * n).add_(parameter.grad)
+                parameter.sub_(each, alpha=1e-2)
+            state["a"], state["b"] = state["b"], state["a"]
+
+
+def exchanging():
+    models = pair()
+    return models, [Exchanging(model.parameters()) for model in models]
+
+
+def test_an_optimizer_that_exchanges_its_state():
+    (plain, paged), (first, second) = exchanging()
+    with page(paged, second, chunks=16) as attached:
+        assert train(plain, first, batches(5)) == train(paged, second, batches(5))
+        assert attached.stats().state_bytes > 0
+    assert same_weights(plain, paged)
+
+
+def test_state_in_lists_is_brought_along(monkeypatch):
+    (plain, paged), (first, second) = exchanging()
+
+    def listed():
+        return {id(each): each for state in second.state.values() for each in state["more"]}
+
+    train(plain, first, batches(2))
+    train(paged, second, batches(2))
+    before, brought, cpu = listed(), set(), torch.Tensor.cpu
+    with page(paged, second, chunks=16) as attached:
+        assert before.keys().isdisjoint(listed())
+        assert train(plain, first, batches(2)) == train(paged, second, batches(2))
+        after = listed()
+        monkeypatch.setattr(torch.Tensor, "cpu", lambda x: brought.add(id(x)) or cpu(x))
+        attached.detach()
+    assert after.keys() <= brought
+    assert train(plain, first, batches(2)) == train(paged, second, batches(2))
+    assert same_weights(plain, paged)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from penstock.config import OPTIONS, Settings, find_option, resolve
+from penstock.config import OPTIONS, WARNED, Settings, find_option, resolve
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
 from penstock.files import check_place, read_json, write_whole
 from penstock.results import rows_of
@@ -332,6 +332,7 @@ def _settings(flags: Mapping[str, Any]) -> Settings:
     resolved = resolve(flags=flags, environ=os.environ, folder=working_folder())
     for note in resolved.warnings:
         click.echo(f"warning: {note}", err=True)
+    WARNED.update(resolved.warnings)
     settings = resolved.settings
     click.get_current_context().ensure_object(Invocation).verbose = settings.verbose
     level = getattr(logging, settings.log_level.upper())

@@ -7,11 +7,12 @@ A flag beats an API argument, which beats a ``PENSTOCK_*`` variable, which beats
 """
 
 from .options import allocator_options, emulated_options
-from .resolve import Resolved, Setting, load, resolve
+from .resolve import WARNED, Resolved, Setting, load, resolve
 from .schema import OPTIONS, Option, Settings, find_option
 
 __all__ = [
     "OPTIONS",
+    "WARNED",
     "Option",
     "Resolved",
     "Setting",

@@ -30,7 +30,7 @@ from .schema import (
 )
 
 DEFAULT = "default"
-_warned: set[str] = set()
+WARNED: set[str] = set()  # what load() need not say, by whomever it has been said
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ def load(*, arguments: Mapping[str, Any] | None = None) -> Settings:
     """
     resolved = resolve(arguments=arguments, environ=os.environ, folder=Path.cwd())
     for note in resolved.warnings:
-        if note not in _warned:
-            _warned.add(note)
+        if note not in WARNED:
+            WARNED.add(note)
             warnings.warn(note, stacklevel=3)
     return resolved.settings
 

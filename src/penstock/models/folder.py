@@ -63,6 +63,12 @@ def read_folder(folder: Path) -> Folder:
     files = [file for place in _places(folder) for file in _files(place)]
     if not files:
         raise FailedError(f"{folder}: no {_SUFFIX} file", remedy=_REMEDY)
+    adapter = folder / "adapter_config.json"
+    if adapter.exists() and all(file.name.startswith("adapter_") for file in files):
+        base = _json(adapter).get("base_model_name_or_path")
+        raise FailedError(
+            f"{folder}: the weights of an adapter alone", remedy=f"its base model's folder, {base}"
+        )
     parameters = experts = 0
     modules: dict[tuple[Path, str], int] = {}
     numbers: set[str] = set()

@@ -371,7 +371,8 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             raise UsageError(
                 "an attached model does inference only: backward would read blocks that have "
                 "left the device",
-                remedy="run it under torch.no_grad(), or train it with penstock.attach_training()",
+                remedy="run it under torch.no_grad(), or train it, or what goes into it, with "
+                "penstock.attach_training()",
             )
 
     # ---- The rest of an ordinary module's life ---------------------------------------------

@@ -9,7 +9,7 @@ one arena. Blocks are packed without rounding: a page at a border belongs to bot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set, ValuesView
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -147,6 +147,12 @@ def as_module(model: object) -> nn.Module:
     if isinstance(model, nn.Module) or model is None:
         return model  # type: ignore[return-value]
     named: Mapping[Any, Any]
+    if isinstance(model, Set | Iterator | ValuesView):
+        raise UsageError(
+            f"several modules can be attached together, and a {type(model).__name__} does not tell "
+            "them by name or number",
+            remedy="list() of it",
+        )
     if isinstance(model, Mapping):
         named = model
     elif isinstance(model, list | tuple):
@@ -155,11 +161,13 @@ def as_module(model: object) -> nn.Module:
         components = getattr(model, "components", None)
         named = components if isinstance(components, Mapping) else getattr(model, "__dict__", {})
     modules = {str(k).replace(".", "_"): v for k, v in named.items() if isinstance(v, nn.Module)}
-    if isinstance(model, Mapping | list | tuple) and len(modules) != len(named):
-        other = next(v for v in named.values() if not isinstance(v, nn.Module))
+    if isinstance(model, Mapping | list | tuple) and not len(modules) == len(named) > 0:
+        others = [type(v).__name__ for v in named.values() if not isinstance(v, nn.Module)]
+        why = f"one is of type {others[0]}" if others else "two have one name"
         raise UsageError(
-            f"all that is attached together must be modules, and one is of type "
-            f"{type(other).__name__}"
+            "all that is attached together must be modules, and "
+            + (why if named else f"the {type(model).__name__} is empty"),
+            remedy="a list, or a dict, of the modules alone",
         )
     return Models(modules, model) if modules else model  # type: ignore[return-value]
 
@@ -174,7 +182,7 @@ def check_model(model: object) -> None:
     if not isinstance(model, nn.Module):
         raise UsageError(
             f"a torch.nn.Module can be attached, and this is of type {type(model).__name__}",
-            remedy="a module that it holds, such as pipeline.unet",
+            remedy="a module, such as the unet of a pipeline",
         )
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):

@@ -75,10 +75,17 @@ class PassMode(TorchDispatchMode):
         """Compiled code stays compiled: it would run as eager code does, with other bits."""
         return True
 
+    # PyTorch's own also keep flags, for compiled code, which ours ignore: they are put back in the
+    # order of a stack, which is not that of ours, and an interrupt may come before the mode is off.
+
     def __enter__(self) -> Any:
         self._under = torch.is_inference_mode_enabled()
         with _lifted(on_top_is_the_programs):
-            return super().__enter__()
+            _push_mode(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _pop_mode()
 
     def may_be_left(self) -> bool:
         """Whether it is over, and the thread is where it was entered."""
@@ -89,7 +96,7 @@ class PassMode(TorchDispatchMode):
         if all(mode is not self for mode in _get_current_dispatch_mode_stack()):
             return False
         with _lifted(lambda: _get_current_dispatch_mode() is not self):
-            self.__exit__(None, None, None)
+            _pop_mode()
         return True
 
     def leave(self) -> None:
@@ -109,9 +116,9 @@ def leave_over() -> None:
 def _lifted(is_above: Callable[[], bool]) -> Iterator[None]:
     """The modes on top are off meanwhile, as long as that holds of the topmost."""
     above = []
-    while is_above():
-        above.append(_pop_mode())
     try:
+        while is_above():
+            above.append(_pop_mode())
         yield
     finally:
         while above:

@@ -95,7 +95,7 @@ class Table(dict[str, Any]):
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise UsageError(
             "an attached model cannot be copied or pickled: its weights are not its own",
-            remedy="its state_dict(), or detach() first",
+            remedy="its state_dict(), a copy made before attaching, or detach() first",
         )
 
 

@@ -42,7 +42,7 @@ from .state import StateStore
 from .state_dict import StateDicts
 from .stats import TrainingStats, summarize_training
 from .stepping import Stepper
-from .units import Unit, assign_parameters, make_units
+from .units import Unit, any_trained, assign_parameters, check_trained, make_units
 from .update import Update
 
 if TYPE_CHECKING:
@@ -217,8 +217,7 @@ class TrainingAttachment(Attachment):
         self._trained = self._update.trained()
         self._units = make_units(self.model, blocks)
         assign_parameters(self._units, blocks, set(self._trained))
-        if not any(unit.parameters for unit in self._units):
-            raise UsageError("the optimizer updates no parameter of this model")
+        check_trained(self.model, self._units)
         self._addresses = [
             (block, slot, slot.tensor.data_ptr())
             for block, slot in self.store.slots()
@@ -357,6 +356,8 @@ class TrainingAttachment(Attachment):
         self._size("", tensors)
         trains = torch.is_grad_enabled()
         self._look_for_changes(trains=trains)
+        if trains and self.hooks.was_backward and not any_trained(self._units):
+            self._after_step(0)  # there may be none
         self._stepper.forward_begins(trains=trains)
         self.hooks.between.stop()
         self.manager.torch.pass_goes_on(self.manager.who_has_what)
@@ -399,10 +400,10 @@ class TrainingAttachment(Attachment):
         self._stepper.backward_ends()
         self.activations.backward_ends()
 
-    def _after_step(self) -> None:
+    def _after_step(self, steps: int = 1) -> None:
         self.manager.torch.pass_ends()
         self.hooks.iteration_ends()
-        self.steps += 1
+        self.steps += steps
         self.pager.iteration()
         self._learn_need()
         self.activations.step_ends()

@@ -102,7 +102,7 @@ class TrainingUses:
         self.recomputed = Recomputed(self.close_backward)
         # Modules whose forward runs, innermost last, with the nodes that made their input.
         self._stack: list[tuple[nn.Module, list[Any]]] = []
-        self._in_forward = self._was_backward = False  # backward since the last forward
+        self._in_forward = self.was_backward = False
         self._task = NO_TASK  # the outermost backward pass
         self._watch: AccessWatch | None = None
         self._watching_now = False
@@ -276,7 +276,7 @@ class TrainingUses:
         """The root's forward starts, outside backward."""
         self.between.stop()
         self._end_uses()
-        self._in_forward, self._was_backward, self._task = True, False, NO_TASK
+        self._in_forward, self.was_backward, self._task = True, False, NO_TASK
         if self._watch is not None and not self._watching_now:
             self._watch.__enter__()
             self._watching_now = True
@@ -307,6 +307,7 @@ class TrainingUses:
     def iteration_ends(self) -> None:
         """The optimizer has stepped."""
         self.abandon()
+        self.was_backward = False
         for unit in self._units:
             unit.calls = 0
         always = self.always_watch or self._reads_vary
@@ -432,15 +433,15 @@ class TrainingUses:
 
     def _leave_backward(self) -> None:
         self._task = NO_TASK
-        self._was_backward = True
+        self.was_backward = True
         self._backward_ends()
         while self._open:
             self.close_backward(self._open[-1], surely=True)
 
     # ---- Discovery -------------------------------------------------------------------------
 
-    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self._stack.append((module, sources(args, kwargs)))
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any = None) -> None:
+        self._stack.append((module, sources(args, kwargs or {})))  # None: just taken off
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         del self._stack[-1:]
@@ -452,7 +453,7 @@ class TrainingUses:
 
     def _is_there(self, part: Part) -> bool:
         """Whether outside work finds it there, or the watch, up to backward's end, has it stay."""
-        learns = self._watching_now and (in_backward() or not self._was_backward)
+        learns = self._watching_now and (in_backward() or not self.was_backward)
         return (learns and part.address in self._by_pointer) or self._covers(part)
 
     def _define_parts(self, parts: Sequence[Part], name: str = "") -> int:

@@ -6,10 +6,12 @@ Thread rule: any thread; a graph task is its thread's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
+from torch.autograd.forward_ad import unpack_dual
 
 from ..leaves import tree_leaves
 
@@ -17,15 +19,29 @@ graph_task: Callable[[], int] = torch._C._current_graph_task_id
 NO_TASK = -1
 
 
+def _carried(value: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensor, its tangent, and what each stands for within transforms of torch.func."""
+    yield value
+    if forward_ad._current_level >= 0 and value.layout is torch.strided:
+        tangent = unpack_dual(value).tangent
+        if tangent is not None:
+            yield from _carried(tangent)
+    while torch._C._functorch.is_functorch_wrapped_tensor(value):
+        value = torch._C._functorch.get_unwrapped(value)
+        yield value
+
+
 def makers(value: Any) -> list[Any]:
     """The nodes of which autograd will reach one before any other of the module's."""
-    if not isinstance(value, torch.Tensor) or value.grad_fn is None:
-        return []
-    base = value._base
-    if base is None or base.grad_fn is None:
-        return [value.grad_fn]
-    # When a view is changed in place, its own node is no longer part of the graph.
-    return [value.grad_fn, base.grad_fn]
+    found = _carried(value) if isinstance(value, torch.Tensor) else ()
+    nodes = []
+    for each in found:
+        if each.grad_fn is not None:
+            nodes.append(each.grad_fn)
+            # When a view is changed in place, its own node is no longer part of the graph.
+            if each._base is not None and each._base.grad_fn is not None:
+                nodes.append(each._base.grad_fn)
+    return nodes
 
 
 def sources(args: Any, kwargs: Any) -> list[Any]:
@@ -36,7 +52,8 @@ def sources(args: Any, kwargs: Any) -> list[Any]:
     # Walking through a tree takes ten times as long, and most modules are given tensors alone.
     if not all(value is None or isinstance(value, torch.Tensor) for value in values):
         values = tree_leaves(values)
-    return [x.grad_fn for x in values if isinstance(x, torch.Tensor) and x.grad_fn is not None]
+    tensors = (x for value in values if isinstance(value, torch.Tensor) for x in _carried(value))
+    return [x.grad_fn for x in tensors if x.grad_fn is not None]
 
 
 def in_backward() -> bool:

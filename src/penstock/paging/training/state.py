@@ -5,7 +5,8 @@ Most optimizers make their state in the first step. That step runs unit by unit,
 new tensors move into blocks, so that only one unit's state is ever outside. Once one matrix has
 shown that its state has the shape of the parameter (as AdamW's has), the blocks of all the others
 are laid out in the order of the modules, packed as weights are; what turns out otherwise gets a
-range of its own. Tensors of one element (step counts) stay what they are.
+range of its own. Tensors of one element (step counts) stay what they are, and those in lists and
+dicts stay on the device.
 
 A tensor that is made of others, as torchao's 8-bit state is, has a piece for each of these.
 """
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_map
 
 from penstock.errors import UsageError
 from penstock.native import Pager
@@ -169,12 +171,20 @@ class StateStore:
             return False
         self._check(unit, found)
         self._expect(found)
-        moves = list(zip(self._place(found), (value for _, _, value in found), strict=True))
-        pieces = [(piece.address, piece.nbytes, True) for piece, _ in moves]
-        use = self._uses.define(f"{unit.name} (new state)", pieces)
+        placed = self._place(found)
+        # What lies in blocks has changed places, and is read before any of them is written.
+        blocks = self._uses.between.parts
+        before = [blocks.get(value.data_ptr()) for _, _, value in found]
+        sizes = {part.address: part.nbytes for part in (*placed, *before) if part is not None}
+        touched = [(address, nbytes, True) for address, nbytes in sizes.items()]
+        use = self._uses.define(f"{unit.name} (new state)", touched)
         with self._uses.during(use):
+            values = [
+                value if part is None else value.clone()
+                for (_, _, value), part in zip(found, before, strict=True)
+            ]
             inside: dict[int, dict[Path, torch.Tensor]] = {}
-            for piece, value in moves:
+            for piece, value in zip(placed, values, strict=True):
                 made = inside.setdefault(id(piece.parameter), {})[piece.path] = piece.on(
                     self._device
                 )
@@ -209,12 +219,18 @@ class StateStore:
             # A state_dict() from before has this very dict, and is to keep what is in it.
             state = self._optimizer.state[parameter] = dict(self._optimizer.state[parameter])
             group = self._optimizer.param_groups[self._update.group_of(parameter)]
-            on_device = group.get("fused") or group.get("capturable")
+            on_device = bool(group.get("fused") or group.get("capturable"))
             stays = not self.is_paged(parameter)
+
+            def moved(value: Any, on_device: bool = on_device) -> Any:
+                if not isinstance(value, torch.Tensor):
+                    return value
+                moves = value.numel() > 1 or on_device
+                return value.to(self._device if moves else value.device, copy=True)
+
             for key, value in state.items():
-                if isinstance(value, torch.Tensor) and (stays or value.numel() <= 1):
-                    moves = value.numel() > 1 or on_device
-                    state[key] = value.to(self._device if moves else value.device, copy=True)
+                if not isinstance(value, torch.Tensor) or stays or value.numel() <= 1:
+                    state[key] = tree_map(moved, value)
             for path, piece in self._placed(parameter).items():
                 piece.filled = piece.filled and path[0] in state
         self.adopt(unit)
@@ -294,10 +310,11 @@ class StateStore:
 
     def host_state(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
         """Copies of a parameter's paged state on the host, by key; flush() first."""
-        placed = self._placed(parameter)
-        with _disable_current_modes():  # another's, in a pass, would count them as the device's
-            leaves = {path: p.on_host().clone() for path, p in placed.items() if p.filled}
         state = self._optimizer.state.get(parameter, {})
+        parts = self._uses.between.parts
+        lie_in = {path: parts.get(value.data_ptr()) for path, value in _leaves(state)}
+        with _disable_current_modes():  # another's, in a pass, would count them as the device's
+            leaves = {p: x.on_host().clone() for p, x in lie_in.items() if isinstance(x, Piece)}
         return {key: _with_leaves(key, state[key], leaves) for key in {key for key, *_ in leaves}}
 
     def move_out(self, *, keep: bool) -> None:
@@ -311,6 +328,7 @@ class StateStore:
                 continue
             state.update(self.host_state(parameter))
             for key, value in state.items():
-                if isinstance(value, torch.Tensor):
-                    state[key] = value.cpu()
+                state[key] = tree_map(
+                    lambda x: x.cpu() if isinstance(x, torch.Tensor) else x, value
+                )
         self._pieces.clear()

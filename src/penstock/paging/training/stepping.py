@@ -225,8 +225,13 @@ class Stepper:
         """Over a graph once more, backward needs weights as they were: torch asks who wrote them.
 
         Raises:
-            UsageError: If the updates did.
+            UsageError: If the updates did; or if DDP wants gradients to lie in its own memory.
         """
+        if "gradient_as_bucket_view" in str(error):
+            raise UsageError(
+                "gradients of an attached model cannot lie in DistributedDataParallel's buckets",
+                remedy="DistributedDataParallel(..., gradient_as_bucket_view=False)",
+            ) from error
         found = re.search(r" \[([\d, ]*)\]\].* is at version (\d+); expected", str(error))
         if found is None:
             return

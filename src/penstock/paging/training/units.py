@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from penstock.errors import UsageError
+
 from ..blocks import Block, Home
 
 if TYPE_CHECKING:
@@ -110,3 +112,22 @@ def assign_parameters(units: list[Unit], blocks: list[Block], trained: set[int])
 
 def _among(block: Block, blocks: list[Block]) -> bool:
     return any(other is block for other in blocks)
+
+
+def any_trained(units: list[Unit]) -> bool:
+    """Whether the optimizer updates any parameter of these."""
+    return any(unit.parameters for unit in units)
+
+
+def check_trained(model: nn.Module, units: list[Unit]) -> None:
+    """Refuse an optimizer over other parameters; of a frozen model, what goes in may be trained.
+
+    Raises:
+        UsageError: If it is one.
+    """
+    if any(p.requires_grad for p in model.parameters()) and not any_trained(units):
+        raise UsageError(
+            "the optimizer updates no parameter of this model",
+            remedy="an optimizer over model.parameters(); or model.requires_grad_(False) where "
+            "only what goes into it is trained",
+        )
