@@ -290,7 +290,7 @@ def test_arguments_that_make_no_sense_are_refused():
     model = Stack()
     refused(model, UsageError, "eviction", budget=20 * GRANULE, eviction="lru")
     refused(model, UsageError, "below 0", budget=20 * GRANULE, num_streams=-1)
-    refused(model, UsageError, "128 or fewer", budget=20 * GRANULE, num_streams=1 << 31)
+    refused(model, UsageError, "64 or fewer", budget=20 * GRANULE, num_streams=65)
     refused(model, UsageError, "below 0", budget=20 * GRANULE, look_ahead_layers=-1)
     refused(model, UsageError, "ReadMostly", budget=20 * GRANULE, read_mostly=False)
     refused(nn.Tanh(), UsageError, "no parameters", budget=20 * GRANULE)
