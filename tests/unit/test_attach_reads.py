@@ -100,6 +100,24 @@ def test_all_weights_in_one_forward_need_not_fit(safety):
 
 
 @BOTH
+def test_what_is_read_when_tensors_have_taken_room_since(safety):
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            heights = (64, 64, 16, 208)
+            self.weights = nn.ParameterList(rows(height, height) for height in heights)
+
+        def forward(self, x):
+            return torch.cat([F.linear(x, weight) for weight in self.weights], 1)
+
+    model, reference = with_reference(Heads())
+    with page(model, 52, safety=safety) as attached:  # the last, before anything is computed
+        for count in (4, 4, 4, 16, 4, 16):
+            assert torch.equal(model(rows(count)), reference(rows(count)))
+        assert attached.stats().peak_device_bytes <= 52 * KIB
+
+
+@BOTH
 def test_weights_kept_in_a_list_of_the_models(safety):
     class Hidden(nn.Module):
         def __init__(self):

@@ -217,6 +217,43 @@ def test_hooks_run_or_are_refused(name, model):
     assert 0 < counted <= len(leaves)
 
 
+@pytest.mark.parametrize("kind", ["forward", "full_backward"])
+def test_a_hook_on_the_feed_forward_part_runs_or_is_refused(kind):
+    model = gpt2()
+    getattr(first_block(model).mlp, f"register_{kind}_hook")(lambda *_: None)
+    with pytest.raises(UsageError, match="would not run"):
+        patch(model, "attention_projection")
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_dropout_that_changes_afterwards_is_followed(name, model):
+    wanted = model(**inputs()).logits
+    patch(model, name).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        elif isinstance(getattr(module, "dropout", None), float):
+            module.dropout = 0.0  # OPT's
+    torch.testing.assert_close(model(**inputs()).logits, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("half", ["attn.resid_dropout", "mlp.dropout"])
+def test_each_half_drops_by_its_own_module(half):
+    model = gpt2(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train()
+    patch(model, "dropout_layernorm")
+    wanted = model(**inputs()).logits
+    first_block(model).get_submodule(half).p = 0.5
+    assert not torch.allclose(model(**inputs()).logits, wanted)
+    first_block(model).get_submodule(half).eval()
+    assert torch.equal(model(**inputs()).logits, wanted)
+
+
+def test_arguments_have_the_names_of_the_installed_version(model, recwarn):
+    patch(model, "ffn_layernorm")
+    generated(model)
+    assert [w for w in recwarn if "deprecated" in str(w.message)] == []
+
+
 def test_a_forward_that_somebody_else_put_there_is_refused(model):
     block = first_block(model)
     down = block.mlp.c_proj if hasattr(block, "mlp") else block.fc2

@@ -121,6 +121,39 @@ def test_random_delays_change_nothing(num_streams, look_ahead):
                 assert on_device(attached) <= 16 * GRANULE
 
 
+def armed_anew(attached):
+    attached.hooks.disarm()
+    attached.hooks.arm()  # hooks have the set's methods themselves
+
+
+@pytest.mark.parametrize("call", ["begin", "end"])
+@torch.no_grad()
+def test_an_interrupt_may_come_while_a_use_begins_or_ends(monkeypatch, call):
+    model, x = Stack().eval(), torch.randn(1, 128)
+    wanted = model(x)
+    with manage(model, budget=16 * GRANULE) as attached:
+        given = getattr(attached.pager, call)
+        for number in range(8):
+            calls = iter(range(number))
+
+            def interrupted(*use, calls=calls):
+                if call == "begin":
+                    given(*use)
+                if next(calls, None) is None:
+                    raise KeyboardInterrupt
+                if call == "end":
+                    given(*use)
+
+            monkeypatch.setattr(attached.pager, call, interrupted)
+            armed_anew(attached)
+            with pytest.raises(KeyboardInterrupt):
+                model(x)
+            monkeypatch.setattr(attached.pager, call, given)
+            armed_anew(attached)
+            for _ in range(2):
+                assert torch.equal(model(x), wanted)
+
+
 @torch.no_grad()
 def test_every_layer_is_on_its_way_before_it_is_used():
     model = Stack().eval()
@@ -257,7 +290,7 @@ def test_arguments_that_make_no_sense_are_refused():
     model = Stack()
     refused(model, UsageError, "eviction", budget=20 * GRANULE, eviction="lru")
     refused(model, UsageError, "below 0", budget=20 * GRANULE, num_streams=-1)
-    refused(model, UsageError, "128 or fewer", budget=20 * GRANULE, num_streams=1 << 31)
+    refused(model, UsageError, "64 or fewer", budget=20 * GRANULE, num_streams=65)
     refused(model, UsageError, "below 0", budget=20 * GRANULE, look_ahead_layers=-1)
     refused(model, UsageError, "ReadMostly", budget=20 * GRANULE, read_mostly=False)
     refused(nn.Tanh(), UsageError, "no parameters", budget=20 * GRANULE)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from .product import Folded
 from .variants import Fusion, parse
 
 _MARK = "_penstock_fusion"
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
 
 
@@ -46,8 +48,9 @@ class _Parts:
         up: Its first product.
         down: Its second product.
         activation: Between them.
-        attn_dropout: Module that drops the attention's result, where it is one.
-        p: Probability that results are dropped in training.
+        attn_dropout: Module that drops the attention's result; None where the block does.
+        mlp_dropout: Module that drops the feed-forward part's result; None where the block does.
+        mlp: Module that holds the feed-forward part, where there is one.
     """
 
     attn_norm: nn.LayerNorm
@@ -59,7 +62,8 @@ class _Parts:
     down: nn.Module
     activation: str
     attn_dropout: nn.Dropout | None
-    p: float
+    mlp_dropout: nn.Dropout | None
+    mlp: nn.Module | None
 
 
 def patch(model: nn.Module, fusion: str | Fusion) -> nn.Module:
@@ -135,7 +139,7 @@ def _check_matrices(*modules: nn.Module) -> None:
 
 def _check_hooks(parts: _Parts, fusion: Fusion) -> None:
     """Refuse what somebody else has put on modules whose forward will not run any more."""
-    left_out: list[nn.Module] = []
+    left_out: list[nn.Module] = [] if parts.mlp is None else [parts.mlp]
     if fusion.attention_layernorm:
         left_out.append(parts.attn_norm)
     if fusion.dropout_layernorm or fusion.ffn_layernorm:
@@ -143,8 +147,9 @@ def _check_hooks(parts: _Parts, fusion: Fusion) -> None:
     if fusion.ffn_layernorm:
         left_out.append(parts.up)
     replaced = [*left_out, parts.out, *parts.projections]
-    hooked = [m for m in left_out if m._forward_hooks or m._forward_pre_hooks]
-    if hooked or any("forward" in module.__dict__ for module in replaced):
+    if any(getattr(m, hooks) for m in left_out for hooks in _HOOKS) or any(
+        "forward" in module.__dict__ for module in replaced
+    ):
         raise UsageError(
             "hooks or a forward of its own on a layer that is to be fused, which would not run",
             remedy="patch first: then attach(), or whatever puts them there",
@@ -173,7 +178,8 @@ def _read_gpt2(block: Any) -> _Parts:
         down=block.mlp.c_proj,
         activation=_activation(block.attn.config.activation_function),
         attn_dropout=block.attn.resid_dropout,
-        p=block.attn.resid_dropout.p,
+        mlp_dropout=block.mlp.dropout,
+        mlp=block.mlp,
     )
 
 
@@ -195,7 +201,8 @@ def _read_opt(block: Any) -> _Parts:
         down=block.fc2,
         activation=_activation(attn.config.activation_function),
         attn_dropout=None,
-        p=block.dropout,
+        mlp_dropout=None,
+        mlp=None,
     )
 
 
@@ -220,6 +227,8 @@ class _Fused:
         self._folded = Folded()
         self._residual: Tensor | None = None
         self._bias_apart = False
+        # Behind self and the first: their names and order are not the same in all versions.
+        self._names = tuple(signature(type(block).forward).parameters)[2:]
         modules = (parts.attn_norm, *parts.projections, parts.out, parts.mlp_norm)
         self._homes = _homes(block, (*modules, parts.up, parts.down))
 
@@ -245,7 +254,7 @@ class _Fused:
                 )
         if kwargs.get("encoder_hidden_states") is not None:
             raise UsageError("cross-attention cannot be fused", remedy="penstock.fusion.unpatch()")
-        p = parts.p if self.block.training else 0.0
+        p = self._dropped(parts.attn_dropout)
         stream, hidden = self._attention_half(hidden_states, args, kwargs, p)
         normed = None
         if hidden is not None:
@@ -258,7 +267,14 @@ class _Fused:
                     hidden, stream, norm.weight, norm.bias, p=p, x_bias=bias, eps=norm.eps
                 )
             del hidden
-        return self._feed_forward(stream, normed, p)
+        return self._feed_forward(stream, normed, self._dropped(parts.mlp_dropout))
+
+    def _dropped(self, dropout: nn.Dropout | None) -> float:
+        """The probability now: programs change it, and train a part of a model alone."""
+        if dropout is None:
+            dropped: float = self.block.dropout if self.block.training else 0.0  # type: ignore[assignment]
+            return dropped
+        return dropout.p if dropout.training else 0.0
 
     def _attention_half(
         self, stream: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], p: float
@@ -274,11 +290,10 @@ class _Fused:
             return attended, None
         if fusion.dropout_layernorm:
             return stream, attended
-        return stream + nn.functional.dropout(attended, p, self.block.training), None
+        return stream + nn.functional.dropout(attended, p), None
 
     def _attend(self, normed: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        names = _positional(type(self.block).__name__)
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        given = {**dict(zip(self._names, args, strict=False)), **kwargs}
         for name in ("encoder_hidden_states", "encoder_attention_mask"):
             given.pop(name, None)
         try:
@@ -323,7 +338,7 @@ class _Fused:
         if self.fusion.dropout_layernorm:
             hidden = nn.functional.linear(inner, _matrix(down))
             return dropout_add(hidden, stream, p=p, x_bias=down_bias)
-        return stream + nn.functional.dropout(down(inner), p, self.block.training)
+        return stream + nn.functional.dropout(down(inner), p)
 
 
 class _NormedProjection:
@@ -343,14 +358,6 @@ class _NormedProjection:
             eps=norm.eps,
             folded=self._folded,
         )
-
-
-def _positional(block: str) -> tuple[str, ...]:
-    """What the arguments of a block behind the first are called."""
-    if block == "GPT2Block":
-        names = ("past_key_values", "attention_mask", "encoder_hidden_states")
-        return (*names, "encoder_attention_mask", "use_cache")
-    return ("attention_mask", "past_key_values", "use_cache", "position_ids")
 
 
 def _homes(

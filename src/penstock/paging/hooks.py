@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from threading import get_ident
 from typing import Any
 
@@ -116,8 +116,9 @@ class UseHooks:
         joined = {use: module for module, use in self._scopes.items() if use.parts}
         self._joints = Joints(joined, self._forwards, self._wrap)
         self._armed = False
-        self._running = Running(pager, stream, self._end)
-        self._slots = 0  # pages that there is room for; 0 until somebody asks
+        self._running = Running(
+            pager, stream, self._end, partial(self.on_host.give, asked_for=False)
+        )
         self._in_pass = False
         self._broken_off = False  # something raised in a use
         self._watch: AccessWatch | None = None
@@ -251,7 +252,7 @@ class UseHooks:
         self._stop_watching()
         self._in_pass = False
         self._last = NO_USE
-        self._slots = 0
+        self._running.slots = 0
 
     # ---- Around forward --------------------------------------------------------------------
 
@@ -306,7 +307,7 @@ class UseHooks:
             self._outermost(use, module, args, kwargs)
         part = use
         if use in self._gathering:
-            part = self.gathers.part(use, args, kwargs, self._room, self._running.covers)
+            part = self.gathers.part(use, args, kwargs, self._running.room, self._running.covers)
         if part.number >= 0:
             if (step := (self._last, use.number)) not in self._steps:
                 self._new_step(step)
@@ -318,7 +319,7 @@ class UseHooks:
             if use.parts and not use.closed:
                 use.missing.update(use.parts)
             if self._running and self._running.reads():
-                self._release_reads(lambda: not self._fits(part))
+                self._running.release_reads(lambda: not self._running.fits(part))
             try:
                 self._running.begin(part)
             except OutOfMemory as error:
@@ -431,32 +432,18 @@ class UseHooks:
         if use is None:
             use = self._reads[block] = self._uses.define(block.name, [block], is_read=True)
         most = max(self._largest, READS_AT_ONCE * block.nbytes)
-        self._release_reads(lambda: self._running.bytes_read() + block.nbytes > most)
-        self._release_reads(lambda: not self._fits(use))
-        if not self._fits(use):
+        self._running.release_reads(lambda: self._running.bytes_read() + block.nbytes > most)
+        self._running.release_reads(lambda: not self._running.fits(use))
+        if not self._running.fits(use):
             self.on_host.give(block, asked_for=False)
             return
         self.on_host.take_back([block])
-        self._running.begin(use)
-
-    def _fits(self, use: Use) -> bool:
-        """Whether there is room for it beside what is running."""
-        return len(use.pages | self._running.pages()) <= self._room()
-
-    def _room(self) -> int:
-        """Pages that there is room for."""
-        self._slots = self._slots or int(self._pager.stats()["slots"])
-        return self._slots
-
-    def _release_reads(self, too_many: Callable[[], bool]) -> None:
-        """End the oldest reads for as long; their tensors are given at the host copy."""
-        for entry in [entry for entry in self._running if entry[0].is_read]:
-            if not too_many():
-                return
-            self._running.close(self._running.index(entry))
-            for block in entry[0].blocks:
-                if not self._running.covers(block):
-                    self.on_host.give(block, asked_for=False)
+        try:
+            self._running.begin(use)
+        except OutOfMemory:
+            if self._running.fits(use):
+                raise
+            self.on_host.give(block, asked_for=False)
 
     # ---- Discovery -------------------------------------------------------------------------
 

@@ -34,8 +34,8 @@ from .hooks import GroupHooks
 from .stats import ManagedStats
 from .store import ManagedStore
 
-# A device runs no more of them beside each other.
-MOST_STREAMS = 128
+# The library takes no more; a device gains nothing by them.
+MOST_STREAMS = 64
 
 
 def attach_managed(

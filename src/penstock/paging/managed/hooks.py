@@ -8,10 +8,12 @@ be watched: what hooks do not see, the driver serves over the link.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from torch import nn
 
+from penstock.errors import PenstockError, UsageError
 from penstock.native import ManagedSet
 
 from .groups import Groups
@@ -83,16 +85,30 @@ class GroupHooks:
 
         def hook(module: nn.Module, args: Any) -> None:
             for group in needed:
-                begin(group, stream())
-                running.append((module, group))
+                running.append((module, group))  # before: an interrupt may come at any line
+                try:
+                    begin(group, stream())
+                except PenstockError:
+                    running.pop()
+                    raise
 
         return hook
 
     def _end(self, module: nn.Module, args: Any, output: Any) -> None:
         """End the module's uses, and those inside it that an error left behind."""
         while any(user is module for user, _ in self._running):
-            self._managed.end(self._running.pop()[1], self._stream())
+            self._close()
 
     def _abandon(self) -> None:
         while self._running:
-            self._managed.end(self._running.pop()[1], self._stream())
+            self._close()
+
+    def _close(self) -> None:
+        """End the last, which is on the list until it has ended."""
+        try:
+            with suppress(UsageError):  # an interrupt came before it began, or when it had ended
+                self._managed.end(self._running[-1][1], self._stream())
+        except Exception:
+            self._running.pop()
+            raise
+        self._running.pop()
