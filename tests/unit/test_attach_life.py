@@ -11,6 +11,7 @@ import warnings
 import pytest
 import torch
 from attach_models import WIDTH, Borrower, page, rows, same_passes, stack, with_reference
+from interrupts import interrupted
 from torch import nn
 
 from penstock.errors import UsageError
@@ -169,26 +170,13 @@ def test_an_interrupted_pass_keeps_nobody_waiting():
 
 
 @pytest.mark.parametrize("call", ["begin", "end"])
-def test_an_interrupt_may_come_while_a_use_begins_or_ends(monkeypatch, call):
+def test_an_interrupt_may_come_while_a_use_begins_or_ends(call):
     model, reference = with_reference(Borrower())
     with page(model) as attached:
         assert same_passes(model, reference)
-        given = getattr(attached.pager, call)
-        for number in range(8):
-            calls = iter(range(number + 1))
-
-            def interrupted(*use, calls=calls):
-                if call == "begin":
-                    given(*use)
-                if next(calls, None) is None:
-                    raise KeyboardInterrupt
-                if call == "end":
-                    given(*use)
-
-            monkeypatch.setattr(attached.pager, call, interrupted)
-            with pytest.raises(KeyboardInterrupt):
+        for number in range(1, 9):
+            with interrupted(attached.pager, call, number):
                 model(rows())
-            monkeypatch.setattr(attached.pager, call, given)
             assert same_passes(model, reference, 2)
         attached.resize("60KiB")  # where what is left running would not fit
         assert same_passes(model, reference)

@@ -12,6 +12,7 @@ import copy
 import pytest
 import torch
 from fault_tally import fail_in_turn
+from interrupts import interrupted
 from torch import nn
 
 from penstock.errors import OutOfMemory, UsageError
@@ -128,27 +129,14 @@ def armed_anew(attached):
 
 @pytest.mark.parametrize("call", ["begin", "end"])
 @torch.no_grad()
-def test_an_interrupt_may_come_while_a_use_begins_or_ends(monkeypatch, call):
+def test_an_interrupt_may_come_while_a_use_begins_or_ends(call):
     model, x = Stack().eval(), torch.randn(1, 128)
     wanted = model(x)
     with manage(model, budget=16 * GRANULE) as attached:
-        given = getattr(attached.pager, call)
         for number in range(8):
-            calls = iter(range(number))
-
-            def interrupted(*use, calls=calls):
-                if call == "begin":
-                    given(*use)
-                if next(calls, None) is None:
-                    raise KeyboardInterrupt
-                if call == "end":
-                    given(*use)
-
-            monkeypatch.setattr(attached.pager, call, interrupted)
-            armed_anew(attached)
-            with pytest.raises(KeyboardInterrupt):
+            with interrupted(attached.pager, call, number):
+                armed_anew(attached)
                 model(x)
-            monkeypatch.setattr(attached.pager, call, given)
             armed_anew(attached)
             for _ in range(2):
                 assert torch.equal(model(x), wanted)

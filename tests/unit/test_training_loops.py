@@ -6,12 +6,13 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import pytest
 import torch
 from fault_tally import fail_in_turn
+from interrupts import interrupted
 from own_thread import in_a_thread
 from torch import nn
 from training_tower import (
@@ -276,13 +277,18 @@ def saved(gradient):
     return torch.load(file)["again"]
 
 
+@contextmanager
+def with_gradients():
+    plain, paged = pair()
+    loss_of(plain, batches(1)[0]).backward()
+    with page(paged, adamw(paged), chunks=40):
+        loss_of(paged, batches(1)[0]).backward()
+        yield plain, paged
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickled, saved])
 def test_a_copy_of_a_gradient_is_an_ordinary_tensor(copied):
-    plain, paged = pair()
-    optimizer = adamw(paged)
-    loss_of(plain, batches(1)[0]).backward()
-    with page(paged, optimizer, chunks=40):
-        loss_of(paged, batches(1)[0]).backward()
+    with with_gradients() as (plain, paged):
         for want, parameter in zip(plain.parameters(), paged.parameters(), strict=True):
             made = copied(parameter.grad)
             assert type(made) is torch.Tensor
@@ -294,11 +300,7 @@ def test_a_copy_of_a_gradient_is_an_ordinary_tensor(copied):
     [repr, str, lambda g: g.tolist(), lambda g: g.cpu().numpy().sum(), lambda g: f"{g[0, 0]:.3f}"],
 )
 def test_a_gradient_is_printed_and_read_as_an_ordinary_tensor(read):
-    plain, paged = pair()
-    optimizer = adamw(paged)
-    loss_of(plain, batches(1)[0]).backward()
-    with page(paged, optimizer, chunks=40):
-        loss_of(paged, batches(1)[0]).backward()
+    with with_gradients() as (plain, paged):
         assert read(paged.table.weight.grad) == read(plain.table.weight.grad)
 
 
@@ -442,7 +444,7 @@ def test_a_reference_pass_that_freezes_the_weights_while_it_lasts():
 
 
 @pytest.mark.parametrize("call", ["begin", "end"])
-def test_an_interrupt_may_come_while_a_use_begins_or_ends(monkeypatch, call):
+def test_an_interrupt_may_come_while_a_use_begins_or_ends(call):
     plain, model = pair()
     optimizers = adamw(plain), adamw(model)
 
@@ -453,22 +455,9 @@ def test_an_interrupt_may_come_while_a_use_begins_or_ends(monkeypatch, call):
 
     with page(model, optimizers[1], chunks=8, step_in_backward=False) as attached:
         same_step()
-        given = getattr(attached.pager, call)
-        for number in range(2, 12, 2):
-            calls = iter(range(number + 1))
-
-            def interrupted(*use, calls=calls):
-                if call == "begin":
-                    given(*use)
-                if next(calls, None) is None:
-                    raise KeyboardInterrupt
-                if call == "end":
-                    given(*use)
-
-            monkeypatch.setattr(attached.pager, call, interrupted)
-            with pytest.raises(KeyboardInterrupt):
+        for number in range(3, 13, 2):
+            with interrupted(attached.pager, call, number):
                 loss_of(model, data[0]).backward()
-            monkeypatch.setattr(attached.pager, call, given)
             optimizers[1].zero_grad()
             same_step()
     assert same_weights(plain, model)
