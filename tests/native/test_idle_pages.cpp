@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "doctest/doctest.h"
+#include "policy/residency/even_pace.hpp"
 #include "policy/residency/idle_pages.hpp"
 
 namespace penstock::testing {
@@ -179,6 +180,35 @@ TEST_CASE("idle pages: what a launch costs the thread that gives it") {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take twice that
   CHECK(ns[ns.size() / 2] < 2000);
 #endif
+}
+
+TEST_CASE("even pace: as many pages as are missing, evenly over the uses") {
+  policy::residency::EvenPace pace;
+  CHECK(pace.come_to(0, 100));
+  pace.missing(40, 400);
+  int came = 0;
+  for (int use = 1; use < 400; ++use) {
+    if (pace.come_to(use, 100)) pace.missing(40, 400);
+    if (pace.due(1, 0)) {
+      pace.came(1);
+      ++came;
+    }
+    CHECK(std::abs(came - use / 10) <= 1);
+  }
+}
+
+TEST_CASE("even pace: over after four times the slots, and never more ahead than a twentieth") {
+  policy::residency::EvenPace pace;
+  (void)pace.come_to(0, 100);
+  pace.missing(200, 200);
+  (void)pace.come_to(50, 100);
+  CHECK(pace.due(1, 4));
+  CHECK_FALSE(pace.due(1, 5));
+  CHECK_FALSE(pace.due(9, 0));  // it saves no more than eight
+  pace.none_came();
+  CHECK_FALSE(pace.due(1, 0));
+  CHECK_FALSE(pace.come_to(400, 100));
+  CHECK_FALSE(pace.due(1, 0));
 }
 
 }  // namespace

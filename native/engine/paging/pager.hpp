@@ -31,6 +31,7 @@
 #include "engine/paging/stall_profile.hpp"
 #include "policy/learning/next_uses.hpp"
 #include "policy/learning/turns.hpp"
+#include "policy/residency/even_pace.hpp"
 #include "policy/residency/idle_pages.hpp"
 #include "policy/residency/look_ahead.hpp"
 #include "policy/residency/victim.hpp"
@@ -244,6 +245,7 @@ class Pager {
   Status demand_other(PageId page);
   void try_ahead();
   Status bring_ahead();
+  void look_for_missing();
   [[nodiscard]] bool missing(PageId page) const;
   [[nodiscard]] std::size_t run_from(Position at) const;
   Result<std::size_t> bring_run(std::size_t most);
@@ -305,6 +307,7 @@ class Pager {
   Position look_again_ = 0;        // from where on it is tried again
   std::vector<Position> brought_;  // where those stand
   policy::residency::LookAhead look_ahead_;
+  policy::residency::EvenPace even_pace_;
   SlotId reserve_ = 0;                   // slots that the plan leaves to pages it does not know
   std::vector<PageId> touched_, fresh_;  // kept for their capacity
   std::vector<Mark> quiet_;              // likewise

@@ -32,7 +32,7 @@ void Pager::cover_pages() {
   const auto pages = table_.pages();
   next_uses_.cover(pages);
   idle_.cover(pages);
-  room_for(brought_, policy::residency::LookAheadOptions{}.most);
+  room_for(brought_, policy::residency::LookAheadOptions{}.most + nth(pages));
   idle_.keep_together(static_cast<PageId>(pages_in_a_move()));
 }
 
@@ -128,12 +128,18 @@ Status Pager::bring_ahead() {
   std::erase_if(brought_, [place](Position at) { return at < place; });
   const auto share = static_cast<std::size_t>(residents_.slots() / kShareAhead);
   const std::size_t most = std::clamp<std::size_t>(share, kLeastAhead, look_ahead_.pages());
-  while (ahead_ < next_uses_.end() && brought_.size() < most && look_again_ <= place) {
+  if (even_pace_.come_to(next_uses_.end(), residents_.slots())) look_for_missing();
+  while (ahead_ < next_uses_.end() && look_again_ <= place) {
+    const bool beyond = brought_.size() >= most;
+    if (beyond && !even_pace_.due(pages_in_a_move(), brought_.size())) break;
     if (!missing(next_uses_.page_at(ahead_))) {
       ++ahead_;
       continue;
     }
-    PENSTOCK_ASSIGN(const std::size_t pages, bring_run(most - brought_.size()));
+    const std::size_t room = beyond ? pages_in_a_move() : most - brought_.size();
+    PENSTOCK_ASSIGN(const std::size_t pages, bring_run(room));
+    if (beyond) pages == 0 ? even_pace_.none_came() : even_pace_.came(pages);
+    if (beyond && pages == 0) look_again_ = place;
     if (pages == 0) break;
     for (std::size_t i = 0; i < pages; ++i, ++ahead_) {
       brought_.push_back(ahead_);
@@ -142,6 +148,18 @@ Status Pager::bring_ahead() {
   }
   if (brought_.size() >= most && !residents_.moving()) look_ahead_.link_rests();
   return {};
+}
+
+// How many of the uses that are foreseen begin with a page that is not there.
+void Pager::look_for_missing() {
+  const Position place = next_uses_.place();
+  const Position end = std::min(next_uses_.end(), place + even_pace_.reach(residents_.slots()));
+  Position count = 0;
+  for (Position at = place; at < end; ++at) {
+    const PageId page = next_uses_.page_at(at);
+    count += missing(page) && next_uses_.next(page) == at;
+  }
+  even_pace_.missing(count, end - place);
 }
 
 // Nothing is copied of a page in which nothing lives yet: it is mapped.  One whose uses come by
