@@ -65,10 +65,10 @@ These variables are understood as well; Penstock's own win over them.
 COMMANDS = f"""{NOTE}
 # The command line
 
-Results go to stdout; progress, warnings and errors go to stderr. Every verb has `--json [FILE]`:
-the result as JSON, on stdout or in a file that appears whole or not at all. (Where a word that is
-not a file follows, write `--json=FILE` or put `--json` last.) Each result has `schema_version`,
-`verb` and `version`, that of the Penstock that wrote it.
+Results go to stdout; progress, warnings and errors go to stderr. Every verb but `run` has
+`--json [FILE]`: the result as JSON, on stdout or in a file that appears whole or not at all.
+(Where a word that is not a file follows, write `--json=FILE` or put `--json` last.) Each result has
+`schema_version`, `verb` and `version`, that of the Penstock that wrote it.
 
 | exit code | meaning |
 |---|---|

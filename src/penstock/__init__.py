@@ -80,4 +80,9 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(_PUBLIC))
+    from importlib.util import find_spec
+
+    # help() and inspect ask for whatever is listed.
+    torch = find_spec("torch") is not None
+    there = {name for name, module in _PUBLIC.items() if torch or module == "penstock.errors"}
+    return sorted({*globals(), *there})

@@ -54,6 +54,9 @@ def test_explain_names_every_way_to_set_it(option, capsys):
     out = capsys.readouterr().out
     for name in (option.key, option.variable, option.kind.forms):
         assert name in out
+    if option.key != "verbose":  # whose flag this verb has as well
+        assert main(["config", "explain", option.flag]) == 0
+        assert capsys.readouterr().out == out
 
 
 def test_explain_names_flags_that_verbs_have_and_no_others(capsys):

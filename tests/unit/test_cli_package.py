@@ -43,3 +43,12 @@ def test_without_torch_it_says_what_to_install():
         "except penstock.EnvironmentProblem as error:\n    print(error.remedy)\n"
     )
     assert python(code) == "pip install 'penstock[torch]'"
+
+
+def test_without_torch_there_is_help_all_the_same():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import penstock, pydoc\n"
+        "print('OutOfMemory' in pydoc.render_doc(penstock), 'attach' in dir(penstock))\n"
+    )
+    assert python(code) == "True False"

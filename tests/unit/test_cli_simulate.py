@@ -211,6 +211,22 @@ def test_a_budget_that_one_kernel_does_not_fit_is_out_of_memory(simulate, tmp_pa
     assert "120 MiB do not hold piece 2250 of 2251, which touches 300 MiB" in words
 
 
+def test_a_budget_below_one_page_names_a_remedy(simulate):
+    code, _, words = simulate("--gpu-memory", "1")
+    assert code == 2
+    assert "a budget of 1 bytes; the least is 2 MiB\n  try: a larger --gpu-memory" in words
+
+
+def test_work_without_memory_is_simulated(simulate, tmp_path):
+    file = tmp_path / "run.trace"
+    work = np.array([(OP_WORK, 0, 0, 0, at, 1) for at in (0, 10)], RECORD)
+    file.write_bytes(file.read_bytes()[:64] + work.tobytes())
+    code, document, _ = simulate("--gpu-memory", "1GiB")
+    assert code == 0
+    assert document["blocks"] == document["bytes_in"] == 0
+    assert main(["report", "--html", "a.html", _written(tmp_path, document)]) == 0
+
+
 def test_a_trace_of_allocations_is_refused(simulate, tmp_path):
     np.savez(tmp_path / "a.npz", op=[0], id=[0], size=[1], stream=[0], time_us=[0])
     code, _, words = simulate("--gpu-memory", "1GiB", file=tmp_path / "a.npz")

@@ -53,6 +53,13 @@ def test_a_result_is_in_its_file_before_it_is_printed(tmp_path):
     assert (tmp_path / "a.json").stat().st_size > 100
 
 
+def test_a_result_is_printed_where_its_file_cannot_be_written(tmp_path):
+    done = shell("penstock estimate tiny -o /dev/full", tmp_path)
+    assert done.returncode == 1
+    assert "error: -o: /dev/full cannot be written: No space left on device" in done.stderr
+    assert "223,808 parameters" in done.stdout
+
+
 def test_with_closed_streams_no_file_becomes_one(tmp_path):
     done = shell("penstock estimate tiny --json a.json <&- >&- 2>&-", tmp_path)
     assert done.returncode == 1

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
 import re
 from pathlib import Path
 
@@ -30,3 +32,15 @@ def test_every_block_says_what_it_is_so_that_it_is_run(page):
         return
     opening = re.findall(r"^```(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)[::2]
     assert set(opening) <= LANGUAGES
+
+
+def test_what_the_reference_names_is_there():
+    """A member that is not there is left out of the page without a word."""
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    for part in page.split("\n::: ")[1:]:
+        found = pkgutil.resolve_name(part.split()[0])
+        members = re.search(r"members: \[(.*)\]", part)
+        for name in members[1].split(", ") if members else ():
+            assert hasattr(found, name) or f"self.{name} = " in "".join(
+                map(inspect.getsource, found.__mro__[:-1])
+            ), name

@@ -92,9 +92,11 @@ class Output:
         if self.json_file == STDOUT:
             click.echo(text, nl=False)
             return
-        if self.json_file is not None:  # before anything is printed: stdout may be full
-            write_whole(self.flag, self.json_file, text)
-        show()
+        try:
+            if self.json_file is not None:  # before anything is printed: stdout may be full
+                write_whole(self.flag, self.json_file, text)
+        finally:  # nor is what took hours lost with its file
+            show()
 
 
 def between(

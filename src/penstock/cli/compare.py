@@ -69,15 +69,19 @@ def command(
     rows = run_all(flags, settings_of(names, sizes), stream=stream)
     result = document(flags, rows)
     results = results_of(result, name="", place="compare")
-    if report is not None:
-        made = page(
-            results,
-            title=TITLE,
-            command=printable(f"penstock {shlex.join(result['work'])}"),
-            data=result,
-        )
-        write_whole("--report", report, made)
-    output.emit(result, lambda: _print(results, report))
+    written = None
+    try:
+        if report is not None:
+            made = page(
+                results,
+                title=TITLE,
+                command=printable(f"penstock {shlex.join(result['work'])}"),
+                data=result,
+            )
+            write_whole("--report", report, made)
+            written = report
+    finally:
+        output.emit(result, lambda: _print(results, written))
     if all(row.exit_code for row in rows):
         kind: type[PenstockError] = _KINDS.get(rows[0].exit_code, FailedError)
         raise kind(f"no setting succeeded; {rows[0].name}: {rows[0].error}")

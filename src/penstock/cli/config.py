@@ -48,7 +48,7 @@ def show(settings: Settings, output: Output) -> None:
     output.emit(_document(resolved), lambda: _print_all(resolved))
 
 
-@command.command()
+@command.command(context_settings={"ignore_unknown_options": True})
 @click.argument("key")
 @verb()
 def explain(key: str, settings: Settings, output: Output) -> None:

@@ -231,7 +231,7 @@ def _picture(outcome: Outcome) -> dict[str, Any]:
     """What `penstock report` draws: memory, and of the last step what was busy and what touched."""
     from penstock.trace.picture import picture
 
-    if not outcome.steady:
+    if not outcome.steady or not outcome.simulated.figures["blocks"]:
         return {}
     last = outcome.steady[-1]
     lanes = {

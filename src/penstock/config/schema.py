@@ -164,8 +164,8 @@ class Settings:
         kinds.size(percent_of="the GPU's memory"),
         "The budget: device memory that may be used.",
         details="Weights, activations and workspace share it. auto takes 90 % of what is free "
-        "on the device. A budget that cannot hold the largest layer is refused, with the smallest "
-        "that works.",
+        "on the device; run takes what is free less a 16th, 1 GiB at most. A budget that cannot "
+        "hold the largest layer is refused, with the smallest that works.",
         aliases=(Alias("ULMS_GPU_MEMORY_FACTOR", _factor),),
     )
     host_memory: str = _option(

@@ -12,10 +12,10 @@ from penstock.errors import EnvironmentProblem, FailedError, OutOfMemory, Pensto
 
 from .api import INTERFACE
 
-_DEVICE_MEMORY = 2
+_INVALID, _DEVICE_MEMORY = 1, 2
 _REINSTALL = "reinstall penstock (pip install --force-reinstall penstock)"
 _ERRORS: dict[int, type[PenstockError]] = {
-    1: UsageError,
+    _INVALID: UsageError,
     _DEVICE_MEMORY: OutOfMemory,
     3: OutOfMemory,
     4: EnvironmentProblem,
@@ -64,5 +64,6 @@ def check(status: int) -> None:
         return
     text = library().penstock_last_error().decode(errors="replace")
     # Device memory that a budget keeps back; without the word it is the device that has no more.
-    remedy = "a larger gpu_memory" if status == _DEVICE_MEMORY and "budget" in text else None
+    of_budget = status in (_INVALID, _DEVICE_MEMORY) and "budget" in text
+    remedy = "a larger gpu_memory" if of_budget else None
     raise _ERRORS.get(status, FailedError)(text, remedy=remedy)

@@ -104,7 +104,7 @@ def replay(
         if not error.what.startswith("event "):
             raise
         raise FailedError(
-            f"{events.name}: {error.what}", remedy="a trace in which every free has its allocation"
+            f"{events.name}: {error.what}", remedy="a trace that was not changed"
         ) from error
     figures = as_dict(result)
     written = figures.pop("points")
