@@ -254,10 +254,10 @@ Status announce(Device& device, const penstock_work& work) {
   touched.clear();
   held.clear();
   bool elsewhere = false;
-  const auto [begin, end] = device.program->window();
   for (std::uint32_t i = 0; i < work.count; ++i) {
     const penstock_touch& touch = work.touches[i];
-    if (touch.address >= begin && touch.address < end) {
+    Device* const holder = session.holding(touch.address);
+    if (holder == &device) {
       if (touch.access == PENSTOCK_ACCESS_HELD) {
         held.push_back({touch.bytes, touch.address});
         continue;
@@ -265,8 +265,8 @@ Status announce(Device& device, const penstock_work& work) {
       touched.push_back({touch.address, touch.bytes, (touch.access & PENSTOCK_ACCESS_WRITE) != 0,
                          (touch.access & PENSTOCK_ACCESS_GAPS) != 0,
                          (touch.access & PENSTOCK_ACCESS_AWAY) != 0});
-    } else if (Device* const other = session.holding(touch.address)) {
-      PENSTOCK_TRY(other->program->stay(touch.address));
+    } else if (holder != nullptr) {
+      PENSTOCK_TRY(holder->program->stay(touch.address));
       elsewhere = elsewhere || touch.access != PENSTOCK_ACCESS_HELD;
     }
   }

@@ -92,8 +92,8 @@ void Program::keep(std::span<const Small> blocks) {
     Block* block = found();
     if (block == nullptr) continue;
     block->decided = true;
-    const Addr page = page_around(each.address);
-    if (page_around(each.address + block->bytes - 1) != page) continue;
+    const Addr page = pager_->page_around(each.address);
+    if (pager_->page_around(each.address + block->bytes - 1) != page) continue;
     if (!kept_.contains(page)) {
       if ((kept_.size() + 1) * options_.page_bytes > options_.budget / 32) continue;
       lock.unlock();  // it may wait for other threads' work
@@ -135,7 +135,7 @@ void Program::freed(Addr address) {
       (void)pager_->pin(block.address, block.bytes, -1);
     }
     if (block.kept) {
-      const auto page = kept_.find(page_around(block.address));
+      const auto page = kept_.find(pager_->page_around(block.address));
       if (--page->second == 0) {
         kept_.erase(page);
         (void)pager_->pin(block.address, 1, -1);

@@ -10,12 +10,34 @@
 #include <thread>
 
 #include "doctest/doctest.h"
+#include "driver/forwarding.hpp"
 #include "program_bench.hpp"
 
 namespace penstock::testing {
 namespace {
 
 constexpr Bytes kGranule = kProgramGranule;
+
+// Ranges begin where the driver likes: a granule behind a multiple of a page's size.
+class Unaligned : public driver::ForwardingDriver {
+ public:
+  static constexpr Bytes kPage = 4 * kGranule;
+  explicit Unaligned(driver::Driver& device) : ForwardingDriver(device) {}
+  ~Unaligned() override {
+    for (const Addr address : between_) (void)device_.unreserve(address, kGranule);
+  }
+  Result<Addr> reserve(Bytes size) override {  // below the last one, in the emulated GPU
+    Addr last = 0;
+    do {
+      PENSTOCK_ASSIGN(last, device_.reserve(kGranule));
+      between_.push_back(last);
+    } while (last % kPage != kGranule);
+    return device_.reserve(size);
+  }
+
+ private:
+  std::vector<Addr> between_;
+};
 
 #if !defined(__SANITIZE_THREAD__)  // a forked child has none of its threads
 
@@ -211,6 +233,27 @@ TEST_CASE("program: the smallest blocks are there for work that does not name th
     });
     CHECK(outcome == kRight);
   }
+}
+
+TEST_CASE("program: the smallest blocks are there wherever ranges begin") {
+  const Outcome outcome = in_child([] {
+    auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+    Bench bench(
+        {.budget = 64 * Unaligned::kPage,
+         .page_bytes = Unaligned::kPage,
+         .over = [](driver::HostDriver& device) { return std::make_unique<Unaligned>(device); }});
+    const driver::Stream stream = bench.stream(0);
+    std::vector<Tensor> small, tensors;  // of one page and a half
+    for (unsigned i = 0; i < 384; ++i) small.push_back(bench.make(1024, stream, i));
+    for (unsigned i = 0; i < 80; ++i) {
+      tensors.push_back(bench.make(Unaligned::kPage, stream, 1000 + i));
+    }
+    for (const Tensor& tensor : tensors) bench.work(stream, {&tensor}, {}, 0);
+    for (const Tensor& each : small) work_hidden(bench, {}, {}, each, false, wrong);
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
+    return *wrong + bench.wrong();
+  });
+  CHECK(outcome == kRight);
 }
 
 TEST_CASE("program: what hidden work writes before a page leaves is there when it comes back") {

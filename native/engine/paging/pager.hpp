@@ -154,6 +154,8 @@ class Pager {
   Status stream_gone(driver::Stream stream);
   // Resident (+1), and not to leave before as many -1.  A failure changes nothing.
   Status pin(Addr address, Bytes bytes, int delta);
+  // Where the page of a heap begins in which the address lies; 0: in none.
+  Addr page_around(Addr address);
 
  private:
   // Pages that the work since its beginning touches on one stream; no mark of their use yet.

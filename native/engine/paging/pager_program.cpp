@@ -188,6 +188,12 @@ Status Pager::pin(Addr address, Bytes bytes, int delta) {
   return {};
 }
 
+Addr Pager::page_around(Addr address) {
+  const std::lock_guard lock(mutex_);
+  const Range* range = table_.find(address, 1);
+  return range == nullptr ? 0 : table_.page(table_.pages_of(*range, address, 1).first).address;
+}
+
 Status Pager::pin_page(PageId id) {
   Page& page = table_.page(id);
   ++page.active;
