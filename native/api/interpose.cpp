@@ -25,6 +25,7 @@ namespace penstock::api {
 namespace {
 
 constexpr std::int32_t kSuccess = 0;
+constexpr std::int32_t kInvalidValue = 1;
 constexpr std::int32_t kOutOfMemory = 2;
 constexpr std::int32_t kUnknown = 999;
 constexpr std::uint64_t kPrimaryContextVersion = 7000;
@@ -38,6 +39,8 @@ std::int32_t to_cuda(const Status& status) {
   switch (status.code()) {
     case Code::kOk:
       return kSuccess;
+    case Code::kInvalidArgument:
+      return kInvalidValue;
     case Code::kOutOfMemory:
     case Code::kHostOutOfMemory:
       return kOutOfMemory;

@@ -220,6 +220,12 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
     moves =
         (kind == WorkKind::kCopy || kind == WorkKind::kFill) && !(words_.empty() && held.empty());
     if (moves) words = carried(touched, held, away);
+    // Memory of others may lie between ours, and no kernel need name a table there.
+    std::erase_if(words, [&](const auto& word) {
+      const bool ours = blocks_.find(word.first) != nullptr;
+      if (!ours) away.push_back(word.second);
+      return !ours;
+    });
     if (options_.recorder != nullptr) {
       for (std::size_t i = 0; i < touches.size(); ++i) {
         const Block* block = blocks_.find(touches[i].address);

@@ -58,6 +58,13 @@ namespace {
   }
   // The device's memory is the same for all of them.
   MUST(engine->make_room(&other, 1 << 20) == 1);
+  // What was freed, and stays for a graph's sake, cannot be freed again.
+  constexpr std::int32_t kInvalidValue = 1;
+  std::uint64_t token = 0;
+  MUST(engine->pin(blocks.back(), PENSTOCK_PIN_GRAPH, &token) == 0 && token != 0);
+  MUST(engine->release(blocks.back(), primary, 0, 0) == 0);
+  MUST(engine->release(blocks.back(), primary, 0, 0) == kInvalidValue);
+  engine->unpin(token);
   std::_Exit(0);
 }
 

@@ -123,6 +123,24 @@ TEST_CASE("program: where another device reaches the memory a page is mapped whe
   CHECK(slow.finish() == 0);
 }
 
+TEST_CASE("program: a page is mapped early although a thread with a stream of its own has ended") {
+  Slow slow;
+  slow.link->slow(milliseconds(0));
+  std::thread([&] {
+    slow.bench.work(driver::kPerThreadStream, {&slow.tensors[38]}, {}, 0);
+  }).join();
+  for (std::size_t i = 0; i < 80; ++i) {
+    slow.bench.work(slow.bench.stream(0), {&slow.tensors[30 + i % 9]}, {}, 0);
+  }
+  PENSTOCK_REQUIRE_OK(slow.bench.device().synchronize_device());
+  slow.link->slow(milliseconds(200));
+  const int before = slow.link->copied();
+  slow.demand();
+  CHECK(slow.link->copied() == before);
+  CHECK(slow.finish() == 0);
+  CHECK(slow.link->copied() > before);
+}
+
 // What makes room is freed, and the stream that waits for its copy is none of the allocator's.
 TEST_CASE(
     "program: the host memory of a page that made room stays until that has been copied out") {

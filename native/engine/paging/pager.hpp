@@ -184,6 +184,7 @@ class Pager {
   Status check_use(UseId use) const;
   Timeline& timeline(driver::Stream stream);
   Status mark_now(driver::Stream stream, Mark& mark);  // what has been given to it so far
+  Status spare_timeline(StreamId id);
   Result<std::int32_t> new_range(Bytes bytes, RangeKind kind);
   [[nodiscard]] SlotId slots_for(Bytes budget) const;
   [[nodiscard]] SlotId largest_use() const;
