@@ -25,6 +25,7 @@ namespace penstock::api {
 namespace {
 
 constexpr std::int32_t kSuccess = 0;
+constexpr std::int32_t kInvalidValue = 1;
 constexpr std::int32_t kOutOfMemory = 2;
 constexpr std::int32_t kUnknown = 999;
 constexpr std::uint64_t kPrimaryContextVersion = 7000;
@@ -38,6 +39,8 @@ std::int32_t to_cuda(const Status& status) {
   switch (status.code()) {
     case Code::kOk:
       return kSuccess;
+    case Code::kInvalidArgument:
+      return kInvalidValue;
     case Code::kOutOfMemory:
     case Code::kHostOutOfMemory:
       return kOutOfMemory;
@@ -254,10 +257,10 @@ Status announce(Device& device, const penstock_work& work) {
   touched.clear();
   held.clear();
   bool elsewhere = false;
-  const auto [begin, end] = device.program->window();
   for (std::uint32_t i = 0; i < work.count; ++i) {
     const penstock_touch& touch = work.touches[i];
-    if (touch.address >= begin && touch.address < end) {
+    Device* const holder = session.holding(touch.address);
+    if (holder == &device) {
       if (touch.access == PENSTOCK_ACCESS_HELD) {
         held.push_back({touch.bytes, touch.address});
         continue;
@@ -265,8 +268,8 @@ Status announce(Device& device, const penstock_work& work) {
       touched.push_back({touch.address, touch.bytes, (touch.access & PENSTOCK_ACCESS_WRITE) != 0,
                          (touch.access & PENSTOCK_ACCESS_GAPS) != 0,
                          (touch.access & PENSTOCK_ACCESS_AWAY) != 0});
-    } else if (Device* const other = session.holding(touch.address)) {
-      PENSTOCK_TRY(other->program->stay(touch.address));
+    } else if (holder != nullptr) {
+      PENSTOCK_TRY(holder->program->stay(touch.address));
       elsewhere = elsewhere || touch.access != PENSTOCK_ACCESS_HELD;
     }
   }

@@ -92,8 +92,8 @@ void Program::keep(std::span<const Small> blocks) {
     Block* block = found();
     if (block == nullptr) continue;
     block->decided = true;
-    const Addr page = page_around(each.address);
-    if (page_around(each.address + block->bytes - 1) != page) continue;
+    const Addr page = pager_->page_around(each.address);
+    if (pager_->page_around(each.address + block->bytes - 1) != page) continue;
     if (!kept_.contains(page)) {
       if ((kept_.size() + 1) * options_.page_bytes > options_.budget / 32) continue;
       lock.unlock();  // it may wait for other threads' work
@@ -135,7 +135,7 @@ void Program::freed(Addr address) {
       (void)pager_->pin(block.address, block.bytes, -1);
     }
     if (block.kept) {
-      const auto page = kept_.find(page_around(block.address));
+      const auto page = kept_.find(pager_->page_around(block.address));
       if (--page->second == 0) {
         kept_.erase(page);
         (void)pager_->pin(block.address, 1, -1);
@@ -220,6 +220,12 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
     moves =
         (kind == WorkKind::kCopy || kind == WorkKind::kFill) && !(words_.empty() && held.empty());
     if (moves) words = carried(touched, held, away);
+    // Memory of others may lie between ours, and no kernel need name a table there.
+    std::erase_if(words, [&](const auto& word) {
+      const bool ours = blocks_.find(word.first) != nullptr;
+      if (!ours) away.push_back(word.second);
+      return !ours;
+    });
     if (options_.recorder != nullptr) {
       for (std::size_t i = 0; i < touches.size(); ++i) {
         const Block* block = blocks_.find(touches[i].address);

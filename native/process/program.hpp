@@ -135,7 +135,6 @@ class Program : private BlockObserver {
   [[nodiscard]] bool small(const Block& block) const {
     return block.bytes <= options_.page_bytes / 64;
   }
-  [[nodiscard]] Addr page_around(Addr address) const { return address / options_.page_bytes; }
   void touch(Block& block, const TouchedAddress& how, std::vector<Touch>& touches);
   Words carried(std::span<const TouchedAddress> touched, std::span<const HeldAddress> held,
                 std::vector<Addr>& away) const;
@@ -148,7 +147,7 @@ class Program : private BlockObserver {
   BlockTable<Block> blocks_;
   Words words_;
   std::unordered_map<Pin, Block> pins_;
-  std::unordered_map<Addr, int> kept_;  // small blocks that keep a page there, by page_around()
+  std::unordered_map<Addr, int> kept_;  // small blocks that keep a page, by where that begins
   std::uint64_t next_block_ = 0;
   std::uint64_t announced_ = 0;
   std::atomic<Bytes> held_{0};

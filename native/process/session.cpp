@@ -124,7 +124,8 @@ Device* Session::holding(Addr address) {
   Device* found = nullptr;
   each([&](Device& device) {
     const auto [begin, end] = device.program->window();
-    if (address >= begin && address < end) found = &device;
+    if (address < begin || address >= end) return;
+    if (found == nullptr || device.program->block_of(address).bytes != 0) found = &device;
   });
   return found;
 }

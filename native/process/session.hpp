@@ -49,7 +49,8 @@ class Session {
 
   // The device with this ordinal, made if it is not there.
   Result<Device*> device(int ordinal);
-  // The one in whose window an address lies, or null.
+  // The one in whose window an address lies, or null; of several, whose windows may overlap, that
+  // which has a block there.
   Device* holding(Addr address);
   template <class Visit>
   void each(const Visit& visit) {

@@ -274,7 +274,7 @@ struct Calls {
     for (std::size_t i = 0; i < count; ++i) {
       expected = expected && access[i].flags == kAccessReadWrite &&
                  access[i].location.type == kLocationDevice &&
-                 access[i].location.id == static_cast<int>(i);
+                 access[i].location.id < control().devices;
     }
     if (expected && count == 2 && control().stale) expected = mapped_anew.has(address);
     if (expected && count == 2) control().shared += size;
@@ -437,7 +437,8 @@ struct Calls {
     const bool device = properties.location.type == kLocationDevice;
     const bool host = properties.location.type == kLocationHostNuma;
     const bool expected = properties.type == kAllocationPinned && (device || host) &&
-                          properties.location.id == 0 && properties.requested_handle_types == 0 &&
+                          properties.location.id < control().devices &&
+                          properties.requested_handle_types == 0 &&
                           properties.win32_metadata == nullptr;
     return expected ? kSuccess : kInvalidValue;
   }

@@ -29,6 +29,7 @@ struct Tensor {
 
 struct BenchOptions {
   Bytes budget = 20 * kProgramGranule;
+  Bytes page_bytes = kProgramGranule;
   int streams = 1;
   engine::Evicted evicted = engine::Evicted::kUnmapped;
   std::uint64_t seed = 0;
@@ -48,7 +49,7 @@ class Bench {
     if (options.over) over_ = options.over(*device_);
     driver::Driver& seen = over_ ? *over_ : static_cast<driver::Driver&>(*device_);
     auto made = engine::Program::create(seen, {.budget = options.budget,
-                                               .page_bytes = kProgramGranule,
+                                               .page_bytes = options.page_bytes,
                                                .host_bytes = options.host_bytes,
                                                .evicted = options.evicted,
                                                .start_paging = [this] { ++started_; },

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "doctest/doctest.h"
+#include "emulated_cuda.hpp"
 #include "emulated_entry.hpp"
 #include "penstock/interpose.h"
 #include "penstock/torch.h"
+#include "process/session.hpp"
 
 namespace penstock::testing {
 namespace {
@@ -56,6 +58,13 @@ namespace {
   }
   // The device's memory is the same for all of them.
   MUST(engine->make_room(&other, 1 << 20) == 1);
+  // What was freed, and stays for a graph's sake, cannot be freed again.
+  constexpr std::int32_t kInvalidValue = 1;
+  std::uint64_t token = 0;
+  MUST(engine->pin(blocks.back(), PENSTOCK_PIN_GRAPH, &token) == 0 && token != 0);
+  MUST(engine->release(blocks.back(), primary, 0, 0) == 0);
+  MUST(engine->release(blocks.back(), primary, 0, 0) == kInvalidValue);
+  engine->unpin(token);
   std::_Exit(0);
 }
 
@@ -67,6 +76,52 @@ TEST_CASE("CUDA child: has other contexts" * doctest::skip()) {
 TEST_CASE("CUDA: what is touched in another context than the primary one stays") {
   if (!is_emulated_alone()) return;
   CHECK(run_case("CUDA child: has other contexts").code == 0);
+}
+
+// A pool of a device's own, as a graph's is, may lie beyond another device's memory.
+[[noreturn]] void have_two_devices() {
+  void* const library = load_emulated();
+  primary_context();
+  const auto dials =
+      reinterpret_cast<driver::cuda::EmulatedCuda* (*)()>(dlsym(library, "penstock_emulated_cuda"));
+  MUST(dials != nullptr);
+  dials()->devices = 2;
+  static engine::Session session;
+  engine::SessionOptions options;
+  options.gpu_memory = 64 << 20;
+  options.start_paging = [] {};
+  options.widened = [](Addr, Addr) {};
+  session.configure(options);
+  engine::Device* devices[2] = {};
+  std::vector<Addr> blocks[2];
+  const auto make = [&](std::size_t device) {
+    const auto made = devices[device]->program->allocator().allocate(3 << 20, {});
+    MUST(made.ok());
+    blocks[device].push_back(made.value());
+  };
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto device = session.device(static_cast<int>(i));
+    MUST(device.ok());
+    devices[i] = device.value();
+    make(i);
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    MUST(devices[i]->program->allocator().begin_pool({0, 1}, {}).ok());
+    make(i);
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    for (const Addr block : blocks[i]) MUST(session.holding(block + 64) == devices[i]);
+  }
+  MUST(session.holding(1) == nullptr);
+  std::_Exit(0);
+}
+
+TEST_CASE("CUDA child: has two devices" * doctest::skip()) { have_two_devices(); }
+
+TEST_CASE(
+    "CUDA: an address is that of the device whose block is there, though others' lie around it") {
+  if (!is_emulated_alone()) return;
+  CHECK(run_case("CUDA child: has two devices").code == 0);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "conformance_bench.hpp"
 #include "doctest/doctest.h"
+#include "driver/forwarding.hpp"
 #include "paged_program.hpp"
 
 namespace penstock::testing {
@@ -375,6 +376,52 @@ TEST_CASE("pager: a failure at any driver call is a clean error and leaves nothi
   }
   // A page that fails to come ahead of its use comes when that begins.
   CHECK(failed > calls / (unmapped ? 4 : 2));
+}
+
+// Neither copies out nor maps while it refuses.
+class Refusing : public driver::ForwardingDriver {
+ public:
+  explicit Refusing(driver::Driver& device) : ForwardingDriver(device) {}
+  Status copy_out(void* to, Addr from, Bytes size, driver::Stream stream) override {
+    if (refuses) return {Code::kDriver, "copy_out: refused"};
+    return ForwardingDriver::copy_out(to, from, size, stream);
+  }
+  Status map(Addr address, Bytes size, driver::Chunk chunk) override {
+    if (refuses) return {Code::kDriver, "map: refused"};
+    return ForwardingDriver::map(address, size, chunk);
+  }
+  std::atomic<bool> refuses{false};
+};
+
+TEST_CASE("pager: a page that could neither leave nor be mapped again is there for the host") {
+  auto device = std::move(driver::open_host_driver({.granularity = kGranule})).value();
+  Refusing driver(*device);
+  auto pager = std::move(engine::Pager::create(driver, {.budget = 2 * kGranule,
+                                                        .chunk_bytes = kGranule,
+                                                        .evicted = engine::Evicted::kUnmapped}))
+                   .value();
+  const auto index = pager->create_range(3 * kGranule, engine::RangeKind::kPaged);
+  PENSTOCK_REQUIRE_OK(index.status());
+  const engine::Range range = pager->range(index.value());
+  const driver::Stream stream = std::move(device->create_stream()).value();
+  const auto begin = [&](Bytes page) -> Status {
+    PENSTOCK_ASSIGN(const engine::UseId use,
+                    pager->define_use({{range.address + page * kGranule, kGranule, page == 0}}));
+    PENSTOCK_TRY(pager->begin(use, stream));
+    PENSTOCK_TRY(device->fill(range.address + page * kGranule, 7, kGranule, stream));
+    return pager->end(use, stream);
+  };
+  PENSTOCK_REQUIRE_OK(begin(0));
+  PENSTOCK_REQUIRE_OK(begin(1));
+  driver.refuses = true;
+  PENSTOCK_CHECK_CODE(begin(2), Code::kDriver);
+  driver.refuses = false;
+  PENSTOCK_REQUIRE_OK(pager->flush(range.address, range.bytes));
+  CHECK(range.host[0] == std::byte{7});
+  PENSTOCK_REQUIRE_OK(begin(2));
+  pager.reset();
+  PENSTOCK_REQUIRE_OK(device->destroy_stream(stream));
+  CHECK(device->live() == driver::LiveCounts{});
 }
 
 #if !defined(__SANITIZE_THREAD__)

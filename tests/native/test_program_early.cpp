@@ -19,11 +19,23 @@ namespace {
 constexpr Bytes kGranule = kProgramGranule;
 using std::chrono::milliseconds;
 
-// A link that takes so long for every copy in, once slow() was called.
+// A link that takes so long for every copy, once slow() was called.
 class SlowLink : public driver::ForwardingDriver {
  public:
   explicit SlowLink(driver::HostDriver& device) : ForwardingDriver(device), device_(device) {}
   void slow(milliseconds each) { each_ = each; }
+  Status copy_out_changed(void* to, Addr from, Bytes size, driver::Fingerprint* fingerprint,
+                          bool still, driver::Stream stream) override {
+    ++leaving_;
+    PENSTOCK_TRY(device_.launch(stream, [each = each_] { std::this_thread::sleep_for(each); }));
+    PENSTOCK_TRY(ForwardingDriver::copy_out_changed(to, from, size, fingerprint, still, stream));
+    return device_.launch(stream, [this] { --leaving_; });
+  }
+  Status host_free(void* pointer) override {
+    freed_while_leaving_ += leaving_ > 0;
+    while (leaving_ > 0) std::this_thread::yield();
+    return ForwardingDriver::host_free(pointer);
+  }
   Status copy_in(Addr to, const void* from, Bytes size, driver::Stream stream) override {
     if (each_.count() > 0) {
       PENSTOCK_TRY(device_.launch(stream, [each = each_] { std::this_thread::sleep_for(each); }));
@@ -32,11 +44,14 @@ class SlowLink : public driver::ForwardingDriver {
     return device_.launch(stream, [this] { ++copied_; });
   }
   [[nodiscard]] int copied() const { return copied_; }
+  [[nodiscard]] int freed_while_leaving() const { return freed_while_leaving_; }
 
  private:
   driver::HostDriver& device_;
   milliseconds each_{0};
   std::atomic<int> copied_{0};
+  std::atomic<int> leaving_{0};
+  int freed_while_leaving_ = 0;
 };
 
 // Twice as much as fits, in use by nobody; the first has left.
@@ -106,6 +121,47 @@ TEST_CASE("program: where another device reaches the memory a page is mapped whe
   slow.demand();
   CHECK(slow.link->copied() > before);
   CHECK(slow.finish() == 0);
+}
+
+TEST_CASE("program: a page is mapped early although a thread with a stream of its own has ended") {
+  Slow slow;
+  slow.link->slow(milliseconds(0));
+  std::thread([&] {
+    slow.bench.work(driver::kPerThreadStream, {&slow.tensors[38]}, {}, 0);
+  }).join();
+  for (std::size_t i = 0; i < 80; ++i) {
+    slow.bench.work(slow.bench.stream(0), {&slow.tensors[30 + i % 9]}, {}, 0);
+  }
+  PENSTOCK_REQUIRE_OK(slow.bench.device().synchronize_device());
+  slow.link->slow(milliseconds(200));
+  const int before = slow.link->copied();
+  slow.demand();
+  CHECK(slow.link->copied() == before);
+  CHECK(slow.finish() == 0);
+  CHECK(slow.link->copied() > before);
+}
+
+// What makes room is freed, and the stream that waits for its copy is none of the allocator's.
+TEST_CASE(
+    "program: the host memory of a page that made room stays until that has been copied out") {
+  Slow slow;
+  Bench& bench = slow.bench;
+  slow.link->slow(milliseconds(0));
+  const Tensor small = bench.make(kGranule / 8, bench.stream(0), 7);  // its memory lies elsewhere
+  // It leaves: others are used again and again.
+  for (std::size_t i = 0; i < 80; ++i) {
+    bench.work(bench.stream(0), {&slow.tensors[i * i % 41 % 40]}, {}, 0);
+  }
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize_device());
+  slow.link->slow(milliseconds(200));
+  const int before = slow.link->copied();
+  bench.work(bench.stream(1), {&small}, {}, 0);
+  CHECK(slow.link->copied() == before);
+  for (const Tensor& tensor : slow.tensors) bench.drop(tensor);
+  PENSTOCK_REQUIRE_OK(bench.program().allocator().empty_cache());
+  CHECK(slow.link->freed_while_leaving() == 0);
+  CHECK(slow.finish() == 0);
+  CHECK(slow.link->copied() > before);
 }
 
 #if !defined(__SANITIZE_THREAD__)  // a forked child has none of its threads

@@ -10,12 +10,34 @@
 #include <thread>
 
 #include "doctest/doctest.h"
+#include "driver/forwarding.hpp"
 #include "program_bench.hpp"
 
 namespace penstock::testing {
 namespace {
 
 constexpr Bytes kGranule = kProgramGranule;
+
+// Ranges begin where the driver likes: a granule behind a multiple of a page's size.
+class Unaligned : public driver::ForwardingDriver {
+ public:
+  static constexpr Bytes kPage = 4 * kGranule;
+  explicit Unaligned(driver::Driver& device) : ForwardingDriver(device) {}
+  ~Unaligned() override {
+    for (const Addr address : between_) (void)device_.unreserve(address, kGranule);
+  }
+  Result<Addr> reserve(Bytes size) override {  // below the last one, in the emulated GPU
+    Addr last = 0;
+    do {
+      PENSTOCK_ASSIGN(last, device_.reserve(kGranule));
+      between_.push_back(last);
+    } while (last % kPage != kGranule);
+    return device_.reserve(size);
+  }
+
+ private:
+  std::vector<Addr> between_;
+};
 
 #if !defined(__SANITIZE_THREAD__)  // a forked child has none of its threads
 
@@ -211,6 +233,57 @@ TEST_CASE("program: the smallest blocks are there for work that does not name th
     });
     CHECK(outcome == kRight);
   }
+}
+
+// The driver's own pools and what a program maps itself may lie between Penstock's ranges.
+TEST_CASE("program: what a table names stays if that lies between blocks, in others' memory") {
+  for (const bool by_the_device : {false, true}) {
+    CAPTURE(by_the_device);
+    const Outcome outcome = in_child([by_the_device] {
+      auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+      Bench bench({});
+      const driver::Stream stream = bench.stream(0);
+      std::vector<Tensor> tensors;
+      for (unsigned i = 0; i < 41; ++i) tensors.push_back(bench.make(kGranule, stream, 100 + i));
+      const Addr between = tensors[20].address;
+      bench.drop(tensors[20]);
+      const engine::TouchedAddress both[] = {{tensors[40].address, 8, false}, {between, 8, true}};
+      const engine::HeldAddress held{between, tensors[0].address};
+      if (by_the_device) bench.bring(stream, tensors[40].address, {tensors[0].address});
+      PENSTOCK_REQUIRE_OK(bench.program().announce(
+          stream, std::span(both).subspan(by_the_device ? 0 : 1), false, 0, engine::WorkKind::kCopy,
+          std::span(&held, by_the_device ? 0 : 1)));
+      bench.program().given(stream);
+      for (std::size_t i = 1; i < 40; ++i) {
+        if (i != 20) bench.work(stream, {&tensors[i]}, {}, 0);
+      }
+      work_hidden(bench, {&tensors[39]}, {}, tensors[0], false, wrong);
+      PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
+      return *wrong + bench.wrong();
+    });
+    CHECK(outcome == kRight);
+  }
+}
+
+TEST_CASE("program: the smallest blocks are there wherever ranges begin") {
+  const Outcome outcome = in_child([] {
+    auto wrong = std::make_shared<std::atomic<std::int64_t>>(0);
+    Bench bench(
+        {.budget = 64 * Unaligned::kPage,
+         .page_bytes = Unaligned::kPage,
+         .over = [](driver::HostDriver& device) { return std::make_unique<Unaligned>(device); }});
+    const driver::Stream stream = bench.stream(0);
+    std::vector<Tensor> small, tensors;  // of one page and a half
+    for (unsigned i = 0; i < 384; ++i) small.push_back(bench.make(1024, stream, i));
+    for (unsigned i = 0; i < 80; ++i) {
+      tensors.push_back(bench.make(Unaligned::kPage, stream, 1000 + i));
+    }
+    for (const Tensor& tensor : tensors) bench.work(stream, {&tensor}, {}, 0);
+    for (const Tensor& each : small) work_hidden(bench, {}, {}, each, false, wrong);
+    PENSTOCK_REQUIRE_OK(bench.device().synchronize(stream));
+    return *wrong + bench.wrong();
+  });
+  CHECK(outcome == kRight);
 }
 
 TEST_CASE("program: what hidden work writes before a page leaves is there when it comes back") {

@@ -155,6 +155,8 @@ class Pager {
   Status stream_gone(driver::Stream stream);
   // Resident (+1), and not to leave before as many -1.  A failure changes nothing.
   Status pin(Addr address, Bytes bytes, int delta);
+  // Where the page of a heap begins in which the address lies; 0: in none.
+  Addr page_around(Addr address);
 
  private:
   // Pages that the work since its beginning touches on one stream; no mark of their use yet.
@@ -183,6 +185,7 @@ class Pager {
   Status check_use(UseId use) const;
   Timeline& timeline(driver::Stream stream);
   Status mark_now(driver::Stream stream, Mark& mark);  // what has been given to it so far
+  Status spare_timeline(StreamId id);
   Result<std::int32_t> new_range(Bytes bytes, RangeKind kind);
   [[nodiscard]] SlotId slots_for(Bytes budget) const;
   [[nodiscard]] SlotId largest_use() const;

@@ -90,6 +90,7 @@ Result<Bytes> Pager::verify() {
     for (PageId id = 0; id < table_.pages(); ++id) {
       const Page& page = table_.page(id);
       if (page.slot == kNoSlot || std::ranges::none_of(page.parts, &Part::encoded)) continue;
+      PENSTOCK_TRY(residents_.arrive(id));
       PENSTOCK_TRY(residents_.copy_page_out(id, copy.data()));
       for (const Part& part : page.parts) {
         if (!part.encoded()) continue;

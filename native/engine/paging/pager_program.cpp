@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "engine/paging/pager.hpp"
 
@@ -186,6 +187,12 @@ Status Pager::pin(Addr address, Bytes bytes, int delta) {
   }
   check_residency();
   return {};
+}
+
+Addr Pager::page_around(Addr address) {
+  const std::lock_guard lock(mutex_);
+  const Range* range = table_.find(address, 1);
+  return range == nullptr ? 0 : table_.page(table_.pages_of(*range, address, 1).first).address;
 }
 
 Status Pager::pin_page(PageId id) {
@@ -406,8 +413,9 @@ Result<bool> Pager::mark_end(const Group& group, Mark& mark) {
 // Mark the end of the group's work; its pages may leave when that is over.
 Status Pager::close(std::size_t index) {
   Group& group = groups_[index];
-  if (group.under_way > 0) return {};
-  if (!group.pages.empty()) {
+  if (group.under_way > 0 || group.id == StreamId{}) return {};
+  const bool out_of_reach = !streams_.reachable(group.id);
+  if (!group.pages.empty() || (out_of_reach && !streams_.destroyed(group.id))) {
     Mark mark;
     PENSTOCK_ASSIGN(const bool marked, mark_end(group, mark));
     if (!marked) return {};
@@ -422,13 +430,25 @@ Status Pager::close(std::size_t index) {
     }
     group.pages.clear();
   }
-  if (group.id != StreamId{} && streams_.destroyed(group.id)) group.id = {};  // for another stream
+  if (!out_of_reach) return {};
+  // For another stream: all its work is over, and its thread may have ended.
+  return spare_timeline(std::exchange(group.id, {}));
+}
+
+// The stream's, all of whose work is over or soon will be, serves another one.
+Status Pager::spare_timeline(StreamId id) {
+  const auto line = timelines_.find(id);
+  if (line == timelines_.end()) return {};
+  PENSTOCK_TRY(line->second->synchronize(line->second->latest()));
+  room_for(spare_timelines_, spare_timelines_.size() + 1);
+  spare_timelines_.push_back(std::move(line->second));
+  timelines_.erase(line);
   return {};
 }
 
 Status Pager::close_idle(std::size_t but) {
   for (std::size_t i = 0; i < groups_.size(); ++i) {
-    if (i != but && !groups_[i].pages.empty() && groups_[i].last + kIdle < announced_) {
+    if (i != but && groups_[i].last + kIdle < announced_) {
       PENSTOCK_TRY(close(i));
     }
   }
@@ -448,12 +468,7 @@ Status Pager::stream_gone(driver::Stream stream) {
       Mark all;
       PENSTOCK_TRY(mark_end(groups_[i], all).status());
     }
-    const auto line = timelines_.find(id);
-    if (line == timelines_.end()) return {};
-    PENSTOCK_TRY(line->second->synchronize(line->second->latest()));
-    spare_timelines_.push_back(std::move(line->second));
-    timelines_.erase(line);
-    return {};
+    return spare_timeline(id);
   });
   streams_.gone(stream);
   for (Group& group : groups_) {

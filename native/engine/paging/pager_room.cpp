@@ -123,7 +123,9 @@ Status Pager::flush(Addr address, Bytes bytes) {
   const auto [first, last] = table_.pages_of(*range, address, bytes);
   residents_.settle_all();
   for (PageId id = first; id <= last; ++id) {
-    if (table_.page(id).dirty) PENSTOCK_TRY(residents_.write_back(id));
+    if (!table_.page(id).dirty) continue;
+    PENSTOCK_TRY(residents_.arrive(id));
+    PENSTOCK_TRY(residents_.write_back(id));
   }
   for (PageId id = first; id <= last; ++id) PENSTOCK_TRY(residents_.synchronize_page(id));
   return {};

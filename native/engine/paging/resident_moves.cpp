@@ -121,6 +121,7 @@ Status ResidentSet::apply(Move& move) {
     if (move.left) {
       page.dirty = false;
       page.last_use.clear();
+      page.written = move.arrival;  // which waited for the copy out, and may be yet to come
     } else {
       page.slot = out.slot;
       slot(out.slot).page = out.page;
