@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import inspect
 from contextlib import contextmanager
+from functools import partial, wraps
+from types import MethodType
 
 import pytest
 import torch
@@ -241,6 +243,18 @@ def test_forward_is_the_models_own_again(attached):
     assert "forward" not in vars(model.layers[0])
     assert torch.equal(model(rows()), reference(rows()))
     assert len(seen) == 5
+
+
+def test_forward_is_a_method_as_it_was(attached):
+    """Libraries take the function of it, as PEFT and compressed-tensors do."""
+    _, model, reference = attached(Tower())
+    for part in (model.head, *model.layers):
+        function = part.forward.__func__
+        part.forward = MethodType(wraps(function)(partial(function)), part)
+    assert same_passes(model, reference)
+    other = nn.Linear(WIDTH, WIDTH)
+    bound = MethodType(model.layers[0].k.forward.__func__, other)
+    assert torch.equal(bound(rows()), other(rows()))
 
 
 class Doubling(nn.Linear):

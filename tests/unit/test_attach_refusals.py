@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from collections import UserDict
 
 import pytest
 import torch
@@ -38,6 +39,16 @@ def opaque():
     return holding("w", torch.Tensor._make_wrapper_subclass(Opaque, (4, 4)))
 
 
+class Cache(UserDict):
+    """Holds a module's weights in the place of its dict, as those of compressed-tensors do."""
+
+
+def offloaded():
+    model = stack(2)
+    model[1].__dict__["_parameters"] = Cache(model[1]._parameters)
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -49,10 +60,12 @@ def opaque():
         (lambda: iter(stack(2)), r"does not tell them .*; try: list\(\) of it"),
         (lambda: torch.jit.script(stack(2)), "TorchScript"),
         (lambda: nn.Sequential(torch.jit.trace(stack(2), rows())), "TorchScript"),
-        (opaque, r"1\.w .*Opaque"),
-        (lambda: holding("w", torch.eye(4).to_sparse()), r"1\.w .*sparse"),
-        (lambda: nn.Sequential(*stack(1), nn.LazyLinear(3)), r"1\.weight .*no shape"),
-        (lambda: holding("w", torch.ones(4, dtype=torch.complex64).conj()), r"1\.w .*conj"),
+        (opaque, r"1\.w .*Opaque.*; try: a plain tensor"),
+        (lambda: holding("w", torch.eye(4).to_sparse()), r"1\.w .*sparse.*; try: a plain tensor"),
+        (lambda: nn.Sequential(*stack(1), nn.LazyLinear(3)), r"1\.weight .*; try: one forward"),
+        (lambda: holding("w", torch.ones(4, dtype=torch.complex64).conj()), r"1\.w .*; try: a pl"),
+        (nn.ReLU, "no parameters or buffers; try: run it"),
+        (offloaded, r"1 keeps its weights in a Cache.*; try: attach\(\) before"),
     ],
 )
 def test_models_that_cannot_be_paged(make, says):

@@ -117,7 +117,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         """Move the model in; on failure it is as it was, and the caller closes the rest."""
         blocks = collect_blocks(self.model)
         if not blocks:
-            raise UsageError("the model has no parameters or buffers to page")
+            raise UsageError("the model has no parameters or buffers", remedy="run it as it is")
         self.weight_bytes = sum(block.nbytes for block in blocks)
         free, total = self.device.memory()
         self.budget = int(free * 0.9) if gpu_memory is None else parse_size(gpu_memory, total=total)

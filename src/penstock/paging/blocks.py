@@ -23,6 +23,7 @@ from penstock.errors import UsageError
 from penstock.units import GIB, KIB, MIB
 
 from .hanging import hanging_on
+from .tables import TABLES
 from .wrappers import keeps_its_tensors, leaves_of
 
 ALIGNMENT = 512  # what PyTorch's own allocator gives, so that the same kernels are chosen
@@ -32,6 +33,7 @@ SMALL_BLOCK = 256 * KIB
 SMALL_SHARE = 0.002
 LITTLE = 1 * KIB
 SMALL_MODEL = 256 * MIB
+_PLAIN = "a plain tensor in its place, or attach() the parts of the model that do without it"
 _DISTRIBUTED = "torch.distributed"  # a part of a tensor that others have the rest of
 
 
@@ -190,28 +192,39 @@ def check_model(model: object) -> None:
                 f"{name or 'the model'} is compiled by TorchScript, whose weights cannot be moved",
                 remedy="attach the module that it was scripted or traced from",
             )
+        others = [type(vars(module)[table]) for table in TABLES]
+        if other := next((each for each in others if not issubclass(each, dict)), None):
+            raise UsageError(
+                f"{name or 'the model'} keeps its weights in a {other.__name__}, as those of "
+                "libraries that move weights themselves do, and not in a dict",
+                remedy="attach() before the library has them, or have it give them back",
+            )
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         sharded = type(tensor).__module__.startswith(_DISTRIBUTED)
         if sharded or tensor.is_nested:
             raise UsageError(
                 f"{name} cannot be paged: it is a {type(tensor).__name__}",
-                remedy="a model that is whole in each process" if sharded else None,
+                remedy="a model that is whole in each process" if sharded else _PLAIN,
             )
         if is_traceable_wrapper_subclass(tensor) and not keeps_its_tensors(tensor):
             raise UsageError(
                 f"{name} cannot be paged: a {type(tensor).__name__} does not keep the tensors that "
-                "it is made of"
+                "it is made of",
+                remedy=_PLAIN,
             )
     for slot in _slots(model):
-        reason = _why_not(slot.tensor)
-        if reason is not None:
-            raise UsageError(f"{slot.name} cannot be paged: it {reason}")
+        if (reason := _why_not(slot.tensor)) is not None:
+            lazy = nn.parameter.is_lazy(slot.tensor)
+            raise UsageError(
+                f"{slot.name} cannot be paged: it {reason}",
+                remedy="one forward, then attach()" if lazy else _PLAIN,
+            )
 
 
 def _why_not(tensor: torch.Tensor) -> str | None:
     """What keeps a tensor from being moved as the plain bytes of its storage."""
     if nn.parameter.is_lazy(tensor):
-        return "has no shape before the first forward (run one, then attach)"
+        return "has no shape before the first forward"
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return f"is a {type(tensor).__name__}, a tensor subclass with a storage of its own kind"
     if tensor.layout is not torch.strided or tensor.is_nested:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, wraps
+from types import MethodType
 from typing import Any
 
 from torch import nn
@@ -53,6 +54,13 @@ class Forwards:
             if before is not None:
                 state[_FORWARD] = before
         return state
+
+
+def bound_like(forward: Forward, ours: Forward, module: nn.Module) -> Forward:
+    """Ours, which takes the module first, as the method or the function that a forward is."""
+    if getattr(forward, "__self__", None) is module and hasattr(forward, "__func__"):
+        return MethodType(wraps(forward.__func__)(ours), module)
+    return wraps(forward)(partial(ours, module))
 
 
 def own_forward(module: nn.Module) -> Forward:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import partial, wraps
+from functools import partial
 from threading import get_ident
 from typing import Any
 
@@ -30,7 +30,7 @@ from penstock.units import format_bytes
 
 from .blocks import Block, Home, Models
 from .contracts import Passes
-from .forwards import Forwards, own_forward
+from .forwards import Forwards, bound_like, own_forward
 from .gather import Gathers
 from .joint import Joints, joints
 from .leaves import tree_leaves
@@ -264,9 +264,10 @@ class UseHooks:
         forward, turn, running = module.forward, self._turn, self._running
         kind = None if "forward" in module.__dict__ else type(module).forward
 
-        @wraps(forward)
-        def declared(*args: Any, **kwargs: Any) -> Any:
+        def declared(called: nn.Module, *args: Any, **kwargs: Any) -> Any:
             nonlocal forward, kind
+            if called is not module:  # somebody has bound this to another one
+                return forward.__func__(called, *args, **kwargs)  # type: ignore[attr-defined]
             if kind is not None and type(module).forward is not kind:  # patched, or another class
                 forward, kind = own_forward(module), type(module).forward
             joint = use.joint
@@ -290,7 +291,7 @@ class UseHooks:
                 self._joints.ran_whole(use)
             return result
 
-        return declared
+        return bound_like(forward, declared, module)
 
     def _within(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A module that owns nothing: what is read inside it ends with it."""
