@@ -16,7 +16,7 @@ own becomes part of its uses; what backward or code outside was, stays from forw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -95,7 +95,6 @@ class TrainingUses:
         self._written: set[Block] = set()  # what this pass was seen to write
         self.updated: Container[torch.Tensor] = ()
         self._updating: list[int] = []
-        self._updates: dict[tuple[int, ...], int] = {}  # of units together, by their own
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
         self.between = Between({**self._by_pointer}, self._is_there, self.touching)
         self._open: list[Unit] = []  # units whose backward is under way
@@ -119,25 +118,14 @@ class TrainingUses:
         unit.forward = self.define(f"{unit.name} (forward)", pieces)
         unit.backward = self.define(f"{unit.name} (backward)", pieces)
 
-    def define(self, name: str, pieces: list[tuple[int, int, bool]]) -> int:
-        """A use of (address, bytes, written) pieces."""
+    def define(
+        self, name: str, pieces: list[tuple[int, int, bool]], within: Iterable[int] = ()
+    ) -> int:
+        """A use of (address, bytes, written) pieces; `within`: addresses of blocks of some."""
         use = self._pager.define_use(pieces)
         self._pieces[use] = [(address, nbytes) for address, nbytes, _ in pieces]
-        self._covered[use] = frozenset(address for address, _, _ in pieces)
+        self._covered[use] = frozenset([*(address for address, _, _ in pieces), *within])
         self._names[use] = name
-        return use
-
-    def define_update(self, unit: Unit, pieces: list[tuple[int, int]]) -> None:
-        """The unit's update touches its parameters' blocks and these (address, bytes) pieces."""
-        pieces = [*((block.address, block.nbytes) for block in unit.own), *pieces]
-        if unit.update == NO_USE or self._pieces[unit.update] != pieces:
-            unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in pieces])
-
-    def define_part(self, unit: Unit, first: int, last: int, rows: list[tuple[int, int]]) -> int:
-        """The update of rows of the unit's only parameter touches these of (address, row bytes)."""
-        pieces = [(at + first * row, (last - first) * row, True) for at, row in rows]
-        use = self.define(f"{unit.name} (update of rows {first} to {last})", pieces)
-        self._covered[use] = frozenset([*(at for at, _ in rows), *(x.address for x in unit.own)])
         return use
 
     def begin(self, use: int) -> None:
@@ -191,26 +179,6 @@ class TrainingUses:
         finally:
             self._updating.remove(use)
             self.end(use)
-
-    @contextmanager
-    def updating(self, units: list[Unit]) -> Iterator[None]:
-        """Around the update of these."""
-        for unit in units:
-            if unit.update == NO_USE:
-                self.define_update(unit, [])
-        uses = tuple(unit.update for unit in units if self._covered[unit.update])
-        if not uses:
-            yield
-            return
-        if uses not in self._updates:
-            self._updates[uses] = uses[0] if len(uses) == 1 else self._joined(uses)
-        with self.during(self._updates[uses]):
-            yield
-
-    def _joined(self, uses: tuple[int, ...]) -> int:
-        """A use of all that these updates touch."""
-        name = f"{self._names[uses[0]]}, and {len(uses) - 1} more"
-        return self.define(name, [(*piece, True) for one in uses for piece in self._pieces[one]])
 
     def name_of(self, use: int) -> str:
         """The module path behind a use number, for reports."""
