@@ -269,6 +269,7 @@ class Stepper:
     def forward_begins(self, *, trains: bool) -> bool:
         """A pass begins; whether updates are in backward from this one on."""
         self._loop.weights_touched()
+        self._forget_backward()  # of one that failed
         if not trains:
             if self._updated and self._loop.stepless:
                 raise self._updated_already("a forward pass", next(iter(self._updated)))
