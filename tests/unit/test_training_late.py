@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from training_both import CHUNKS, DATA, backward, make
-from training_tower import adamw, both_ways, drawn, learn, loss_of, page, pair, same_weights
+from training_tower import Tower, adamw, both_ways, drawn, learn, loss_of, page, pair, same_weights
 
 from penstock.errors import UsageError
 from penstock.paging.training.loop import PLAIN_STEPS
@@ -131,6 +131,59 @@ def test_another_backward_over_the_same_graph_says_so(again, first):
         with pytest.raises(UsageError, match=r"the same graph.*updated \S+ already.*accumulate"):
             again(loss, seen[-1])
         seen.clear()
+
+
+class Reads(Tower):
+    """From some step on it uses weights of layers that have run, or that it has kept."""
+
+    def __init__(self, first, how):
+        super().__init__(layers=3)
+        self.first, self.how = first, how
+        self.kept, self.passes = [], 0
+
+    def forward(self, ids):
+        logits = super().forward(ids)
+        for weight in self.kept:
+            logits = logits + weight.mean()
+        self.passes += 1
+        if self.passes == self.first and self.how == "kept":
+            self.kept = [layer.down.weight for layer in self.layers]
+        if self.passes >= self.first and self.how == "read":
+            up = self.layers[1].up
+            logits = logits + F.linear(logits[..., : up.in_features], up.weight).mean()
+        return logits
+
+
+@pytest.mark.parametrize("how", ["kept", "read"])
+@pytest.mark.parametrize("first", [3, STEPS - 2])
+def test_forward_uses_weights_elsewhere_later_for_the_first_time(how, first):
+    def run(model, optimizer):
+        return [learn(optimizer, loss_of(model, ids)) for ids in DATA[:STEPS]]
+
+    both_ways(drawn(lambda: Reads(first, how)), run, chunks=24)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("in_backward", [None, False])
+def test_a_hook_reads_weights_later_for_the_first_time(kept, in_backward):
+    """Where updates are in backward, before the weight's own."""
+
+    def run(model, optimizer):
+        seen = []
+        for n, ids in enumerate(DATA[:STEPS]):
+            loss = loss_of(model, ids)
+            if n > PLAIN_STEPS:
+                up = model.layers[0].up
+                weight = up.weight if kept else None
+                loss.register_hook(
+                    lambda _, up=up, weight=weight: seen.append(
+                        (up.weight if weight is None else weight).norm().item()
+                    )
+                )
+            seen.append(learn(optimizer, loss))
+        return seen
+
+    both_ways(drawn(make), run, chunks=CHUNKS, step_in_backward=in_backward)
 
 
 class Branches(nn.Module):

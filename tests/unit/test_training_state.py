@@ -239,6 +239,46 @@ def test_state_that_the_program_puts_elsewhere(change, then):
     assert same_state(first, second)
 
 
+def states(states, first, second):
+    states[first], states[second] = states[second], states[first]
+
+
+def averages(states, first, second):
+    first, second = states[first], states[second]
+    first["exp_avg"], second["exp_avg_sq"] = second["exp_avg_sq"], first["exp_avg"].abs_()
+
+
+@pytest.mark.parametrize("exchange", [states, averages])
+@pytest.mark.parametrize("in_backward", [None, True])
+def test_state_is_exchanged_between_parameters(exchange, in_backward):
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    with page(paged, second, chunks=16, step_in_backward=in_backward):
+        for _ in range(3):
+            assert train(plain, first, batches(2)) == train(paged, second, batches(2))
+            for model, optimizer in ((plain, first), (paged, second)):
+                layers = model.layers
+                exchange(optimizer.state, layers[0].up.weight, layers[3].up.weight)
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
+
+
+def test_state_that_is_replaced_stays_as_it_was_with_who_kept_it():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    with page(paged, second, chunks=16):
+        kept = []
+        for model, optimizer in ((plain, first), (paged, second)):
+            train(model, optimizer, batches(2))
+            kept.append([state["exp_avg"] for state in optimizer.state.values()])
+            for state in optimizer.state.values():
+                state["exp_avg"] = state["exp_avg"] * 0.5
+            train(model, optimizer, batches(2))
+        assert all(x.sum() == y.sum() for x, y in zip(*kept, strict=True))
+        assert same_state(first, second)
+        del kept
+
+
 class Exchanging(torch.optim.Optimizer):
     """Each step finds in one what the last one wrote in the other; a list has two more."""
 

@@ -40,7 +40,7 @@ from .saved_copies import SavedCopies
 from .share import SETTLING, Share
 from .stats import BaseStats, explain
 from .store import BlockStore, Loader
-from .tables import Table, install, uninstall
+from .tables import Readers, Table, install, uninstall
 from .turns import Turn
 from .wrappers import Wrapper, wrap_anew
 
@@ -74,6 +74,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
     _grain: int
     _look_ahead: int
     _views_follow = True  # at detach(): those that others hold of the model's tensors
+    _readers: Readers | None = None  # told of reads of its tensors from the beginning
     _parts_widen = False  # the program may give a part a wider dtype between passes
 
     def __init__(
@@ -268,7 +269,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def _hook(self) -> None:
         model = self.model
-        self._tables = install(model, None)
+        self._tables = install(model, self._readers)
         room = self._room_for_wider
         self._conversion = ConversionGuard(self._tables, self._slots, self.hooks.in_forward, room)
         self.hooks.arm()

@@ -48,11 +48,12 @@ def only_saves(frame: FrameType | None) -> bool:
     Args:
         frame: The innermost one of the walk.
     """
-    frame = _walker(frame)
+    frame = walker(frame)
     return frame is not None and frame.f_code is nn.Module._save_to_state_dict.__code__
 
 
-def _walker(frame: FrameType | None) -> FrameType | None:
+def walker(frame: FrameType | None) -> FrameType | None:
+    """The frame of the code that walks, of its innermost one."""
     while frame is not None and frame.f_code in _WALKS:
         frame = frame.f_back
     return frame
@@ -64,7 +65,7 @@ def only_looks(frame: FrameType | None) -> bool:
     Args:
         frame: The innermost one of the walk.
     """
-    frame = _walker(frame)
+    frame = walker(frame)
     if frame is None:
         return False
     if _takes_attribute(frame.f_code, frame.f_lasti) and "next" not in frame.f_globals:

@@ -234,6 +234,7 @@ class TrainingAttachment(Attachment):
             before_large=lambda: self._share.join_pieces(),
             always_watch=self._safety == "strict",
         )
+        self._readers = uses.reads
         where = (uses, self.pager, self.torch_device, self._take_host)
         self._state = StateStore(self._update, self._units, *where)
         self._held = HeldGradients(

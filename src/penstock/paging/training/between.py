@@ -27,6 +27,7 @@ from ..leaves import tree_leaves
 from ..modes import PassMode, leave_over, run
 from ..watch import block_of
 from ..wrappers import plain_parts
+from .holders import Holders
 from .kept import each, length
 from .loop import PLAIN_STEPS
 from .replaced import Replacements
@@ -53,6 +54,8 @@ class Between(PassMode):
 
     Attributes:
         touched: Called with the addresses of those that an operator is about to touch.
+        holders: Of weights, as backward begins.
+        needed: The next backward is not run without it.
         rests: Whether backward is run without it, unless the loss has read some.
         whole: Addresses of weights with which backward should be through.
         late: Called with one of these that an operator is about to touch nevertheless.
@@ -74,6 +77,8 @@ class Between(PassMode):
         self.parts = parts
         self._covered = covered
         self._touching = touching
+        self.holders = Holders(())
+        self.needed = False
         self.touched: Callable[[Iterable[int]], None] = lambda addresses: None
         self.whole: Container[int] = ()
         self.late: Callable[[int], None] = lambda address: None
@@ -94,6 +99,7 @@ class Between(PassMode):
         """
         if pending is not None:
             self._pending, self._in_loss = pending, pending and self._in_loss
+            self.needed &= pending
         leave_over()
         if self._uninstall is None and not self.over:  # not before: attaching may fail
             remove = REPLACED.install(), PICKLED.install()
@@ -117,10 +123,19 @@ class Between(PassMode):
         if self._uninstall is not None:
             self._uninstall()
 
-    @property
     def may_rest(self) -> bool:
         """Whether the backward that begins is run without it."""
-        return self._on and self.rests and not self._in_loss
+        needed = self.holders.grown() or self.needed or self._in_loss
+        return self._on and self.rests and not needed
+
+    def wake(self) -> None:
+        """Backward, which has begun without it, reads weights outside the modules after all."""
+        self._keep_on()
+        if all(mode is not self for mode in _get_current_dispatch_mode_stack()):
+            self.__enter__()  # PyTorch leaves it with the node that runs
+
+    def _keep_on(self) -> None:
+        self.rests, self._quiet = False, -sys.maxsize
 
     def watch(self, torchs: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A backward with it on; whether it finds something there."""
@@ -148,7 +163,7 @@ class Between(PassMode):
         if not found:
             return run(func, args, kwargs)
         if self._in_backward and not self._in_loss:
-            self._quiet = -sys.maxsize
+            self._keep_on()
         self._in_loss |= self._pending and torch.is_grad_enabled()
         self.touched(found)
         if min(len(found), length(args)) > 1 and func._schema.name.startswith("aten::_foreach_"):
@@ -163,7 +178,7 @@ def _watched(torchs: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         off = []
         on = [each for each in _get_current_dispatch_mode_stack() if isinstance(each, Between)]
-        while on and on[-1].may_rest:  # one for each attachment
+        while on and on[-1].may_rest():  # one for each attachment
             off.append(on.pop())
             off[-1].stop()
         try:

@@ -9,14 +9,16 @@ parameters have their gradients and have been updated, or when autograd reaches 
 its input: a device's nodes run by falling sequence number, so all of the module's are over then.
 Backward hooks of modules would wrap outputs in a node, which forbids changing them in place.
 
-The first iteration is watched, operator by operator, in backward too; all are where a module reads
-what it does not own, which may depend on the input. What its forward was seen to touch beyond its
-own becomes part of its uses; what backward or code outside was, stays from forward to the step.
+An iteration is watched, operator by operator, in backward too, where it is the first, or somebody
+has come to hold weights; all are where a module reads what it does not own, which may depend on the
+input. What its forward was seen to touch beyond its own becomes part of its uses; what backward or
+code outside was, stays from forward to the step. Where new code reads a weight from its module, the
+rest of the pass is watched, and the next one; in backward operators bring in what they touch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -31,7 +33,9 @@ from ..leaves import tree_leaves
 from ..modes import leave_over
 from ..watch import AccessWatch
 from .between import Between, Part
+from .holders import Holders
 from .nodes import NO_TASK, graph_task, in_backward, makers, sources
+from .reads import NewReads
 from .recomputed import Recomputed
 from .run import Run
 from .units import NO_USE, Unit
@@ -44,6 +48,7 @@ class TrainingUses:
         always_watch: As given; may change between passes.
         updated: Parameters that the optimizer has updated in this step's backward.
         recomputed: Units whose forward backward has computed again, and no more yet.
+        reads: To be told of reads by the modules' tables.
 
     Args:
         model: The root.
@@ -89,15 +94,19 @@ class TrainingUses:
             if unit.blocks:
                 self._define(unit)
         self._by_pointer = {block.address: block for block in blocks if block.home is Home.PAGED}
+        by_tensor = {id(s.tensor): b for b in self._by_pointer.values() for s in b.slots}
+        self.reads = NewReads(by_tensor, self._is_begun, self._new_read)
+        self._holders = Holders(s.tensor for b in self._by_pointer.values() for s in b.slots)
+        self._watch_again, self._first = False, True
         self._handles: list[Any] = []
         self._watch_handles: list[Any] = []
         self._running: list[Run] = []  # uses of forward, innermost last
         self._written: set[Block] = set()  # what this pass was seen to write
         self.updated: Container[torch.Tensor] = ()
         self._updating: list[int] = []
-        self._updates: dict[tuple[int, ...], int] = {}  # of units together, by their own
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
         self.between = Between({**self._by_pointer}, self._is_there, self.touching)
+        self.between.holders = self._holders.others()
         self._open: list[Unit] = []  # units whose backward is under way
         self.recomputed = Recomputed(self.close_backward)
         # Modules whose forward runs, innermost last, with the nodes that made their input.
@@ -119,25 +128,14 @@ class TrainingUses:
         unit.forward = self.define(f"{unit.name} (forward)", pieces)
         unit.backward = self.define(f"{unit.name} (backward)", pieces)
 
-    def define(self, name: str, pieces: list[tuple[int, int, bool]]) -> int:
-        """A use of (address, bytes, written) pieces."""
+    def define(
+        self, name: str, pieces: list[tuple[int, int, bool]], within: Iterable[int] = ()
+    ) -> int:
+        """A use of (address, bytes, written) pieces; `within`: addresses of blocks of some."""
         use = self._pager.define_use(pieces)
         self._pieces[use] = [(address, nbytes) for address, nbytes, _ in pieces]
-        self._covered[use] = frozenset(address for address, _, _ in pieces)
+        self._covered[use] = frozenset([*(address for address, _, _ in pieces), *within])
         self._names[use] = name
-        return use
-
-    def define_update(self, unit: Unit, pieces: list[tuple[int, int]]) -> None:
-        """The unit's update touches its parameters' blocks and these (address, bytes) pieces."""
-        pieces = [*((block.address, block.nbytes) for block in unit.own), *pieces]
-        if unit.update == NO_USE or self._pieces[unit.update] != pieces:
-            unit.update = self.define(f"{unit.name} (update)", [(*p, True) for p in pieces])
-
-    def define_part(self, unit: Unit, first: int, last: int, rows: list[tuple[int, int]]) -> int:
-        """The update of rows of the unit's only parameter touches these of (address, row bytes)."""
-        pieces = [(at + first * row, (last - first) * row, True) for at, row in rows]
-        use = self.define(f"{unit.name} (update of rows {first} to {last})", pieces)
-        self._covered[use] = frozenset([*(at for at, _ in rows), *(x.address for x in unit.own)])
         return use
 
     def begin(self, use: int) -> None:
@@ -192,26 +190,6 @@ class TrainingUses:
             self._updating.remove(use)
             self.end(use)
 
-    @contextmanager
-    def updating(self, units: list[Unit]) -> Iterator[None]:
-        """Around the update of these."""
-        for unit in units:
-            if unit.update == NO_USE:
-                self.define_update(unit, [])
-        uses = tuple(unit.update for unit in units if self._covered[unit.update])
-        if not uses:
-            yield
-            return
-        if uses not in self._updates:
-            self._updates[uses] = uses[0] if len(uses) == 1 else self._joined(uses)
-        with self.during(self._updates[uses]):
-            yield
-
-    def _joined(self, uses: tuple[int, ...]) -> int:
-        """A use of all that these updates touch."""
-        name = f"{self._names[uses[0]]}, and {len(uses) - 1} more"
-        return self.define(name, [(*piece, True) for one in uses for piece in self._pieces[one]])
-
     def name_of(self, use: int) -> str:
         """The module path behind a use number, for reports."""
         return self._names.get(use, "")
@@ -230,8 +208,8 @@ class TrainingUses:
 
     @property
     def watching(self) -> bool:
-        """Whether every operator is being checked."""
-        return self._watch is not None
+        """Whether operators are being checked."""
+        return bool(self._watch_handles) or self._watching_now
 
     def arm(self) -> None:
         """Put the hooks on every module that owns paged blocks."""
@@ -257,8 +235,8 @@ class TrainingUses:
 
     def start_watch(self) -> None:
         """From the next forward on, check what every operator touches."""
-        self._watch = AccessWatch(self._by_pointer, self._covers, self._missed, self._writes)
-        for module in self._model.modules():
+        self._watch_again = False
+        for module in () if self._watch_handles else self._model.modules():
             self._watch_handles += [
                 module.register_forward_pre_hook(self._enter, prepend=True, with_kwargs=True),
                 module.register_forward_hook(self._leave, always_call=True),
@@ -276,10 +254,12 @@ class TrainingUses:
         """The root's forward starts, outside backward."""
         self.between.stop()
         self._end_uses()
-        self._in_forward, self.was_backward, self._task = True, False, NO_TASK
-        if self._watch is not None and not self._watching_now:
-            self._watch.__enter__()
-            self._watching_now = True
+        self.was_backward, self._task = False, NO_TASK
+        self._in_forward = self.reads.in_pass = True
+        if self._holders.grown() or self._watch_again:
+            self.start_watch()
+        if self._watch_handles and not self._watching_now:
+            self._enter_watch()
         if self._throughout and not self._throughout_runs:
             if self._throughout_use == NO_USE:
                 self._throughout_use = self._define_parts(self._throughout)
@@ -287,7 +267,7 @@ class TrainingUses:
 
     def pass_ends(self) -> None:
         """The root's forward is over, with or without an error."""
-        self._in_forward = False
+        self._in_forward = self.reads.in_pass = False
         self._last, self._latest = self._latest or self._last, None
         while self._running:
             self._end(self._running.pop())
@@ -313,6 +293,7 @@ class TrainingUses:
         always = self.always_watch or self._reads_vary
         if self._watch is not None and self.leave_watch() and not always:
             self._end_watch()
+            self._first = False
         self.between.start(pending=False)
 
     def abandon(self) -> None:
@@ -384,8 +365,7 @@ class TrainingUses:
             self.open_backward(unit)
 
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            # Without it autocast keeps a copy of every weight until its context ends: 2.9 GiB for
-            # GPT-2 XL in bfloat16.
+            # Else autocast keeps copies of all weights until its context ends: 2.9 GiB (GPT-2 XL).
             torch.clear_autocast_cache()
             if in_backward():
                 self.recomputed.add(unit)
@@ -440,6 +420,20 @@ class TrainingUses:
 
     # ---- Discovery -------------------------------------------------------------------------
 
+    def _new_read(self) -> None:
+        """Code reads a weight that it has not read before, and no use of it is running."""
+        if in_backward() and not self._watching_now:
+            self.between.wake()
+        elif not self._watching_now:
+            self._watch_again = True
+            self._enter_watch()
+
+    def _enter_watch(self) -> None:
+        if self._watch is None:
+            self._watch = AccessWatch(self._by_pointer, self._covers, self._missed, self._writes)
+        self._watch.__enter__()
+        self._watching_now = self.between.needed = True
+
     def _enter(self, module: nn.Module, args: Any, kwargs: Any = None) -> None:
         self._stack.append((module, sources(args, kwargs or {})))  # None: just taken off
 
@@ -447,14 +441,18 @@ class TrainingUses:
         del self._stack[-1:]
 
     def _covers(self, block: Part) -> bool:
-        if block.address in self.between.whole:
+        if block.address in self.between.whole and not self._in_forward:
             self.between.late(block.address)
+        return self._is_begun(block)
+
+    def _is_begun(self, block: Part) -> bool:
         return any(block.address in self._covered[use] for use in self._begun)
 
     def _is_there(self, part: Part) -> bool:
         """Whether outside work finds it there, or the watch, up to backward's end, has it stay."""
         learns = self._watching_now and (in_backward() or not self.was_backward)
-        return (learns and part.address in self._by_pointer) or self._covers(part)
+        lasts = self._first or self._reads_vary or torch.is_grad_enabled()
+        return (learns and lasts and part.address in self._by_pointer) or self._covers(part)
 
     def _define_parts(self, parts: Sequence[Part], name: str = "") -> int:
         return self.define(name, [(part.address, part.nbytes, True) for part in parts])
@@ -477,6 +475,8 @@ class TrainingUses:
             self._throughout_use = NO_USE
             self._stay(self._define_parts([block]))
             return
+        if not self._watch_handles:  # begun in the middle: whose it is the next one shows
+            return self._stay(self._define_parts([block]))
         # The module reads it: it belongs to its uses, from this forward on.
         module, nodes = self._stack[-1] if self._stack else (self._model, [])
         unit = self._by_module.get(module)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from .hooks import TrainingUses
-from .state import StateStore
+from .state import Piece, StateStore
 from .units import Unit
 from .update import Update
 
@@ -82,7 +82,7 @@ class RowUpdates:
         return True
 
     def _parts(self, unit: Unit, parameter: nn.Parameter) -> list[tuple[int, int, int]]:
-        pieces = self._state.pieces_of(unit)
+        pieces = self._state.parts_of(unit.parameters)
         nbytes = parameter.nbytes + sum(piece.nbytes for piece in pieces)
         grad = parameter.grad
         if nbytes <= self._large or not self._update.elementwise or parameter.dim() < 2:
@@ -94,7 +94,7 @@ class RowUpdates:
             or type(grad) is not torch.Tensor
             or grad.layout != torch.strided
             or self._state.outside(unit)
-            or any(piece.shape != parameter.shape for piece in pieces)
+            or not all(isinstance(x, Piece) and x.shape == parameter.shape for x in pieces)
             or not self._update.state_of(parameter)
         ):
             return []
@@ -108,5 +108,8 @@ class RowUpdates:
             where += [(piece.address, piece.nbytes // rows) for piece in pieces]
             for first in range(0, rows, each):
                 last = min(rows, first + each)
-                cut.parts.append((first, last, self._uses.define_part(unit, first, last, where)))
+                name = f"{unit.name} (update of rows {first} to {last})"
+                rows_of = [(at + first * row, (last - first) * row, True) for at, row in where]
+                within = (*(at for at, _ in where), *(block.address for block in unit.own))
+                cut.parts.append((first, last, self._uses.define(name, rows_of, within)))
         return cut.parts

@@ -9,16 +9,21 @@ range of its own. Tensors of one element (step counts) stay what they are, and t
 dicts stay on the device.
 
 A tensor that is made of others, as torchao's 8-bit state is, has a piece for each of these.
+
+Whose a piece is says the optimizer alone: what a state's tensor lies in. So optimizers and programs
+may exchange state, share it, or keep a tensor that another has replaced; a piece holds something
+else only when no tensor lies in it any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map
 
@@ -27,29 +32,31 @@ from penstock.native import Pager
 
 from ..blocks import ARENA_BYTES, align
 from ..dlpack import bytes_at, view_as
+from ..watch import block_of
 from ..wrappers import Path, keeps_its_tensors, leaves_of, made_of
+from .between import Part
 from .hooks import TrainingUses
 from .units import Unit
 from .update import Update
 
 _CPU = torch.device("cpu")
+_PLAIN = (torch.Tensor, nn.Parameter)
 
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """One tensor of a parameter's state, contiguous, in a block of its own.
+    """Room for one tensor of a state, contiguous: a block of its own.
 
     Attributes:
-        path: Its key, and behind it the names within a tensor that is made of others.
+        path: The key that it was made for, and behind it the names within a tensor made of others.
     """
 
-    parameter: nn.Parameter = field(repr=False)
     path: Path
     shape: torch.Size
     dtype: torch.dtype
     address: int
     host: torch.Tensor = field(repr=False)
-    filled: bool = False
+    _storage: StorageWeakRef | None = None
 
     @property
     def nbytes(self) -> int:
@@ -61,30 +68,35 @@ class Piece:
         """For reports."""
         return f"optimizer state {'.'.join(self.path)}"
 
-    def on(self, device: torch.device) -> torch.Tensor:
-        """A new tensor of its shape over its device addresses."""
-        return _view(bytes_at(self.address, self.nbytes, device), self.dtype, self.shape)
+    @property
+    def taken(self) -> bool:
+        """Whether a tensor lies in it."""
+        return self._storage is not None and not self._storage.expired()
 
-    def on_host(self) -> torch.Tensor:
-        """Its host copy, of its shape."""
-        return _view(self.host, self.dtype, self.shape)
-
-
-def _view(flat: torch.Tensor, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
-    strides = torch.empty(shape, device="meta").stride()
-    return view_as(flat, dtype, shape, strides, 0)
+    def take(self, device: torch.device) -> torch.Tensor:
+        """The tensor that lies in it from here on, over its device addresses."""
+        flat = bytes_at(self.address, self.nbytes, device)
+        strides = torch.empty(self.shape, device="meta").stride()
+        self._storage = StorageWeakRef(flat.untyped_storage())
+        return view_as(flat, self.dtype, self.shape, strides, 0)
 
 
 def _leaves(state: dict[str, Any]) -> Iterator[tuple[Path, torch.Tensor]]:
     """The plain tensors of more than one element that a parameter's state is made of."""
     for key, value in state.items():
-        if not isinstance(value, torch.Tensor):
-            continue
-        if is_traceable_wrapper_subclass(value):
-            found = [((key, *path), leaf) for path, leaf, _ in leaves_of(value)]
-        else:
-            found = [((key,), value)]
-        yield from ((path, leaf) for path, leaf in found if leaf.numel() > 1)
+        if type(value) in _PLAIN:
+            if value.numel() > 1:
+                yield (key,), value
+        elif is_traceable_wrapper_subclass(value):
+            found = ((at, leaf) for at, leaf, _ in leaves_of(value))
+            yield from (((key, *at), leaf) for at, leaf in found if leaf.numel() > 1)
+        elif isinstance(value, torch.Tensor) and value.numel() > 1:
+            yield (key,), value
+
+
+def _laid_out_as(value: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+    """The tensor that lies in these bytes as the value does in those of its storage."""
+    return view_as(flat, value.dtype, value.shape, value.stride(), int(value.storage_offset()))
 
 
 def _with_leaves(key: str, value: torch.Tensor, leaves: dict[Path, torch.Tensor]) -> torch.Tensor:
@@ -125,7 +137,7 @@ class StateStore:
         self._device = device
         self._check_host = check_host
         self._paged = {block.address for unit in units for block in unit.blocks}
-        self._pieces: dict[int, dict[Path, Piece]] = {}
+        self._pieces: dict[int, list[Piece]] = {}  # by the parameter that they were made for
         self._expected: set[int] = set()  # groups whose state has been laid out
 
     @property
@@ -134,16 +146,24 @@ class StateStore:
         return sum(piece.nbytes for piece in self._all())
 
     def _all(self) -> list[Piece]:
-        return [piece for pieces in self._pieces.values() for piece in pieces.values()]
+        return [piece for pieces in self._pieces.values() for piece in pieces]
 
-    def pieces_of(self, unit: Unit) -> list[Piece]:
-        """The pieces of a unit that hold something."""
-        return [
-            piece
-            for parameter in unit.parameters
-            for piece in self._placed(parameter).values()
-            if piece.filled
-        ]
+    def _part_of(self, value: torch.Tensor) -> Part | None:
+        """What the tensor lies in, if that comes and goes."""
+        parts = self._uses.between.parts
+        if type(value) in _PLAIN and value.layout is torch.strided:
+            return parts.get(value.data_ptr()) or parts.get(value.untyped_storage().data_ptr())
+        return block_of(value, parts)
+
+    def parts_of(self, parameters: Iterable[nn.Parameter]) -> list[Part]:
+        """What the state of these lies in, as far as that comes and goes."""
+        found = {
+            part.address: part
+            for parameter in parameters
+            for _, value in _leaves(self._optimizer.state.get(parameter, {}))
+            if (part := self._part_of(value)) is not None
+        }
+        return list(found.values())
 
     # ---- In --------------------------------------------------------------------------------
 
@@ -153,10 +173,8 @@ class StateStore:
         for parameter in unit.parameters:
             if not self.is_paged(parameter):
                 continue  # it stays on the device; so does its state, by being left alone
-            placed = self._placed(parameter)
             for path, value in _leaves(self._optimizer.state.get(parameter, {})):
-                piece = placed.get(path)
-                if piece is None or value.data_ptr() != piece.address:
+                if not isinstance(self._part_of(value), Piece):
                     found.append((parameter, path, value))
         return found
 
@@ -172,34 +190,25 @@ class StateStore:
         self._check(unit, found)
         self._expect(found)
         placed = self._place(found)
-        # What lies in blocks has changed places, and is read before any of them is written.
-        blocks = self._uses.between.parts
-        before = [blocks.get(value.data_ptr()) for _, _, value in found]
-        sizes = {part.address: part.nbytes for part in (*placed, *before) if part is not None}
+        lies_in = (self._part_of(value) for _, _, value in found)  # weights, perhaps
+        sizes = {x.address: x.nbytes for x in (*placed, *lies_in) if x is not None}
         touched = [(address, nbytes, True) for address, nbytes in sizes.items()]
         use = self._uses.define(f"{unit.name} (new state)", touched)
+        inside: dict[nn.Parameter, dict[Path, torch.Tensor]] = {}
         with self._uses.during(use):
-            values = [
-                value if part is None else value.clone()
-                for (_, _, value), part in zip(found, before, strict=True)
-            ]
-            inside: dict[int, dict[Path, torch.Tensor]] = {}
-            for piece, value in zip(placed, values, strict=True):
-                made = inside.setdefault(id(piece.parameter), {})[piece.path] = piece.on(
-                    self._device
-                )
+            for piece, (parameter, path, value) in zip(placed, found, strict=True):
+                made = inside.setdefault(parameter, {})[path] = piece.take(self._device)
                 made.copy_(value)
-                piece.filled = True
-            for parameter, (key, *_), _ in found:
-                state = self._optimizer.state[parameter]
-                state[key] = _with_leaves(key, state[key], inside[id(parameter)])
+        for parameter, (key, *_), _ in found:
+            state = self._optimizer.state[parameter]
+            state[key] = _with_leaves(key, state[key], inside[parameter])
         return True
 
     def _check(self, unit: Unit, found: list[tuple[nn.Parameter, Path, torch.Tensor]]) -> None:
         for parameter, path, leaf in found:
             value = self._optimizer.state[parameter][path[0]]
             wrapped = is_traceable_wrapper_subclass(value)
-            if type(leaf) in (torch.Tensor, nn.Parameter) and leaf.layout is torch.strided:
+            if type(leaf) in _PLAIN and leaf.layout is torch.strided:
                 if not wrapped or keeps_its_tensors(value):
                     continue
                 why = "does not hold the tensors that it is made of"
@@ -231,16 +240,11 @@ class StateStore:
             for key, value in state.items():
                 if not isinstance(value, torch.Tensor) or stays or value.numel() <= 1:
                     state[key] = tree_map(moved, value)
-            for path, piece in self._placed(parameter).items():
-                piece.filled = piece.filled and path[0] in state
         self.adopt(unit)
 
     def is_paged(self, parameter: nn.Parameter) -> bool:
         """Whether the parameter itself comes and goes, and so its state."""
         return parameter.untyped_storage().data_ptr() in self._paged
-
-    def _placed(self, parameter: nn.Parameter) -> dict[Path, Piece]:
-        return self._pieces.get(id(parameter), {})
 
     def _expect(self, found: list[tuple[nn.Parameter, Path, torch.Tensor]]) -> None:
         """Lay out the state of a group when one of its matrices has shown what that is."""
@@ -268,19 +272,31 @@ class StateStore:
             )
 
     def _place(self, found: list[tuple[nn.Parameter, Path, torch.Tensor]]) -> list[Piece]:
-        """A piece for each, which fits; those that are made now lie together."""
+        """A free piece for each, which fits; those that are made now lie together."""
+        free = {
+            id(p): [piece for piece in self._pieces.get(id(p), ()) if not piece.taken]
+            for p, _, _ in found
+        }
+        placed: list[Piece | None] = []
         missing = []
         for parameter, path, value in found:
-            piece = self._placed(parameter).get(path)
-            if piece is None or piece.shape != value.shape or piece.dtype != value.dtype:
-                missing.append((parameter, path, value.shape, value.dtype))
-        if missing:
-            self._lay_out(missing)
-        return [self._pieces[id(parameter)][path] for parameter, path, _ in found]
+            kind = value.shape, value.dtype
+            fit = [x for x in free[id(parameter)] if (x.shape, x.dtype) == kind]
+            fit.sort(key=lambda piece, path=path: piece.path != path)  # type: ignore[misc]
+            placed.append(fit[0] if fit else None)
+            if fit:
+                free[id(parameter)].remove(fit[0])
+            else:
+                missing.append((parameter, path, *kind))
+        made = iter(self._lay_out(missing))
+        return [next(made) if piece is None else piece for piece in placed]
 
-    def _lay_out(self, wanted: list[tuple[nn.Parameter, Path, torch.Size, torch.dtype]]) -> None:
+    def _lay_out(
+        self, wanted: list[tuple[nn.Parameter, Path, torch.Size, torch.dtype]]
+    ) -> list[Piece]:
         sizes = [align(shape.numel() * dtype.itemsize) for _, _, shape, dtype in wanted]
         self._check_host(sum(sizes))
+        pieces: list[Piece] = []
         at = 0
         while at < len(wanted):
             end, size = at + 1, sizes[at]
@@ -294,27 +310,31 @@ class StateStore:
             ):
                 nbytes = shape.numel() * dtype.itemsize
                 host = bytes_at(made.host + offset, nbytes, _CPU)
-                piece = Piece(parameter, path, shape, dtype, made.address + offset, host)
-                self._pieces.setdefault(id(parameter), {})[path] = piece
+                piece = Piece(path, shape, dtype, made.address + offset, host)
+                self._pieces.setdefault(id(parameter), []).append(piece)
                 self._uses.between.parts[piece.address] = piece
+                pieces.append(piece)
                 offset += length
             at = end
+        return pieces
 
     # ---- Out -------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Make every host copy current."""
         for piece in self._all():
-            if piece.filled:
+            if piece.taken:
                 self._pager.flush(piece.address, piece.nbytes)
 
     def host_state(self, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
         """Copies of a parameter's paged state on the host, by key; flush() first."""
         state = self._optimizer.state.get(parameter, {})
-        parts = self._uses.between.parts
-        lie_in = {path: parts.get(value.data_ptr()) for path, value in _leaves(state)}
         with _disable_current_modes():  # another's, in a pass, would count them as the device's
-            leaves = {p: x.on_host().clone() for p, x in lie_in.items() if isinstance(x, Piece)}
+            leaves = {
+                path: _laid_out_as(value, part.host).clone()
+                for path, value in _leaves(state)
+                if isinstance(part := self._part_of(value), Piece)
+            }
         return {key: _with_leaves(key, state[key], leaves) for key in {key for key, *_ in leaves}}
 
     def move_out(self, *, keep: bool) -> None:

@@ -30,6 +30,7 @@ from .rows import RowUpdates
 from .state import StateStore
 from .units import Unit
 from .update import Update
+from .update_uses import UpdateUses
 
 # Bytes of pages and gradients that are updated together. A step of AdamW over a list of tensors
 # takes the host some 0.3 ms, in which 16 MiB cross the link; a few pages, where these are large.
@@ -113,6 +114,7 @@ class Stepper:
         self._held = held
         self._loop = loop
         self._clip_norm = clip_norm
+        self._updates = UpdateUses(uses)
         self._by_rows = RowUpdates(update, uses, state, budget=budget)
         self._unit_of: dict[int, Unit] = {}
         self._frozen: set[int] = set()  # the addresses of blocks that no update writes
@@ -267,6 +269,7 @@ class Stepper:
     def forward_begins(self, *, trains: bool) -> bool:
         """A pass begins; whether updates are in backward from this one on."""
         self._loop.weights_touched()
+        self._forget_backward()  # of one that failed
         if not trains:
             if self._updated and self._loop.stepless:
                 raise self._updated_already("a forward pass", next(iter(self._updated)))
@@ -395,7 +398,7 @@ class Stepper:
     def _with(self, unit: Unit, some: list[nn.Parameter], size: Size) -> Size:
         """So much, and what the update of these takes."""
         size = size.copy()
-        state = self._state.pieces_of(unit)
+        state = self._state.parts_of(unit.parameters)
         size.add([(block.address, block.nbytes) for block in unit.own])
         size.add([(piece.address, piece.nbytes) for piece in state])
         size.add(self._held.ranges_of(some))
@@ -414,7 +417,9 @@ class Stepper:
             _multiply(some, scale)
             if len(some) == len(units) == 1 and self._by_rows(units[0], some[0], **more):
                 return
-            with self._uses.updating(units):
+            for unit in units:  # whose state may be another's since
+                self.define_update(unit)
+            with self._updates.around(units):
                 self._update(some, **more)
                 moved = [unit for unit in units if self._state.adopt(unit)]
             for unit in moved:
@@ -422,8 +427,7 @@ class Stepper:
 
     def define_update(self, unit: Unit) -> None:
         """The unit's update touches the state that it has by now."""
-        pieces = [(piece.address, piece.nbytes) for piece in self._state.pieces_of(unit)]
-        self._uses.define_update(unit, pieces)
+        self._updates.define(unit, self._state.parts_of(unit.parameters))
 
     def _spend(self, parameters: list[nn.Parameter]) -> None:
         for parameter in parameters:

@@ -37,7 +37,6 @@ class Unit:
         own: The paged blocks that these parameters lie in.
         forward: Use number of its forward; NO_USE when it reads no paged block.
         backward: Use number of its backward.
-        update: Use number of its update, once it is known what that touches.
         calls: How often its forward has run since the last step.
         open: Its backward that is under way, if one is.
         stays: Whether its blocks must stay to the end of backward.
@@ -53,7 +52,6 @@ class Unit:
     own: list[Block] = field(default_factory=list)
     forward: int = NO_USE
     backward: int = NO_USE
-    update: int = NO_USE
     calls: int = 0
     open: Run | None = None
     stays: bool = False
