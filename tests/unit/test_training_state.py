@@ -263,6 +263,33 @@ def test_state_is_exchanged_between_parameters(exchange, in_backward):
     assert same_weights(plain, paged)
 
 
+def share_state(model, optimizer):
+    first, second = model.layers[0].up.weight, model.layers[3].up.weight
+    optimizer.state[first] = optimizer.state[second]
+
+
+def test_parameters_that_share_state_are_updated_in_their_order():
+    plain, paged = pair()
+    first, second = adamw(plain), adamw(paged)
+    with page(paged, second, chunks=16):
+        assert train(plain, first, batches(2)) == train(paged, second, batches(2))
+        share_state(plain, first)
+        share_state(paged, second)
+        assert train(plain, first, batches(12)) == train(paged, second, batches(12))
+        assert same_state(first, second)
+    assert same_weights(plain, paged)
+
+
+def test_parameters_that_share_state_cannot_be_updated_in_backward():
+    _, paged = pair()
+    optimizer = adamw(paged)
+    with page(paged, optimizer, chunks=16, step_in_backward=True):
+        train(paged, optimizer, batches(2))
+        share_state(paged, optimizer)
+        with pytest.raises(UsageError, match=r"share state.*step_in_backward=False"):
+            train(paged, optimizer, batches(2))
+
+
 def test_state_that_is_replaced_stays_as_it_was_with_who_kept_it():
     plain, paged = pair()
     first, second = adamw(plain), adamw(paged)

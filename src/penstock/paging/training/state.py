@@ -165,6 +165,17 @@ class StateStore:
         }
         return list(found.values())
 
+    def shared(self) -> bool:
+        """Whether parameters have a tensor of state in common, so that their order matters."""
+        states = [state for state in self._optimizer.state.values() if isinstance(state, dict)]
+        tensors = [
+            id(value)
+            for state in states
+            for value in state.values()
+            if isinstance(value, torch.Tensor) and value.numel() > 1
+        ]
+        return len(set(tensors)) < len(tensors)
+
     # ---- In --------------------------------------------------------------------------------
 
     def outside(self, unit: Unit) -> list[tuple[nn.Parameter, Path, torch.Tensor]]:

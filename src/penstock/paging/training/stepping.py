@@ -275,6 +275,14 @@ class Stepper:
                 raise self._updated_already("a forward pass", next(iter(self._updated)))
             return False
         self._held.forget()
+        if self._state.shared():
+            if self._loop.in_backward:
+                raise UsageError(
+                    "parameters share state of the optimizer: what each becomes depends on which "
+                    "is updated first, and backward updates them in another order",
+                    remedy="attach_training(..., step_in_backward=False)",
+                )
+            self._loop.gradient_touched()
         paged = [p for unit in self._units if unit.own for p in unit.parameters]
         waits = any(_waits(p) and not _is_zero(p) for p in paged)
         if not paged or waits or not self._loop.may_turn():
