@@ -205,9 +205,10 @@ def simulated_itself() -> str:
 
 def simulated_ratios() -> str:
     """Recordings within several budgets, over the least that any policy takes."""
-    document = result("simulate/ratios")
+    documents = [result(f"simulate/{name}") for name in ("ratios", "ratios-training")]
+    recordings = [one for document in documents for one in document["recordings"].items()]
     rows = []
-    for name, found in document["recordings"].items():
+    for name, found in recordings:
         for part in sorted({row["peak_over_budget"] for row in found}):
             by = {row["policy"]: row for row in found if row["peak_over_budget"] == part}
             ours = by["penstock"]
