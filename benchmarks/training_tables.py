@@ -16,7 +16,16 @@ STRATEGIES = (
     ("h200-x2", ("",)),
     ("h200-x4-3", ("",)),
 )
-TRAINED = ("h100", "h100-2", "h100-rows-1", "h200-stay", "h200-again", "h200-3b", "h200-turns", "h200-turns-2")
+TRAINED = (
+    "h100",
+    "h100-2",
+    "h100-rows-1",
+    "h200-stay",
+    "h200-again",
+    "h200-3b",
+    "h200-turns",
+    "h200-turns-2",
+)
 BESIDE = ("h200-7b", "h200-7b-2", "h200-7b-3", "h200-7b-4")
 FULL = ("h200-xl-1", "h200-xl-2", "h200-6.7b")  # of docs/training.md
 
