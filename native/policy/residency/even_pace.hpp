@@ -13,8 +13,8 @@
 namespace penstock::policy::residency {
 
 // Simulated on recordings of eight programs within four budgets (benchmarks/results/simulate/
-// paced.txt): for good, or without a limit, programs whose pages are spread already take up to 4 %
-// longer; so, none but one takes 2 % longer.
+// paced.txt): for good, or without a limit, programs whose pages are spread already take up to 7 %
+// longer; with both, one takes 2 % longer, and none more.
 struct EvenPaceOptions {
   std::int64_t turns = 4;      // it ends after as many uses as there are slots, times this
   std::size_t share = 20;      // of the slots, that pages ahead may take in this way
