@@ -51,33 +51,23 @@ PEERS = {
     "deepspeed-zero-inference": "DeepSpeed ZeRO-Inference, page-locked",
 }
 # Of docs/run.md: what is shown of each file of results/run.
-PROGRAMS = (
-    ("GPT-2 XL", "h200-xl-13", (2, 1.5, 1.25, 0.8)),
-    ("GPT-2 XL", "h200-xl-14", (4, 2, 1.5, 1.25, 0.8)),
-    ("6.7B", "h200-6.7b-5", (4,)),
-    ("6.7B", "h200-6.7b-3", (2,)),
-    ("6.7B", "h200-6.7b-6", (1.5,)),
-    ("6.7B", "h200-6.7b-8", (1.25,)),
-    ("6.7B", "h200-6.7b-7", (1.25, 0.8)),
-)
-# Of docs/run.md: what a program is, and the row of results/run that is shown of it; where it ran by
-# turns, those of the present code.
-FRAMEWORKS: tuple[tuple[str, str, str, tuple[int, ...]], ...] = (
-    ("Triton kernel over 40 tensors of 64 MiB, which it writes", "frameworks-5", "triton", ()),
-    ("CuPy, 40 products", "frameworks-5", "cupy", ()),
-    ("JAX, 40 layers jitted as one", "frameworks-5", "jax", ()),
-    ("GPT-2 of 1B, torch.compile", "frameworks-3", "compile", ()),
-    ("Llama of 8B, pass of 1 x 1,024", "held-out-h200", "llama", ()),
-    ("Llama of 8B, 16 tokens behind 1,024", "held-out-h200", "llama tokens", ()),
-    ("Whisper-large, 32 tokens", "held-out-h200-2", "whisper tokens", ()),
-    ("FLUX of 12B, one pass", "held-out-h200-2", "flux", ()),
-    ("Llama of 8B, LoRA step, recomputation", "launch-cost-h200-2", "lora", (0, 2)),
-    ("the same on another host", "groups-h200", "lora", (1, 3)),
-    ("Llama of 3B, AdamW step, recomputation", "groups-h200", "adamw", (1, 3)),
-    ("GPT-2 XL, AdamW step, autocast, recomputation", "held-out-h200-2", "training", ()),
-    ("kernels that follow a table built on the device, `strict`", "unseen", "unseen", ()),
-    ("one process, two GPUs", "two-gpus", "two gpus", ()),
-    ("GPT-2 of 1B, FSDP2 on two GPUs, torchrun", "fsdp-5", "fsdp", ()),
+PROGRAMS = {"GPT-2 XL": "h200-xl-15", "6.7B": "h200-6.7b-9"}
+# Of docs/run.md: what a program is, and the row of results/run that is shown of it.
+FRAMEWORKS = (
+    ("Triton kernel over 40 tensors of 64 MiB, which it writes", "frameworks-6", "triton"),
+    ("CuPy, 40 products", "frameworks-7", "cupy"),
+    ("JAX, 40 layers jitted as one", "frameworks-7", "jax"),
+    ("GPT-2 of 1B, torch.compile", "frameworks-7", "compile"),
+    ("Llama of 8B, pass of 1 x 1,024", "frameworks-6", "llama"),
+    ("Llama of 8B, 16 tokens behind 1,024", "frameworks-7", "llama tokens"),
+    ("Whisper-large, 32 tokens", "frameworks-6", "whisper tokens"),
+    ("FLUX of 12B, one pass", "frameworks-6", "flux"),
+    ("Llama of 8B, LoRA step, recomputation", "frameworks-6", "lora"),
+    ("Llama of 3B, AdamW step, recomputation", "frameworks-6", "adamw"),
+    ("GPT-2 XL, AdamW step, autocast, recomputation", "frameworks-7", "training"),
+    ("kernels that follow a table built on the device, `strict`", "unseen", "unseen"),
+    ("one process, two GPUs", "two-gpus", "two gpus"),
+    ("GPT-2 of 1B, FSDP2 on two GPUs, torchrun", "fsdp-5", "fsdp"),
 )
 # Of docs/attach.md: files of results/safety, what tells a budget, and what ran.
 SAFETY = (
@@ -87,7 +77,6 @@ SAFETY = (
     ("h200-run-gpt2-xl-2", "budget_bytes", "GPT-2 XL, penstock run"),
     ("h200-run-gpt2-xl", "budget_bytes", "GPT-2 XL, penstock run"),
 )
-FEW_ROUNDS = ("h200-6.7b-5", "h200-6.7b-3")  # whose tokens are the median of two rounds
 
 
 HEAD = """# Benchmarks
@@ -154,23 +143,22 @@ def packing() -> str:
 def programs() -> str:
     """Unmodified programs within budgets of what they need, divided."""
     rows = []
-    for model, name, ratios in PROGRAMS:
+    for model, name in PROGRAMS.items():
         document = result(f"run/{name}")
-        by = {row.get("ratio", row["how"]): row for row in document["rows"]}
-        plain, again = (by[how] for how in ("plain", "again"))
+        plain, again, *within = document["rows"]
+        within.sort(key=lambda row: -row["ratio"])
         rate = document["link_gb_per_s"] * 1e6
         times = [[statistics.median(each["step_ms"][-6:]) for each in (plain, again)]]
         rounds = min(6, len(plain["token_ms"]) - 1)
         times += [[statistics.median(each["token_ms"][-rounds:]) for each in (plain, again)]]
         aa = f": plain {times[0][0]:.1f}, again {times[0][1]:.1f}"
-        for row in sourced(name, document, (by[ratio] for ratio in ratios)):
+        for row in sourced(name, document, within):
             copies = (plain["peak_allocated_bytes"] - row["budget_bytes"]) / rate
-            few = " *" if name in FEW_ROUNDS else ""
             ratio, source = row["ratio"], row["source"]
             cells = [f"{model}, {ratio:g}{' (fits)' if ratio < 1 else ''}"]
-            for key, alone, mark in zip(("step", "token"), times, ("", few), strict=True):
+            for key, alone in zip(("step", "token"), times, strict=True):
                 took = row[f"median_{key}_ms"]
-                cells += [f"{took:.1f}{mark}", f"{took / max(min(alone), copies):.2f}"]
+                cells += [f"{took:.1f}", f"{took / max(min(alone), copies):.2f}"]
             rows.append([*cells, source and source + aa])
     head = "model, needs / budget | forward ms | x ideal | token ms | x ideal | results/run, commit"
     return lines(head, rows)
@@ -331,25 +319,24 @@ def safety() -> str:
 def frameworks() -> str:
     """Programs of several frameworks under penstock run."""
     found = []
-    for title, name, program, turns in FRAMEWORKS:
+    for title, name, program in FRAMEWORKS:
         document = result(f"run/{name}")
         row = next(row for row in document["rows"] if row["program"] == program)
         times = [row[key] for key in ("plain_ms", "again_ms") if key in row]
         plain, ideal = ", ".join(f"{each:.1f}" for each in times), ""
-        took = [row["by_turns_ms"][turn] for turn in turns] or [row["run_ms"]]
-        shown_ms = ", ".join(f"{each:.1f}" for each in took)
+        took = row["run_ms"]
         if "link_gb_per_s" in document:
             # The half that does not fit comes in once a pass; the file's ideal has the first
             # plain step in it, which may have met a slow spell.
             crossing = row["budget_bytes"] * row.get("plain", {}).get("passes", 1)
             least = min(row["ideal_ms"], crossing / document["link_gb_per_s"] / 1e6)
-            ideal = f"{statistics.fmean(took) / max(min(times), least):.1f}"
+            ideal = f"{took / max(min(times), least):.2f}"
         same = {True: "bit for bit", False: "differ", None: ""}[row.get("same")]
         if row.get("repeats_itself") is False:
             same = "plain runs differ"
         if row.get("run_loss_differs_by") is not None:
             same = f"{row['run_loss_differs_by']:.1e} ({row['again_loss_differs_by']:.1e})"
-        found.append([title, plain, shown_ms, ideal, same, f"{name}, {commit(document)}"])
+        found.append([title, plain, f"{took:.1f}", ideal, same, f"{name}, {commit(document)}"])
     head = "program | plain, and again, ms | half, ms | x ideal | results"
     return lines(f"{head} | results/run, commit", found)
 
