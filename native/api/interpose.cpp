@@ -183,7 +183,7 @@ std::int32_t release(std::uint64_t address, void*, std::uint64_t stream, std::in
   if (ordered != 0) {
     status = allocator.record_stream(address, driver::Stream{stream});
   } else {
-    status = device->driver->synchronize_device();  // as cuMemFree does
+    status = device->program->pager().wait_for_work();  // as cuMemFree does
   }
   if (status.ok()) status = allocator.free(address);
   session.complain(status);

@@ -37,6 +37,7 @@ class SlowLink : public driver::ForwardingDriver {
     return ForwardingDriver::host_free(pointer);
   }
   Status copy_in(Addr to, const void* from, Bytes size, driver::Stream stream) override {
+    ++begun_;
     if (each_.count() > 0) {
       PENSTOCK_TRY(device_.launch(stream, [each = each_] { std::this_thread::sleep_for(each); }));
     }
@@ -44,11 +45,13 @@ class SlowLink : public driver::ForwardingDriver {
     return device_.launch(stream, [this] { ++copied_; });
   }
   [[nodiscard]] int copied() const { return copied_; }
+  [[nodiscard]] int under_way() const { return begun_ - copied_; }
   [[nodiscard]] int freed_while_leaving() const { return freed_while_leaving_; }
 
  private:
   driver::HostDriver& device_;
   milliseconds each_{0};
+  std::atomic<int> begun_{0};
   std::atomic<int> copied_{0};
   std::atomic<int> leaving_{0};
   int freed_while_leaving_ = 0;
@@ -162,6 +165,29 @@ TEST_CASE(
   CHECK(slow.link->freed_while_leaving() == 0);
   CHECK(slow.finish() == 0);
   CHECK(slow.link->copied() > before);
+}
+
+TEST_CASE("program: who waits for the work that was given does not wait for pages under way") {
+  Slow slow;
+  Bench& bench = slow.bench;
+  const auto use = [&](std::size_t i) {
+    bench.work(bench.stream(0), {&slow.tensors[i % 40]}, {}, 0);
+  };
+  slow.link->slow(milliseconds(0));
+  std::size_t next = 0;
+  while (next < 160) use(next++);  // the order is learned
+  PENSTOCK_REQUIRE_OK(bench.device().synchronize_device());
+  slow.link->slow(milliseconds(200));
+  while (slow.link->under_way() == 0 && next < 200) use(next++);
+  auto over = std::make_shared<std::atomic<bool>>(false);
+  slow.announce(bench.stream(0));
+  PENSTOCK_REQUIRE_OK(bench.device().launch(bench.stream(0), [over] { *over = true; }));
+  bench.program().given(bench.stream(0));
+  PENSTOCK_REQUIRE_OK(bench.program().pager().wait_for_work());
+  CHECK(*over);
+  CHECK(slow.link->under_way() > 0);
+  CHECK(slow.finish() == 0);
+  CHECK(slow.link->under_way() == 0);
 }
 
 #if !defined(__SANITIZE_THREAD__)  // a forked child has none of its threads

@@ -151,6 +151,9 @@ class Pager {
   void given(driver::Stream stream);
   // Another device reaches this one's memory from here on.  Waits for all work to be over.
   Status share_with(int ordinal);
+  // The host waits for all work given so far, as the driver does where memory is freed; not for the
+  // pages that come and go meanwhile.
+  Status wait_for_work();
   // The stream is about to be destroyed.
   Status stream_gone(driver::Stream stream);
   // Resident (+1), and not to leave before as many -1.  A failure changes nothing.

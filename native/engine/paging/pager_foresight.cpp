@@ -19,8 +19,10 @@ constexpr policy::learning::NextUses::Position kLeastNear = 4;
 // what a move takes.
 constexpr SlotId kShareAhead = 6;
 constexpr std::size_t kLeastAhead = 5;
-// In one move, which arrives as a whole: mappings take longer than the copies of small pages.
-constexpr Bytes kMoveBytes = 32 * kMiB;
+// In one move, which arrives as a whole: mappings take longer than the copies of small pages, and
+// work waits longer for a larger move (benchmarks/results/run/moves-h200.txt).
+constexpr Bytes kMoveBytes = 16 * kMiB;
+constexpr std::size_t kLeastInAMove = 2;
 constexpr std::size_t kMostInAMove = 4;
 // Where nothing may leave for the next missing page it is looked again after so many uses.
 constexpr policy::learning::NextUses::Position kLookAgain = 4;
@@ -37,8 +39,9 @@ void Pager::cover_pages() {
 }
 
 std::size_t Pager::pages_in_a_move() const {
-  const Bytes bytes = std::min(kMoveBytes, options_.max_copy_bytes);
-  return std::clamp<std::size_t>(bytes / pool_.chunk_bytes(), 1, kMostInAMove);
+  const std::size_t wanted =
+      std::clamp<std::size_t>(kMoveBytes / pool_.chunk_bytes(), kLeastInAMove, kMostInAMove);
+  return std::clamp<std::size_t>(options_.max_copy_bytes / pool_.chunk_bytes(), 1, wanted);
 }
 
 void Pager::uses(PageId page) {

@@ -435,6 +435,18 @@ Status Pager::close(std::size_t index) {
   return spare_timeline(std::exchange(group.id, {}));
 }
 
+Status Pager::wait_for_work() {
+  std::vector<Mark> marks;
+  const Result<bool> marked = guarded([&]() -> Result<bool> {
+    const std::lock_guard lock(mutex_);
+    return paging_ && mark_groups(marks);
+  });
+  if (!marked.ok() || !marked.value()) return driver_.synchronize_device();
+  for (const Mark& mark : marks) PENSTOCK_TRY(mark.synchronize());
+  // And for what is not announced, copies of memory of others': most streams wait for this one.
+  return driver_.synchronize(driver::Stream{});
+}
+
 // The stream's, all of whose work is over or soon will be, serves another one.
 Status Pager::spare_timeline(StreamId id) {
   const auto line = timelines_.find(id);
