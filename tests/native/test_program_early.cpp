@@ -24,6 +24,7 @@ class SlowLink : public driver::ForwardingDriver {
  public:
   explicit SlowLink(driver::HostDriver& device) : ForwardingDriver(device), device_(device) {}
   void slow(milliseconds each) { each_ = each; }
+  void hold(bool held) { held_ = held; }  // what comes in does not arrive
   Status copy_out_changed(void* to, Addr from, Bytes size, driver::Fingerprint* fingerprint,
                           bool still, driver::Stream stream) override {
     ++leaving_;
@@ -38,6 +39,9 @@ class SlowLink : public driver::ForwardingDriver {
   }
   Status copy_in(Addr to, const void* from, Bytes size, driver::Stream stream) override {
     ++begun_;
+    PENSTOCK_TRY(device_.launch(stream, [this] {
+      while (held_) std::this_thread::sleep_for(milliseconds(1));
+    }));
     if (each_.count() > 0) {
       PENSTOCK_TRY(device_.launch(stream, [each = each_] { std::this_thread::sleep_for(each); }));
     }
@@ -51,6 +55,7 @@ class SlowLink : public driver::ForwardingDriver {
  private:
   driver::HostDriver& device_;
   milliseconds each_{0};
+  std::atomic<bool> held_{false};
   std::atomic<int> begun_{0};
   std::atomic<int> copied_{0};
   std::atomic<int> leaving_{0};
@@ -177,8 +182,12 @@ TEST_CASE("program: who waits for the work that was given does not wait for page
   std::size_t next = 0;
   while (next < 160) use(next++);  // the order is learned
   PENSTOCK_REQUIRE_OK(bench.device().synchronize_device());
-  slow.link->slow(milliseconds(200));
-  while (slow.link->under_way() == 0 && next < 200) use(next++);
+  slow.link->hold(true);
+  const auto ahead = [&] { return bench.program().pager().stats().counters.prefetched_pages; };
+  const auto before = ahead();
+  while (ahead() == before && next < 200) use(next++);
+  REQUIRE(ahead() > before);
+  while (slow.link->under_way() == 0) std::this_thread::yield();
   auto over = std::make_shared<std::atomic<bool>>(false);
   slow.announce(bench.stream(0));
   PENSTOCK_REQUIRE_OK(bench.device().launch(bench.stream(0), [over] { *over = true; }));
@@ -186,6 +195,7 @@ TEST_CASE("program: who waits for the work that was given does not wait for page
   PENSTOCK_REQUIRE_OK(bench.program().pager().wait_for_work());
   CHECK(*over);
   CHECK(slow.link->under_way() > 0);
+  slow.link->hold(false);
   CHECK(slow.finish() == 0);
   CHECK(slow.link->under_way() == 0);
 }
