@@ -24,7 +24,7 @@ class SlowLink : public driver::ForwardingDriver {
  public:
   explicit SlowLink(driver::HostDriver& device) : ForwardingDriver(device), device_(device) {}
   void slow(milliseconds each) { each_ = each; }
-  void hold(bool held) { held_ = held; }  // what comes in does not arrive
+  void hold(bool held) { held_ = held; }  // what comes in does not arrive, for 5 s
   Status copy_out_changed(void* to, Addr from, Bytes size, driver::Fingerprint* fingerprint,
                           bool still, driver::Stream stream) override {
     ++leaving_;
@@ -40,7 +40,7 @@ class SlowLink : public driver::ForwardingDriver {
   Status copy_in(Addr to, const void* from, Bytes size, driver::Stream stream) override {
     ++begun_;
     PENSTOCK_TRY(device_.launch(stream, [this] {
-      while (held_) std::this_thread::sleep_for(milliseconds(1));
+      for (int i = 0; held_ && i < 5000; ++i) std::this_thread::sleep_for(milliseconds(1));
     }));
     if (each_.count() > 0) {
       PENSTOCK_TRY(device_.launch(stream, [each = each_] { std::this_thread::sleep_for(each); }));
