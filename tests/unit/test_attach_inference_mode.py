@@ -73,6 +73,27 @@ def test_a_model_on_meta_is_filled_under_inference_mode(made):
     assert not any(parameter.is_inference() for parameter in model.parameters())
 
 
+class Functional(nn.Module):
+    """Applies all its layers as functions of their weights, as TransformerEncoderLayer does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = stack()
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(nn.functional.linear(x, layer.weight, layer.bias))
+        return x
+
+
+@pytest.mark.parametrize("safety", ["normal", "strict"])
+def test_reads_give_way_to_others_under_inference_mode(safety):
+    model = Functional()
+    reference = copy.deepcopy(model)
+    with page(model, safety=safety):
+        assert same_runs(model, reference, mode=True)
+
+
 def test_managed_memory_under_inference_mode():
     model = make()
     reference = copy.deepcopy(model)
