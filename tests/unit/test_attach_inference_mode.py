@@ -94,6 +94,20 @@ def test_reads_give_way_to_others_under_inference_mode(safety):
         assert same_runs(model, reference, mode=True)
 
 
+@pytest.mark.parametrize("rows_more", [0, 8])
+def test_data_that_are_given_under_inference_mode(rows_more):
+    """As transformers' resize_token_embeddings() does."""
+    model = make()
+    reference = copy.deepcopy(model)
+    with page(model), inference(mode=True):
+        model(rows())
+        for each in (model, reference):
+            each[5].weight.data = torch.full((64 + rows_more, 64), 0.01)
+            each[5].bias.data = torch.ones(64 + rows_more)
+            each[6].weight.data = torch.ones(64, 64 + rows_more)
+        assert same_runs(model, reference, mode=True)
+
+
 def test_managed_memory_under_inference_mode():
     model = make()
     reference = copy.deepcopy(model)
