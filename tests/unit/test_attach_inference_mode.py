@@ -73,6 +73,41 @@ def test_a_model_on_meta_is_filled_under_inference_mode(made):
     assert not any(parameter.is_inference() for parameter in model.parameters())
 
 
+class Functional(nn.Module):
+    """Applies all its layers as functions of their weights, as TransformerEncoderLayer does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = stack()
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(nn.functional.linear(x, layer.weight, layer.bias))
+        return x
+
+
+@pytest.mark.parametrize("safety", ["normal", "strict"])
+def test_reads_give_way_to_others_under_inference_mode(safety):
+    model = Functional()
+    reference = copy.deepcopy(model)
+    with page(model, safety=safety):
+        assert same_runs(model, reference, mode=True)
+
+
+@pytest.mark.parametrize("rows_more", [0, 8])
+def test_data_that_are_given_under_inference_mode(rows_more):
+    """As transformers' resize_token_embeddings() does."""
+    model = make()
+    reference = copy.deepcopy(model)
+    with page(model), inference(mode=True):
+        model(rows())
+        for each in (model, reference):
+            each[5].weight.data = torch.full((64 + rows_more, 64), 0.01)
+            each[5].bias.data = torch.ones(64 + rows_more)
+            each[6].weight.data = torch.ones(64, 64 + rows_more)
+        assert same_runs(model, reference, mode=True)
+
+
 def test_managed_memory_under_inference_mode():
     model = make()
     reference = copy.deepcopy(model)

@@ -13,8 +13,9 @@ import pytest
 import torch
 from attach_models import PAGE, page, rows, stack
 from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from penstock.errors import UsageError
+from penstock.errors import OutOfMemory, UsageError
 from penstock.paging import attachments
 from penstock.units import KIB
 
@@ -326,3 +327,19 @@ def test_a_way_in_that_raises_ends_its_pass():
         for seed in range(3):
             assert torch.equal(model.encode(rows(seed=seed)), reference.encode(rows(seed=seed)))
         assert attached.stats().passes >= 3
+
+
+def test_a_way_in_that_finds_no_room_ends_its_pass():
+    model = Coder().eval()
+    model.head = nn.Linear(64, 400)
+    reference = copy.deepcopy(model)
+    with page(model, BUDGET) as attached:
+        kept = model.encoder(rows(160))
+        passes = attached.stats().passes
+        with pytest.raises(OutOfMemory):
+            model.head(rows())
+        assert _get_current_dispatch_mode_stack() == []
+        assert attached.stats().passes == passes + 1
+        del kept
+        assert torch.equal(model.head(rows()), reference.head(rows()))
+        assert attached.stats().passes == passes + 2

@@ -107,6 +107,42 @@ def test_weights_changed_before_a_buffer_of_the_same_page_is_read(kib):
     assert same_state(model, reference)
 
 
+class Bare(nn.Module):
+    """Buffers that others read, as functions' arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.randn(WIDTH, WIDTH) / 8)
+        self.register_buffer("bias", torch.randn(WIDTH))
+
+    def forward(self, x):
+        return x
+
+
+class Buffers(nn.Sequential):
+    """Reads more buffers than are brought in at one time."""
+
+    def __init__(self):
+        super().__init__(*(Bare() for _ in range(8)))
+
+    def forward(self, x):
+        for each in self:
+            x = torch.tanh(F.linear(x, each.weight, each.bias))
+        return x
+
+
+@BOTH
+def test_buffers_changed_between_passes_that_gave_way_in_one(safety):
+    model, reference = with_reference(Buffers())
+    with page(model, safety=safety):
+        for step in range(3):
+            assert same_passes(model, reference, 2)
+            for each in (model, reference):
+                for buffer in each.buffers():
+                    buffer.mul_(0.9).add_(step)
+            assert same_state(model, reference)
+
+
 def test_a_change_that_nobody_was_told_of_is_an_error():
     model, reference = with_reference(stack())
     kept = list(model.parameters())

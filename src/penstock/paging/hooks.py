@@ -325,7 +325,10 @@ class UseHooks:
                 self._running.begin(part)
             except OutOfMemory as error:
                 if not part.parts:
-                    raise self._passes.out_of_memory(error) from error
+                    explained = self._passes.out_of_memory(error)
+                    if outermost:
+                        self._part_ends()
+                    raise explained from error
                 self._split(part)
         if part.number < 0:
             self._running.append((part, []))
@@ -346,10 +349,13 @@ class UseHooks:
             if whole and use.missing:
                 self._split(use)
         if not running and not self._in_pass:
-            self._stop_watching()
-            self.on_host.give_held()
-            self._passes.part_ends()
-            self._turn.release()
+            self._part_ends()
+
+    def _part_ends(self) -> None:
+        self._stop_watching()
+        self.on_host.give_held()
+        self._passes.part_ends()
+        self._turn.release()
 
     def _outermost(self, use: Use, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called that is not within a pass of this thread's."""

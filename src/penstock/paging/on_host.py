@@ -68,7 +68,7 @@ class OnHost:
             if block.host_bytes is not None:
                 self._by_address[block.host_bytes.data_ptr()] = block
         if asked_for and self.given[block] != _ASKED_FOR:
-            if not block.written and self._is_beside_written(block):
+            if self._is_beside_written(block):
                 # Pages go out whole: later that would be over what is written to the host copy.
                 self._store.flush([block])
             self.given[block] = _ASKED_FOR

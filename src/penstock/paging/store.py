@@ -334,9 +334,8 @@ class BlockStore:
 
     def version(self, block: Block) -> int:
         """A number that grows when a tensor of the block is changed in place, but by ``.data``."""
-        return sum(
-            moved.tensor._version for moved in self._moved[block] if not moved.tensor.is_inference()
-        )
+        moved = self._moved[block]  # what was made in inference mode has none
+        return sum(each.tensor._version for each in moved if not each.device.is_inference())
 
     def tensors(self, block: Block) -> list[torch.Tensor]:
         """The block's tensors, each once."""
