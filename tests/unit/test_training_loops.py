@@ -15,6 +15,7 @@ from fault_tally import fail_in_turn
 from interrupts import interrupted
 from own_thread import in_a_thread
 from torch import nn
+from training_both import backward, same
 from training_tower import (
     GRANULE,
     Tower,
@@ -99,6 +100,17 @@ def test_accumulation(in_backward):
     assert got == want
     assert same_weights(plain, paged)
     assert same_state(first, second)
+
+
+def test_gradients_that_a_step_has_used_and_that_grow_on():
+    def loop(model, optimizer, n):
+        if n % 2:
+            optimizer.zero_grad()
+        loss = backward(model, n)
+        optimizer.step()
+        return loss
+
+    same(loop)
 
 
 def test_clipping_by_the_norm_of_all():

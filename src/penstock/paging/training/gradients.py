@@ -144,7 +144,7 @@ class HeldGradients:
                 if not isinstance(grad, KeptGradient):
                     continue
                 before.append((parameter, grad))
-                grad.known_norm = None  # who updates may scale
+                grad.known_norm, grad.used = None, True  # who updates may scale
                 if not isinstance(grad.place, _Place):
                     with grad.opened() as content:
                         parameter.grad = content
