@@ -5,7 +5,7 @@ Accumulation over several backward passes, and whatever looks at gradients befor
 every gradient to stay. A unit's gradients move into a range as soon as they are whole, come in for
 what touches them, and are forgotten when nothing refers to them any more: what is forgotten is
 neither copied out nor brought in again. Gradients of parameters that always stay on the device, and
-those that are not dense, stay in `.grad` as they are.
+those that are not dense or have a graph, stay in `.grad` as they are.
 """
 
 from __future__ import annotations
@@ -99,6 +99,9 @@ class HeldGradients:
         for parameter in unit.parameters:
             grad = parameter.grad
             if grad is None or isinstance(grad, KeptGradient) or grad.layout != torch.strided:
+                continue
+            if grad.requires_grad:
+                self._touched()  # by create_graph=True: a loss is to be made of it
                 continue
             held = self._range_for(unit, parameter)
             kept = self._make_kept(unit, parameter, held.views[id(parameter)])
