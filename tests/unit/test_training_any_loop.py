@@ -72,8 +72,18 @@ def drop_gradient(model, optimizer, n):
     model.layers[0].up.weight.grad = None
 
 
+def give_a_gradient_other_data(model, optimizer, n):
+    model.head.weight.grad.data = torch.ones_like(model.head.weight)
+
+
+def exchange_gradients(model, optimizer, n):
+    one, other = (layer.up.weight for layer in model.layers)
+    one.grad, other.grad = other.grad, one.grad
+
+
 BEFORE_THE_STEP = [
     halve_weights, read_weights, evaluate, set_rate, replace_gradient, drop_gradient,
+    give_a_gradient_other_data, exchange_gradients,
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from fault_tally import fail_in_turn
 from interrupts import interrupted
 from own_thread import in_a_thread
 from torch import nn
+from training_both import DATA, backward, same
 from training_tower import (
     GRANULE,
     Tower,
@@ -99,6 +100,34 @@ def test_accumulation(in_backward):
     assert got == want
     assert same_weights(plain, paged)
     assert same_state(first, second)
+
+
+def test_gradients_that_a_step_has_used_and_that_grow_on():
+    def loop(model, optimizer, n):
+        if n % 2:
+            optimizer.zero_grad()
+        loss = backward(model, n)
+        optimizer.step()
+        return loss
+
+    same(loop)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.* with create_graph")
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_penalty_on_gradients_with_a_graph(adds):
+    def loop(model, optimizer, n):
+        if adds:
+            backward(model, n)
+        loss_of(model, DATA[n]).backward(create_graph=True)
+        penalty = sum(p.grad.square().sum() for p in model.parameters())
+        optimizer.zero_grad()
+        (penalty + loss_of(model, DATA[n + 1])).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return penalty.item()
+
+    same(loop, steps=3, chunks=20)
 
 
 def test_clipping_by_the_norm_of_all():

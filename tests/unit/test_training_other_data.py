@@ -58,7 +58,7 @@ def test_what_others_have_too_or_is_of_another_kind_is_refused(make_data):
         backward(model, 0)
         optimizer.step()
         others, weight.data = make_data(weight)
-        with pytest.raises(UsageError, match=r"layers\.0\.up\.weight was replaced"):
+        with pytest.raises(UsageError, match=r"layers\.0\.up\.weight was replaced.*copy_"):
             backward(model, 1)
         del others
 
@@ -81,5 +81,5 @@ def test_after_an_update_in_backward_they_come_too_late():
     with page(model, optimizer, chunks=8, step_in_backward=True):
         backward(model, 0)
         weight.data = torch.ones(weight.shape)
-        with pytest.raises(UsageError, match=r"layers\.0\.up\.weight was replaced"):
+        with pytest.raises(UsageError, match=r"layers\.0\.up\.weight was replaced.*copy_"):
             optimizer.step()

@@ -306,8 +306,8 @@ class TrainingAttachment(Attachment):
                 if not given or not self.store.take_in(block, slot):
                     raise UsageError(
                         f"{slot.name} was replaced, moved or converted after attach_training()",
-                        remedy="detach(), change it or call functional_call(), "
-                        "attach_training() again",
+                        remedy="weight.copy_(x) for weight.data = x; else detach(), change it or "
+                        "call functional_call(), attach_training() again",
                     )
         trained = self._update.trained()
         if trained == self._trained or not trains:

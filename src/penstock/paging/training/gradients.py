@@ -5,7 +5,7 @@ Accumulation over several backward passes, and whatever looks at gradients befor
 every gradient to stay. A unit's gradients move into a range as soon as they are whole, come in for
 what touches them, and are forgotten when nothing refers to them any more: what is forgotten is
 neither copied out nor brought in again. Gradients of parameters that always stay on the device, and
-those that are not dense, stay in `.grad` as they are.
+those that are not dense or have a graph, stay in `.grad` as they are.
 """
 
 from __future__ import annotations
@@ -100,6 +100,9 @@ class HeldGradients:
             grad = parameter.grad
             if grad is None or isinstance(grad, KeptGradient) or grad.layout != torch.strided:
                 continue
+            if grad.requires_grad:
+                self._touched()  # by create_graph=True: a loss is to be made of it
+                continue
             held = self._range_for(unit, parameter)
             kept = self._make_kept(unit, parameter, held.views[id(parameter)])
             kept.place = _Place(held.views[id(parameter)], held, self._uses)
@@ -144,7 +147,7 @@ class HeldGradients:
                 if not isinstance(grad, KeptGradient):
                     continue
                 before.append((parameter, grad))
-                grad.known_norm = None  # who updates may scale
+                grad.known_norm, grad.used = None, True  # who updates may scale
                 if not isinstance(grad.place, _Place):
                     with grad.opened() as content:
                         parameter.grad = content

@@ -46,6 +46,7 @@ class KeptGradient(torch.Tensor):
         place: Its content in blocks; None if it is elsewhere.
         plain: Its content in ordinary memory; None if it is elsewhere.
         zeroed: Whether zero_grad(set_to_none=False) was the last to write it.
+        used: Whether a step has gone by it since.
         known_norm: Its 2-norm, shape (), if it is known.
         path: Of the parameter, for errors.
     """
@@ -53,6 +54,7 @@ class KeptGradient(torch.Tensor):
     place: Place | None
     plain: torch.Tensor | None
     zeroed: bool
+    used: bool
     known_norm: torch.Tensor | None
     path: str
     _touched: Callable[[], None]
@@ -73,7 +75,7 @@ class KeptGradient(torch.Tensor):
             cls, like.shape, strides=like.stride(), dtype=like.dtype, device=like.device
         )
         made.place = made.plain = made.known_norm = None
-        made.zeroed = False
+        made.zeroed = made.used = False
         made.path, made._touched, made._whole = name, touched, None
         return made
 
@@ -116,13 +118,20 @@ class KeptGradient(torch.Tensor):
         if self.place is not None:
             with self.opened() as content:
                 content.zero_()
-        self.plain, self.known_norm, self.zeroed = None, None, True
+        self.plain, self.known_norm, self.zeroed, self.used = None, None, True, False
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         """An ordinary tensor, as nobody would bring a copy's content in."""
         made = memo[id(self)] = self.clone()
         return made
+
+    def _give(self, data: torch.Tensor) -> None:
+        self._touched()
+        self.place, self.known_norm, self.zeroed = None, None, False
+        self.plain = data.clone() if isinstance(data, KeptGradient) else data.detach()
+
+    data = property(torch.Tensor.detach, _give)  # torch's gives the wrapper memory, unseen
 
     # What reads memory by no operator: printing, pickle, torch.save(), conversions.
     __repr__, __format__ = _of_a_copy("__repr__"), _of_a_copy("__format__")
@@ -151,7 +160,7 @@ class KeptGradient(torch.Tensor):
         return tree_map(lambda x: same[id(x)] if id(x) in same else _owned(x, owners), out)
 
     def _is_touched(self, func: Any) -> None:
-        if func is not _add or torch._C._current_graph_task_id() == -1:
+        if func is not _add or self.used or torch._C._current_graph_task_id() == -1:
             self._touched()  # and not autograd, which adds what another backward has made
         if func._schema.is_mutable:
             whole: KeptGradient | None = self

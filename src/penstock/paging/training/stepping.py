@@ -130,7 +130,7 @@ class Stepper:
         self._ready_size = Size(grain)
         # In backward, and those whose gradients wait for step(): with the version of each then.
         self._updated: dict[torch.Tensor, int] = {}
-        self._kept: dict[torch.Tensor, int] = {}
+        self._kept: dict[torch.Tensor, tuple[int, int]] = {}  # and with whose gradient
         uses.between.touched, uses.updated = self.touched, self._updated
         uses.between.rests = loop.in_backward
         uses.between.whole, uses.between.late = self._whole, self._used_late
@@ -183,7 +183,7 @@ class Stepper:
             return  # what stays is updated by step(), and its gradients are the loop's till then
         if self._loop.keeps:
             self._held.hold(unit)
-            self._kept |= {p: p._version for p in unit.parameters if _is_kept(p)}
+            self._kept |= {p: _noted(p) for p in unit.parameters if _is_kept(p)}
             self._uses.close_backward(unit)
             self._is_through_with(unit)
             return
@@ -332,10 +332,7 @@ class Stepper:
             UsageError: If there was one.
         """
         changed = self._update.groups.changed()
-        others = [
-            p for p, version in self._kept.items() if not _is_kept(p) or p._version != version
-        ]
-        if changed or others:
+        if changed or any(_noted(p) != noted for p, noted in self._kept.items()):
             self._loop.gradient_touched()
         grouped = self._update.grouped() if self._updated else {}
         for parameter, version in self._updated.items():
@@ -446,6 +443,10 @@ class Stepper:
 def _is_kept(parameter: torch.Tensor) -> bool:
     """Whether its gradient is in blocks, or wherever the loop's operators have left it."""
     return isinstance(parameter.grad, KeptGradient)
+
+
+def _noted(parameter: torch.Tensor) -> tuple[int, int]:
+    return parameter._version, id(parameter.grad)
 
 
 def _waits(parameter: nn.Parameter) -> bool:
