@@ -99,12 +99,11 @@ class Run:
         """Seconds since the steps began, reserved bytes, the allocator's driver calls so far."""
         if self.args.device == "cpu":
             return [round(time.perf_counter() - self.begin, 4), 0, 0]
+        from penstock.finetune.memory import driver_calls
+
         stats = self.torch.cuda.memory_stats()
         reserved = stats.get("reserved_bytes.all.current", 0)
-        # torch counts its own allocations and releases, stitching every call of the driver.
-        torch_calls = stats.get("num_device_alloc", 0) + stats.get("num_device_free", 0)
-        calls = stats.get("penstock.driver_calls", torch_calls)
-        return [round(time.perf_counter() - self.begin, 4), reserved, calls]
+        return [round(time.perf_counter() - self.begin, 4), reserved, driver_calls(stats)]
 
     def common(self) -> dict[str, Any]:
         args = self.args
@@ -159,6 +158,8 @@ def batch_fits(run: Run, sequences: int) -> dict[str, Any]:
     """Run every length once with this batch; out of memory is an answer, not an end."""
     from allocator_models import with_batch
 
+    from penstock.finetune.memory import out_of_memory
+
     work = with_batch(run.work, sequences)
     run.task.use(work, run.args.device)
     begin = time.perf_counter()
@@ -167,7 +168,7 @@ def batch_fits(run: Run, sequences: int) -> dict[str, Any]:
         for number in range(work.steps):
             run.step(number)
     except RuntimeError as error:
-        if not allocators.is_out_of_memory(error):
+        if not out_of_memory(error):
             raise
         row.update(fits=False, error=type(error).__name__, message=str(error)[:300])
     run.task.recover()
@@ -179,40 +180,17 @@ def batch_fits(run: Run, sequences: int) -> dict[str, Any]:
     return row
 
 
-def largest_batch(first: int, fits: Any) -> tuple[int, list[dict[str, Any]]]:
-    """Step away from `first`, twice as far each time, until one fits and one does not; halve."""
-    tries: list[dict[str, Any]] = []
-
-    def attempt(batch: int) -> bool:
-        tries.append(fits(batch))
-        return bool(tries[-1]["fits"])
-
-    low, high = 0, None  # the largest that fits, the smallest that does not
-    batch = max(1, first)
-    stride = max(1, batch // 5)
-    while high is None or (low == 0 and high > 1):
-        if attempt(batch):
-            low, batch = batch, batch + stride
-            if high is not None:
-                break
-        else:
-            high, batch = batch, max(1, batch - stride)
-            if low:
-                break
-        stride *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if attempt(middle):
-            low = middle
-        else:
-            high = middle
-    return low, tries
-
-
 def run_find_batch(run: Run) -> dict[str, Any]:
     """The largest batch under the cap."""
-    first = run.args.first_batch or 4 * run.work.shapes[0][0]
-    best, tries = largest_batch(first, lambda batch: batch_fits(run, batch))
+    from penstock.finetune.search import largest
+
+    tries: list[dict[str, Any]] = []
+
+    def fits(batch: int) -> bool:
+        tries.append(batch_fits(run, batch))
+        return bool(tries[-1]["fits"])
+
+    best = largest(fits, first=run.args.first_batch or 4 * run.work.shapes[0][0])
     return {"find_batch": True, "largest_batch": best, "tries": tries, **run.common()}
 
 

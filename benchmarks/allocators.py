@@ -81,15 +81,6 @@ def install(allocator: str, *, device: str, cap: int | None) -> None:
         torch.cuda.set_per_process_memory_fraction(cap / torch.cuda.mem_get_info()[1])
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is what users of batch-size finders recognise as such."""
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
-    )
-
-
 def memory_figures(device: str) -> dict[str, Any]:
     """Peaks since the process began, and every whole counter that is not zero."""
     if device == "cpu":

@@ -21,7 +21,7 @@ from record import Record
 from torch import Tensor, nn
 
 from penstock.fusion import parse, tuning
-from penstock.fusion.chain import share_parameters
+from penstock.fusion.chain import filled, share_parameters
 from penstock.fusion.parts import parts_for
 from penstock.models.configs import GPTConfig, get_config
 from penstock.models.gpt import GPT
@@ -47,14 +47,7 @@ def random_model(config: GPTConfig) -> GPT:
     """A plain model of random weights on the card."""
     with torch.device("meta"):
         model = GPT(config).to(DTYPE)
-    model = model.to_empty(device="cuda")
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(std=0.02)
-            else:
-                parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
-    return model.eval()
+    return filled(model, "cuda").eval()
 
 
 def variant_of(plain: GPT, name: str, *, recompute: int = 1, compiled: bool = False) -> GPT:

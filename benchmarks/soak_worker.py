@@ -19,8 +19,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import allocators
 import torch
+
+from penstock.finetune.memory import out_of_memory
 
 CHECKS = 128  # results kept on the device before the host looks at them
 PIECE = 4 << 20  # elements compared at once
@@ -122,7 +123,7 @@ def running_out(counts: Counter[str]) -> Iterator[None]:
     except RuntimeError as error:
         # torch's own allocator cannot give cached memory back while any thread captures.
         refused = "captures_underway" in str(error)
-        if not (refused or allocators.is_out_of_memory(error)):
+        if not (refused or out_of_memory(error)):
             raise
         counts["out_of_memory"] += 1
         counts["refused_during_capture"] += refused

@@ -89,21 +89,6 @@ Status list(const std::vector<From>& from, To* to, uint64_t capacity, uint64_t* 
 }  // namespace
 }  // namespace penstock::api
 
-penstock_status penstock_allocator_defaults(penstock_device* device,
-                                            penstock_allocator_options* options) {
-  return with(device, [&](driver::Driver& driver) {
-    const policy::packing::Options defaults;
-    penstock_allocator_options to{};
-    to.budget = driver.info().total;
-    to.chunk_bytes = defaults.smallest_chunk;
-    to.largest_chunk_bytes = defaults.largest_chunk;
-    PENSTOCK_COPY_FIELDS(to, defaults, growth_bytes, stitch_limit, range_limit, reuse_limit,
-                         grow_exactly)
-    to.stitch_when = static_cast<int32_t>(defaults.stitch_when);
-    return write_struct(to, options);
-  });
-}
-
 penstock_status penstock_allocator_create(penstock_device* device,
                                           const penstock_allocator_options* options,
                                           penstock_allocator** allocator) {

@@ -27,20 +27,6 @@ def run(script, *arguments):
     )
 
 
-def fake_fits(limit):
-    return lambda batch: {"batch": batch, "fits": batch <= limit}
-
-
-@pytest.mark.parametrize("limit", [0, 1, 2, 5, 6, 7, 31, 32, 33, 64, 200])
-@pytest.mark.parametrize("first", [1, 5, 32, 100])
-def test_largest_batch_is_found(limit, first, script):
-    best, tries = script("allocator_workloads").largest_batch(first, fake_fits(limit))
-    assert best == limit
-    asked = {row["batch"] for row in tries}
-    assert limit + 1 in asked
-    assert len(asked) == len(tries) <= 25
-
-
 def test_shapes_repeat_in_another_order(script):
     work = script("allocator_models").WORKLOADS["gpt2xl_recompute"]
     count = len(work.shapes)

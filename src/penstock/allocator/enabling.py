@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,7 +39,7 @@ class _Enabled:
 
     mode: str
     stitch: bool
-    options: tuple[tuple[str, Any], ...]
+    options: dict[str, Any]
 
 
 _lock = threading.Lock()
@@ -101,11 +101,9 @@ def enable(
     }
     if mode not in MODES:
         raise UsageError(f"mode '{mode}' is unknown", remedy=" or ".join(MODES))
-    settings = config.load(arguments=arguments)
-    options = {**config.allocator_options(settings), **budget_options(settings.gpu_memory)}
-    wanted = _Enabled(mode, settings.allocator_stitch, tuple(sorted(options.items())))
+    wanted = _wanted(mode, config.load(arguments=arguments))
     with _lock:
-        return _enable(wanted, options)
+        return _enable(wanted)
 
 
 def enable_unasked(settings: config.Settings) -> bool:
@@ -113,12 +111,11 @@ def enable_unasked(settings: config.Settings) -> bool:
 
     Asking whether there is one may begin CUDA, which would end a later fork's use of it.
     """
-    options = {**config.allocator_options(settings), **budget_options(settings.gpu_memory)}
-    wanted = _Enabled("allocator", settings.allocator_stitch, tuple(sorted(options.items())))
     global _unasked
+    wanted = _wanted("allocator", settings)
     with _lock:
         _unasked = _enabled is None
-        return _enable(wanted, options, ask_device=False)
+        return _enable(wanted, ask_device=False)
 
 
 def mem_pool() -> torch.cuda.MemPool:
@@ -135,14 +132,18 @@ def mem_pool() -> torch.cuda.MemPool:
     _need_cuda()
     with _lock:
         if _enabled is None:
-            settings = config.load()
-            options = {**config.allocator_options(settings), **budget_options(settings.gpu_memory)}
-            torch_allocator.configure(**options)
-            _enabled = _Enabled("mempool", True, tuple(sorted(options.items())))
+            wanted = _wanted("mempool", config.load())
+            torch_allocator.configure(**wanted.options)
+            _enabled = replace(wanted, stitch=True)
     return pool.make_pool()
 
 
-def _enable(wanted: _Enabled, options: dict[str, Any], *, ask_device: bool = True) -> bool:
+def _wanted(mode: str, settings: config.Settings) -> _Enabled:
+    options = {**config.allocator_options(settings), **budget_options(settings.gpu_memory)}
+    return _Enabled(mode, settings.allocator_stitch, options)
+
+
+def _enable(wanted: _Enabled, *, ask_device: bool = True) -> bool:
     global _enabled
     if _enabled is not None:
         if _enabled != wanted and _unasked:
@@ -160,10 +161,10 @@ def _enable(wanted: _Enabled, options: dict[str, Any], *, ask_device: bool = Tru
         _enabled = wanted
         return False
     if wanted.mode == "mempool":
-        torch_allocator.configure(**options)
+        torch_allocator.configure(**wanted.options)
         pool.enter_for_good(pool.make_pool())
     else:
-        _replace(options)
+        _replace(wanted.options)
     _enabled = wanted
     return True
 
@@ -225,8 +226,8 @@ def budget_options(gpu_memory: str) -> dict[str, Any]:
 
 def _difference(wanted: _Enabled) -> str:
     assert _enabled is not None
-    before = {"mode": _enabled.mode, "stitch": _enabled.stitch, **dict(_enabled.options)}
-    now = {"mode": wanted.mode, "stitch": wanted.stitch, **dict(wanted.options)}
+    before = {"mode": _enabled.mode, "stitch": _enabled.stitch, **_enabled.options}
+    now = {"mode": wanted.mode, "stitch": wanted.stitch, **wanted.options}
     names = sorted(set(before) | set(now))
     changed = [name for name in names if before.get(name) != now.get(name)]
     return ", ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in changed)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from penstock.runner.device import RunDevice
 
 from .data import Batch
+from .group import Group
 from .request import Request
 from .weights import load_optimizer, load_weights, save_optimizer, save_weights
 
@@ -139,3 +140,22 @@ class Engine:
 
     def close(self) -> None:
         """Give back what is not freed by itself."""
+
+
+def make_engine(request: Request, model: nn.Module, device: RunDevice, group: Group) -> Engine:
+    """The engine of a request, with the model and its optimizer; heavy ones are imported here."""
+    if request.zero is not None:
+        from .zero import Zero
+
+        return Zero(request, model, device)
+    if request.engine in ("fsdp", "ddp"):
+        from .distributed import Replicated, Sharded
+
+        if request.fsdp:
+            return Sharded(request, model, device, group)
+        return Replicated(request, model, device, group)
+    if request.paged:
+        from .paged import Paged
+
+        return Paged(request, model, device)
+    return Engine(request, model, device)

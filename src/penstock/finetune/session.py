@@ -27,8 +27,7 @@ from penstock.units import parse_size
 from . import allocators
 from .checkpoint import Store, alone
 from .data import Source
-from .engine import Engine
-from .engines import make_engine
+from .engine import Engine, make_engine
 from .group import Group
 from .history import PAGED_WARM_UP, WARM_UP, History
 from .loop import Loop

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from penstock.models.configs import GPTConfig
 from penstock.models.gpt import Parts, PlainParts, torch_dtype
 
 from .contest import Sample
+
+Filled = TypeVar("Filled", bound=nn.Module)
 
 MOST = 8
 # What autograd keeps of one block, in units of its input: 16.3 measured with torch's layers.
@@ -58,14 +60,19 @@ def random_chain(
     """A chain of torch's own layers, of random weights."""
     with torch.device("meta"):
         chain = Chain(PlainParts(), config, layers).to(torch_dtype(dtype)).eval()
-    chain = chain.to_empty(device=device)
+    return filled(chain, device)
+
+
+def filled(module: Filled, device: torch.device | str) -> Filled:
+    """A module without memory, on a device with random weights."""
+    module = module.to_empty(device=device)
     with torch.no_grad():
-        for name, parameter in chain.named_parameters():
+        for name, parameter in module.named_parameters():
             if parameter.ndim > 1:
                 parameter.normal_(std=0.02)
             else:
                 parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)
-    return chain
+    return module
 
 
 def chain_like(source: Chain, parts: Parts, config: GPTConfig) -> Chain:

@@ -55,8 +55,7 @@ def dropout_add_layer_norm(
         UsageError: If shapes, dtypes or devices do not fit, a last dimension is not contiguous,
             a row has more than 64 KiB, or p is no probability.
     """
-    y, z = _apply(x, residual, weight, bias, p=p, x_bias=x_bias, eps=eps, seed=seed)
-    return y, z
+    return _apply(x, residual, x_bias, weight, bias, seed=seed, p=p, eps=eps)
 
 
 def dropout_add(
@@ -68,20 +67,12 @@ def dropout_add(
     seed: Tensor | None = None,
 ) -> Tensor:
     """``residual + dropout(x + x_bias)`` without a stored mask; arguments as above."""
-    return _apply(x, residual, None, None, p=p, x_bias=x_bias, eps=0.0, seed=seed)[1]
+    return _apply(x, residual, x_bias, None, None, seed=seed, p=p, eps=0.0)[1]
 
 
-def _apply(
-    x: Tensor | None,
-    residual: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    *,
-    p: float,
-    x_bias: Tensor | None,
-    eps: float,
-    seed: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+def _apply(*tensors: Any, seed: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:
+    """Both y and z, of x, residual, x_bias, weight and bias; y is z where there is no weight."""
+    x, residual = tensors[:2]
     p = check_probability(p)
     if x is None:
         p = 0.0
@@ -92,8 +83,8 @@ def _apply(
         seed = draw_seed(x.device)
     y: Tensor | None
     z: Tensor | None
-    parts = (x, residual, x_bias, weight, bias, seed, p, eps)
-    graph = needs_graph(x, residual, x_bias, weight, bias)
+    parts = (*tensors, seed, p, eps)
+    graph = needs_graph(*tensors)
     if seen_by_torch():
         y, z = _seen(*parts, graph)
     elif graph:

@@ -148,16 +148,8 @@ class Product:
 
     def plain(self) -> Tensor:
         """Torch's own layers."""
-        return reference(
-            self.x,
-            self.gamma,
-            self.beta,
-            self.weight,
-            self.bias,
-            self.residual,
-            self.activation,
-            self.eps,
-        )
+        parts = (self.x, self.gamma, self.beta, self.weight, self.bias, self.residual)
+        return reference(*parts, self.activation, self.eps)
 
     def library_epilogue(self) -> Tensor:
         """The LayerNorm, and the product with the GELU of cuBLASLt's epilogue."""
@@ -168,29 +160,16 @@ class Product:
 
     def epilogue(self, tile: Tile) -> Tensor:
         """The LayerNorm, and the kernel without one."""
-        return kernel_product(
-            self.normed(),
-            self.weight,
-            self.bias,
-            residual=self.residual,
-            activation=self.activation,
-            tile=tile,
-        )
+        return self._kernel(tile, self.normed(), self.bias)
 
     def deferred(self, tile: Tile) -> Tensor:
         """One kernel."""
         w_gamma, offset = self.derived()
-        return kernel_product(
-            self.x,
-            self.weight,
-            offset,
-            gamma=self.gamma,
-            w_gamma=w_gamma,
-            residual=self.residual,
-            activation=self.activation,
-            eps=self.eps,
-            tile=tile,
-        )
+        return self._kernel(tile, self.x, offset, gamma=self.gamma, w_gamma=w_gamma, eps=self.eps)
+
+    def _kernel(self, tile: Tile, x: Tensor, bias: Tensor | None, **norm: Any) -> Tensor:
+        behind: dict[str, Any] = {"residual": self.residual, "activation": self.activation}
+        return kernel_product(x, self.weight, bias, **norm, **behind, tile=tile)
 
     def again(self, ready: Ready) -> Tensor:
         """`epilogue` or `deferred` by a kernel that is ready, with any leading dimensions."""

@@ -15,16 +15,17 @@ import torch
 from torch import Tensor
 
 from penstock.errors import EnvironmentProblem
+from penstock.fusion import auto
+from penstock.fusion.variants import AUTO, Fusion, parse
 from penstock.report.progress import Progress
 
 from .check import TOLERANCE, Comparison, Reference, run_reference
-from .device import MemoryWatch, check_batch, choose_device
-from .fusing import choose_fusion
+from .device import MemoryWatch, RunDevice, check_batch, choose_device
 from .modes import Held, hold
 from .request import Request
 from .result import Outcome, document
 from .steps import forward_of, made_up_tokens, run_steps, warm_up
-from .subject import open_subject
+from .subject import Subject, open_subject
 from .text import OnText, write
 
 log = logging.getLogger("penstock.runner")
@@ -142,3 +143,24 @@ class _Session:
             self.comparison.add(outcome.logits, self.reference.logits)
         if outcome.written is not None:
             self.comparison.add_all(outcome.written.logits, self.reference.text_logits)
+
+
+def choose_fusion(request: Request, subject: Subject, device: RunDevice) -> Fusion:
+    """The variants of a run: those it names, or for "auto" the fastest for its timed steps.
+
+    Measuring needs room, and beside a model that is being paged it would be wrong and in the way:
+    it is done before the model is loaded. Text, where there are no timed steps, is measured for the
+    steps of one token.
+    """
+    how: dict[str, Any] = {
+        "dtype": subject.dtype,
+        "device": device.torch_device,
+        "batch": request.batch if request.timed_steps else 1,
+        "seq_len": request.tokens_in_a_sequence(subject.config) if request.timed_steps else 1,
+    }
+    if request.fusion == AUTO:
+        return auto.choose(subject.config, **how, captured=request.cuda_graph)
+    fusion = parse(request.fusion)
+    if not request.compile:
+        auto.warm(fusion, auto.Step(subject.config, **how))
+    return fusion

@@ -297,9 +297,6 @@ enum {
   PENSTOCK_STITCH_NEVER = 3
 };
 
-/* The options with their defaults filled in for this device. */
-PENSTOCK_API penstock_status penstock_allocator_defaults(penstock_device* device,
-                                                         penstock_allocator_options* options);
 PENSTOCK_API penstock_status penstock_allocator_create(penstock_device* device,
                                                        const penstock_allocator_options* options,
                                                        penstock_allocator** allocator);
