@@ -131,6 +131,24 @@ class Buffers(nn.Sequential):
         return x
 
 
+class Changed(Buffers):
+    """Collects them all before it changes them."""
+
+    def forward(self, x):
+        for weight, bias in [(each.weight, each.bias) for each in self]:
+            weight.mul_(0.9)
+            bias.add_(1)
+        return super().forward(x)
+
+
+@BOTH
+def test_buffers_that_a_pass_collects_and_then_changes(safety):
+    model, reference = with_reference(Changed())
+    with page(model, safety=safety):
+        assert same_passes(model, reference, 4)
+        assert same_state(model, reference)
+
+
 @BOTH
 def test_buffers_changed_between_passes_that_gave_way_in_one(safety):
     model, reference = with_reference(Buffers())

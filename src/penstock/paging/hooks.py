@@ -465,13 +465,14 @@ class UseHooks:
         """A pass begins: one of a new kind is watched; all are new to whoever has kept weights."""
         if self.on_host.has_new_holders():
             self._signatures.clear()
-        if self._always_watch or self._signatures[self.signature] < WATCHED:
+        always = self._always_watch or self.on_host.changed_in_pass
+        if always or self._signatures[self.signature] < WATCHED:
             self._signatures[self.signature] += 1
             self._start_watching()
 
     def _start_watching(self) -> None:
         if self._watch is None:
-            told = self._running.covers, self._missed, self._written.add, self.on_host.left_at
+            told = self._running.covers, self._missed, self._written.add, self.on_host
             self._watch = AccessWatch(self._by_pointer, *told)
             self._watch.__enter__()
 

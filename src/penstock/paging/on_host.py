@@ -10,7 +10,8 @@ held by then is given at the host copy again when the use is over.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .blocks import Block, Home
@@ -25,6 +26,7 @@ class OnHost:
 
     Attributes:
         given: Those that are now, and the version of each that is known on the device.
+        changed_in_pass: An operator has changed one within forward, so every pass is watched.
 
     Args:
         store: The blocks, placed.
@@ -35,6 +37,7 @@ class OnHost:
         self._store = store
         self._chunk = chunk
         self.given: dict[Block, int] = {}
+        self.changed_in_pass = False
         self._versions: dict[Block, int] = {}  # when they were given
         self._held: dict[Block, None] = {}  # given again after each use
         self._ever_held: set[Block] = set()
@@ -112,8 +115,29 @@ class OnHost:
 
     def left_at(self, value: Any) -> Block | None:
         """The block at whose host copy a tensor lies, while the block's own do not."""
-        block = block_of(value, self._by_address) if self._by_address else None
+        block = self._lies_at(value)
         return None if block in self.given else block
+
+    def given_at(self, value: Any) -> Block | None:
+        """The block at whose host copy a tensor lies, as the block's own do."""
+        block = self._lies_at(value)
+        return block if block in self.given else None
+
+    @contextmanager
+    def changing(self, blocks: list[Block]) -> Iterator[None]:
+        """An operator within forward changes these at their host copies.
+
+        A page that they share with others goes out whole, if those are changed: so it has no bytes
+        that are older.
+        """
+        self.changed_in_pass = True
+        self._store.flush(blocks)
+        yield
+        for block in blocks:
+            self._store.refresh(block, self._chunk)
+
+    def _lies_at(self, value: Any) -> Block | None:
+        return block_of(value, self._by_address) if self._by_address else None
 
     def blocks(self) -> set[Block]:
         """Those that are given now."""

@@ -13,7 +13,7 @@ safety is "strict".
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -23,6 +23,9 @@ from .blocks import Block
 from .leaves import tree_leaves
 from .modes import PassMode, run
 from .wrappers import plain_parts
+
+if TYPE_CHECKING:
+    from .on_host import OnHost
 
 Part = TypeVar("Part")
 _PLAIN = torch.Tensor.__torch_dispatch__
@@ -62,7 +65,7 @@ class AccessWatch(PassMode):
         covered: Whether a running use covers the block.
         missed: Brings it in; called before the operator runs.
         writes: Called with a block that the operator changes in place.
-        left_at: The block at whose host copy a tensor lies, while the block's own do not.
+        on_host: The blocks that are given at their host copies; None where none ever is.
     """
 
     def __init__(
@@ -71,14 +74,14 @@ class AccessWatch(PassMode):
         covered: Callable[[Block], bool],
         missed: Callable[[Block, torch.Tensor], None],
         writes: Callable[[Block], None] | None = None,
-        left_at: Callable[[Any], Block | None] = lambda value: None,
+        on_host: OnHost | None = None,
     ) -> None:
         super().__init__()
         self._blocks = blocks
         self._covered = covered
         self._missed = missed
         self._writes = writes
-        self._left_at = left_at
+        self._on_host = on_host
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -93,6 +96,7 @@ class AccessWatch(PassMode):
                     self._refuse_left(part)
                 elif not self._covered(block):
                     self._missed(block, part)
+        at_host: list[Block] = []  # what the operator changes there
         schema = getattr(func, "_schema", None)  # higher-order operators have none
         if self._writes is not None and schema is not None and schema.is_mutable:
             named = (kwargs.get(each.name) for each in schema.arguments[len(args) :])
@@ -102,14 +106,19 @@ class AccessWatch(PassMode):
                         for part in plain_parts(leaf):
                             written = block_of(part, self._blocks)
                             if written is None:
+                                if given := self._on_host and self._on_host.given_at(part):
+                                    at_host.append(given)
                                 self._refuse_left(part, changes=True)
                                 continue
                             written.changed = True
                             self._writes(written)
+        if self._on_host and at_host:
+            with self._on_host.changing(at_host):
+                return run(func, args, kwargs)
         return run(func, args, kwargs)
 
     def _refuse_left(self, value: Any, *, changes: bool = False) -> None:
-        block = self._left_at(value)
+        block = self._on_host and self._on_host.left_at(value)
         if block is None or not (changes or block.changed):
             return
         raise UsageError(
