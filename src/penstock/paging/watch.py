@@ -118,7 +118,7 @@ class AccessWatch(PassMode):
         return run(func, args, kwargs)
 
     def _refuse_left(self, value: Any, *, changes: bool = False) -> None:
-        block = self._on_host and self._on_host.left_at(value)
+        block = self._on_host.left_at(value) if self._on_host else None
         if block is None or not (changes or block.changed):
             return
         raise UsageError(
