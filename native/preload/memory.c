@@ -95,7 +95,7 @@ CUresult penstock_on_cuMemCreate(penstock_hook* self, CUmemGenericAllocationHand
 
 static int32_t give_back(CUdeviceptr address, CUstream stream, int ordered) {
   penstock_interposer* const engine = penstock_engine();
-  if (engine == NULL || !penstock_in_window(engine, address)) return PENSTOCK_PASS;
+  if (!penstock_find_block(address, NULL)) return PENSTOCK_PASS;
   return engine->release(address, penstock_current_context(), (uint64_t)(uintptr_t)stream, ordered);
 }
 

@@ -125,7 +125,7 @@ Device* Session::holding(Addr address) {
   each([&](Device& device) {
     const auto [begin, end] = device.program->window();
     if (address < begin || address >= end) return;
-    if (found == nullptr || device.program->block_of(address).bytes != 0) found = &device;
+    if (count_ == 1 || device.program->block_of(address).bytes != 0) found = &device;
   });
   return found;
 }
