@@ -81,6 +81,7 @@ class Session {
   std::mutex mutex_;  // of who makes or drops a device
   std::array<std::atomic<Device*>, kMostDevices> devices_{};
   std::atomic<int> count_{0};  // of ordinals that were ever asked for
+  std::atomic<int> made_{0};   // devices, those whose context has gone too
   std::atomic<bool> complained_{false};
 };
 
