@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies, fills and words, of every form: exact extents on both sides.  Host addresses never lie in
- * the engine's window, so that both sides are simply looked at.
+ * Copies, fills and words, of every form: exact extents on both sides.  No block of the engine's
+ * has an address of the host's, so that both sides are simply looked at.
  */
 #include "preload/copies.h"
 
@@ -83,8 +83,8 @@ static bool on_host(uint64_t address) {
 }
 
 void penstock_touch_copy(penstock_call* call, uint64_t dst, uint64_t src, size_t bytes) {
-  const bool ours = dst != 0 && penstock_in_window(call->engine, dst);
-  if (penstock_in_window(call->engine, src)) {
+  const bool ours = penstock_find_block(dst, NULL);
+  if (penstock_find_block(src, NULL)) {
     const bool away = dst != 0 && !ours && !on_host(dst);
     penstock_touch_bytes(call, src, bytes, away ? kRead | PENSTOCK_ACCESS_AWAY : kRead);
   } else if (src != 0 && dst != 0 && on_host(src) && (ours || !on_host(dst))) {
@@ -138,7 +138,7 @@ static void scan_tables(penstock_touches* found, penstock_interposer* engine, co
 
 void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes) {
   /* Not the host's, whatever the program calls it. */
-  if (penstock_in_window(call->engine, (uintptr_t)src)) {
+  if (penstock_find_block((uintptr_t)src, NULL)) {
     penstock_touch_copy(call, dst, (uintptr_t)src, bytes);
     return;
   }
@@ -147,7 +147,7 @@ void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src
   if (src == NULL || bytes < skipped) return;
   penstock_touches hidden;
   penstock_touches_init(&hidden);
-  const bool seen = penstock_in_window(call->engine, dst) &&
+  const bool seen = penstock_find_block(dst, NULL) &&
                     !penstock_is_capturing((CUstream)(uintptr_t)call->work.stream);
   scan_tables(seen ? &call->touches : &hidden, call->engine, (const char*)src + skipped,
               bytes - skipped, dst + skipped);

@@ -127,6 +127,15 @@ penstock_interposer* penstock_load_engine(void) {
   return atomic_load(&penstock_loaded_engine);
 }
 
+bool penstock_find_block(uint64_t address, penstock_block* block) {
+  penstock_interposer* const engine = penstock_engine();
+  if (engine == NULL || !penstock_in_window(engine, address)) return false;
+  penstock_block unasked;
+  if (block == NULL) block = &unasked;
+  *block = (penstock_block){.struct_size = sizeof(*block)};
+  return engine->block_of(address, block) == CUDA_SUCCESS;
+}
+
 CUresult penstock_pin(uint64_t address, int32_t reason, uint64_t* token) {
   penstock_interposer* const engine = penstock_engine();
   if (token != NULL) *token = 0;

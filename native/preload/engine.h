@@ -30,12 +30,16 @@ static inline penstock_interposer* penstock_engine(void) {
   return penstock_load_engine();
 }
 
-/* Whether an address may be the engine's. */
+/* Whether an address may be the engine's: its ranges lie in the window, and between them may
+ * others' memory, the host's too. */
 static inline bool penstock_in_window(penstock_interposer* engine, uint64_t address) {
   const uint64_t begin = atomic_load_explicit(&engine->window_begin, memory_order_relaxed);
   const uint64_t end = atomic_load_explicit(&engine->window_end, memory_order_relaxed);
   return address - begin < end - begin;
 }
+
+/* The block of the engine's around an address, unless NULL; false: there is none. */
+bool penstock_find_block(uint64_t address, penstock_block* block);
 
 /* Pins an address if it may be the engine's: until penstock_unpin(*token), or with NULL until its
  * block is freed.  Else the call that needs it must fail with what this returns. */

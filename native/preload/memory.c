@@ -95,7 +95,7 @@ CUresult penstock_on_cuMemCreate(penstock_hook* self, CUmemGenericAllocationHand
 
 static int32_t give_back(CUdeviceptr address, CUstream stream, int ordered) {
   penstock_interposer* const engine = penstock_engine();
-  if (engine == NULL || !penstock_in_window(engine, address)) return PENSTOCK_PASS;
+  if (!penstock_find_block(address, NULL)) return PENSTOCK_PASS;
   return engine->release(address, penstock_current_context(), (uint64_t)(uintptr_t)stream, ordered);
 }
 
@@ -105,7 +105,10 @@ CUresult penstock_on_cuMemFree_v2(penstock_hook* self, CUdeviceptr address) {
 }
 
 CUresult penstock_on_cuMemFreeAsync(penstock_hook* self, CUdeviceptr address, CUstream stream) {
-  const int32_t answer = give_back(address, penstock_stream(self, stream), 1);
+  const CUstream where = penstock_stream(self, stream);
+  /* A graph's node, which can only free what another node of it allocates. */
+  const bool captured = penstock_is_capturing(where);
+  const int32_t answer = captured ? PENSTOCK_PASS : give_back(address, where, 1);
   return answer != PENSTOCK_PASS ? answer : PENSTOCK_REAL(cuMemFreeAsync)(address, stream);
 }
 

@@ -8,18 +8,10 @@
 
 #include "preload/engine.h"
 
-static bool find_block(CUdeviceptr address, penstock_block* block) {
-  penstock_interposer* const engine = penstock_engine();
-  if (engine == NULL || !penstock_in_window(engine, address)) return false;
-  memset(block, 0, sizeof(*block));
-  block->struct_size = sizeof(*block);
-  return engine->block_of(address, block) == CUDA_SUCCESS;
-}
-
 CUresult penstock_on_cuMemGetAddressRange_v2(penstock_hook* self, CUdeviceptr* base, size_t* bytes,
                                              CUdeviceptr address) {
   penstock_block block;
-  if (!find_block(address, &block)) {
+  if (!penstock_find_block(address, &block)) {
     return PENSTOCK_REAL(cuMemGetAddressRange_v2)(base, bytes, address);
   }
   if (base != NULL) *base = block.base;
@@ -76,7 +68,7 @@ static answer describe(const penstock_block* block, CUpointer_attribute attribut
 CUresult penstock_on_cuPointerGetAttribute(penstock_hook* self, void* data,
                                            CUpointer_attribute attribute, CUdeviceptr address) {
   penstock_block block;
-  if (data == NULL || !find_block(address, &block)) {
+  if (data == NULL || !penstock_find_block(address, &block)) {
     return PENSTOCK_REAL(cuPointerGetAttribute)(data, attribute, address);
   }
   const answer found = describe(&block, attribute, address);
@@ -90,7 +82,7 @@ CUresult penstock_on_cuPointerGetAttributes(penstock_hook* self, unsigned int co
                                             CUpointer_attribute* attributes, void** data,
                                             CUdeviceptr address) {
   penstock_block block;
-  if (attributes == NULL || data == NULL || !find_block(address, &block)) {
+  if (attributes == NULL || data == NULL || !penstock_find_block(address, &block)) {
     return PENSTOCK_REAL(cuPointerGetAttributes)(count, attributes, data, address);
   }
   for (unsigned int i = 0; i < count; ++i) {

@@ -56,13 +56,13 @@ void penstock_work_on(penstock_call* call, penstock_interposer* engine, int kind
 }
 
 void penstock_touch_bytes(penstock_call* call, uint64_t address, uint64_t bytes, uint32_t access) {
-  if (bytes != 0 && penstock_in_window(call->engine, address)) {
+  if (bytes != 0 && penstock_find_block(address, NULL)) {
     penstock_touches_push(&call->touches, address, bytes, access);
   }
 }
 
 void penstock_touch_block(penstock_call* call, uint64_t address, uint32_t access) {
-  if (penstock_in_window(call->engine, address)) {
+  if (penstock_find_block(address, NULL)) {
     penstock_touches_push(&call->touches, address, 0, access);
   }
 }

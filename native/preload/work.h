@@ -41,8 +41,8 @@ bool penstock_is_capturing(CUstream stream);
 
 void penstock_work_on(penstock_call* call, penstock_interposer* engine, int kind, CUstream stream);
 
-/* Adds what lies in the window.  A length of 0 touches nothing; touch_block() is for a length that
- * nobody knows. */
+/* Adds what lies in a block of the engine's.  A length of 0 touches nothing; touch_block() is for a
+ * length that nobody knows. */
 void penstock_touch_bytes(penstock_call* call, uint64_t address, uint64_t bytes, uint32_t access);
 void penstock_touch_block(penstock_call* call, uint64_t address, uint32_t access);
 

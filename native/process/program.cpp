@@ -220,12 +220,6 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
     moves =
         (kind == WorkKind::kCopy || kind == WorkKind::kFill) && !(words_.empty() && held.empty());
     if (moves) words = carried(touched, held, away);
-    // Memory of others may lie between ours, and no kernel need name a table there.
-    std::erase_if(words, [&](const auto& word) {
-      const bool ours = blocks_.find(word.first) != nullptr;
-      if (!ours) away.push_back(word.second);
-      return !ours;
-    });
     if (options_.recorder != nullptr) {
       for (std::size_t i = 0; i < touches.size(); ++i) {
         const Block* block = blocks_.find(touches[i].address);
@@ -255,7 +249,6 @@ Status Program::announce(driver::Stream stream, std::span<const TouchedAddress> 
 Program::Words Program::carried(std::span<const TouchedAddress> touched,
                                 std::span<const HeldAddress> held, std::vector<Addr>& away) const {
   Words words;
-  for (const HeldAddress& each : held) words[each.at] = each.address;
   for (std::size_t i = 0; i < touched.size(); ++i) {
     const TouchedAddress& from = touched[i];
     if (from.written) continue;
@@ -267,6 +260,8 @@ Program::Words Program::carried(std::span<const TouchedAddress> touched,
       if (alike) words[to.address + (word->first - from.address)] = word->second;
     }
   }
+  // Last: in a batch, the next address may be another copy's, which brings these.
+  for (const HeldAddress& each : held) words[each.at] = each.address;
   return words;
 }
 

@@ -116,6 +116,7 @@ Result<Device*> Session::device(int ordinal) {
   if (Device* there = slot.load()) return there;
   PENSTOCK_ASSIGN(Device * made, make(ordinal));
   slot.store(made, std::memory_order_release);
+  ++made_;
   count_ = std::max(count_.load(), ordinal + 1);
   return made;
 }
@@ -125,7 +126,7 @@ Device* Session::holding(Addr address) {
   each([&](Device& device) {
     const auto [begin, end] = device.program->window();
     if (address < begin || address >= end) return;
-    if (found == nullptr || device.program->block_of(address).bytes != 0) found = &device;
+    if (made_ == 1 || device.program->block_of(address).bytes != 0) found = &device;
   });
   return found;
 }

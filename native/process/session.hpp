@@ -49,8 +49,8 @@ class Session {
 
   // The device with this ordinal, made if it is not there.
   Result<Device*> device(int ordinal);
-  // The one in whose window an address lies, or null; of several, whose windows may overlap, that
-  // which has a block there.
+  // The one whose block an address lies in, or null.  Where there is one device it may lie between
+  // blocks as well: all that is touched is asked about, and looked up once more by the Program.
   Device* holding(Addr address);
   template <class Visit>
   void each(const Visit& visit) {
@@ -81,6 +81,7 @@ class Session {
   std::mutex mutex_;  // of who makes or drops a device
   std::array<std::atomic<Device*>, kMostDevices> devices_{};
   std::atomic<int> count_{0};  // of ordinals that were ever asked for
+  std::atomic<int> made_{0};   // devices, those whose context has gone too
   std::atomic<bool> complained_{false};
 };
 

@@ -113,6 +113,7 @@ TEST_CASE("CUDA: what is touched in another context than the primary one stays")
     for (const Addr block : blocks[i]) MUST(session.holding(block + 64) == devices[i]);
   }
   MUST(session.holding(1) == nullptr);
+  MUST(session.holding(blocks[0][0] - 64) == nullptr);  // beside it
   std::_Exit(0);
 }
 

@@ -14,6 +14,14 @@ static void fail(const char* exported, CUresult result, int times) {
   ((fake_fail_function)driver_symbol("fake_fail"))(exported, result, times);
 }
 static void fail_once(const char* exported, CUresult result) { fail(exported, result, 1); }
+static void fail_twins(const char* exported, CUresult result, int times) {
+  static const char* const forms[] = {"", "_ptsz", "_ptds"};
+  for (int i = 0; i < 3; ++i) {
+    char name[64];
+    snprintf(name, sizeof(name), "%s%s", exported, forms[i]);
+    fail(name, result, times);
+  }
+}
 
 static void ordered(session* with) {
   driver_api* const cu = &with->cu;
@@ -41,10 +49,15 @@ static void within_a_capture(session* with) {
   with->engine->clear();
   CHECK(with->cu.cuStreamBeginCapture_v2(with->stream, 0) == 0);
   CHECK(with->cu.cuMemAllocAsync(&a, 64, with->stream) == 0);
+  /* Of memory from elsewhere there is no node that frees it. */
+  fail_twins("cuMemFreeAsync", CUDA_ERROR_INVALID_VALUE, 1);
+  const CUdeviceptr block = new_block(with, 64);
+  CHECK(with->cu.cuMemFreeAsync(block, with->stream) == CUDA_ERROR_INVALID_VALUE);
+  fail_twins("cuMemFreeAsync", 0, 0);
   CHECK(with->cu.cuStreamEndCapture(with->stream, &graph) == 0);
-  CHECK(count_events(with, DOUBLE_ALLOCATE) == 0);
+  CHECK(count_events(with, DOUBLE_ALLOCATE) == 1 && count_events(with, DOUBLE_RELEASE) == 0);
   CHECK(with->cu.cuMemAllocAsync(&a, 64, with->stream) == 0);
-  CHECK(count_events(with, DOUBLE_ALLOCATE) == 1);
+  CHECK(count_events(with, DOUBLE_ALLOCATE) == 2);
 }
 
 /* What the driver takes for itself: nobody knows how much, so that room is made until it is enough.
@@ -59,14 +72,6 @@ static void within_a_capture(session* with) {
     CHECK(last_event(with, DOUBLE_ROOM)->context != NULL); \
     fail_twins(#name, 0, 0);                               \
   } while (0)
-static void fail_twins(const char* exported, CUresult result, int times) {
-  static const char* const forms[] = {"", "_ptsz", "_ptds"};
-  for (int i = 0; i < 3; ++i) {
-    char name[64];
-    snprintf(name, sizeof(name), "%s%s", exported, forms[i]);
-    fail(name, result, times);
-  }
-}
 static void taken_by_the_driver(session* with) {
   CUcontext context = NULL;
   CUmodule module = NULL;

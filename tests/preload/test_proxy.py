@@ -38,6 +38,12 @@ def test_a_scenario(stack, way, scenario):
     assert "well" in check(stack.run(program, way, scenario))
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_among_ranges_that_lie_apart(stack, scenario):
+    """Others' memory, the host's too, lies between the engine's."""
+    assert "well" in check(stack.run("program", "v2", scenario, DOUBLE_WIDE="1"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [*SCENARIOS, "early-fork"])
 def test_a_scenario_under_sanitizers(stacks, scenario):
