@@ -173,14 +173,27 @@ std::int32_t allocate(std::uint64_t bytes, void* context, std::uint64_t stream,
   return kSuccess;
 }
 
-std::int32_t release(std::uint64_t address, void*, std::uint64_t stream, std::int32_t ordered) {
-  Device* const device = session.holding(address);
-  if (device == nullptr || device->program->block_of(address).address != address) {
-    return PENSTOCK_PASS;
-  }
-  engine::Allocator& allocator = device->program->allocator();
+// All devices and contexts may reach memory of any of them.
+Status wait_for_devices() {
   Status status;
-  if (ordered != 0) {
+  session.each([&status](Device& device) {
+    if (status.ok()) status = device.driver->synchronize_device();
+  });
+  return status;
+}
+
+std::int32_t release(std::uint64_t address, void* context, std::uint64_t stream,
+                     std::int32_t ordered) {
+  Device* const device = session.holding(address);
+  if (device == nullptr) return PENSTOCK_PASS;
+  const auto block = device->program->block_of(address);
+  if (block.address != address) return PENSTOCK_PASS;
+  engine::Allocator& allocator = device->program->allocator();
+  const bool elsewhere = ordered != 0 && device_of(context) != device;
+  Status status;
+  if (elsewhere || (ordered == 0 && block.stays)) {
+    status = wait_for_devices();  // no mark tells when what reaches it is over
+  } else if (ordered != 0) {
     status = allocator.record_stream(address, driver::Stream{stream});
   } else {
     status = device->program->pager().wait_for_work();  // as cuMemFree does

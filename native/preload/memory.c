@@ -13,6 +13,8 @@ static int32_t ask_engine(penstock_interposer* engine, CUdeviceptr* address, siz
   void* const context = penstock_current_context();
   /* What makes no sense is the driver's to refuse. */
   if (engine == NULL || address == NULL || bytes == 0 || context == NULL) return PENSTOCK_PASS;
+  /* In the order of another device's stream. */
+  if (penstock_context_of(stream) != context) return PENSTOCK_PASS;
   uint64_t found = 0;
   const int32_t result =
       engine->allocate(bytes, context, (uint64_t)(uintptr_t)stream, ordered, &found);
@@ -96,7 +98,8 @@ CUresult penstock_on_cuMemCreate(penstock_hook* self, CUmemGenericAllocationHand
 static int32_t give_back(CUdeviceptr address, CUstream stream, int ordered) {
   penstock_interposer* const engine = penstock_engine();
   if (!penstock_find_block(address, NULL)) return PENSTOCK_PASS;
-  return engine->release(address, penstock_current_context(), (uint64_t)(uintptr_t)stream, ordered);
+  return engine->release(address, penstock_context_of(stream), (uint64_t)(uintptr_t)stream,
+                         ordered);
 }
 
 CUresult penstock_on_cuMemFree_v2(penstock_hook* self, CUdeviceptr address) {

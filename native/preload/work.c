@@ -68,7 +68,7 @@ void penstock_touch_block(penstock_call* call, uint64_t address, uint32_t access
 }
 
 /* A kernel that belongs to no context is launched in that of its stream, whatever is current. */
-static void* context_of(CUstream stream) {
+void* penstock_context_of(CUstream stream) {
   CUcontext context = NULL;
   const bool made = (uintptr_t)stream > PENSTOCK_PER_THREAD;
   if (made && PENSTOCK_ASK(cuStreamGetCtx, stream, &context) == CUDA_SUCCESS) return context;
@@ -77,7 +77,7 @@ static void* context_of(CUstream stream) {
 
 bool penstock_begin(penstock_call* call) {
   penstock_work* const work = &call->work;
-  work->context = context_of((CUstream)(uintptr_t)work->stream);
+  work->context = penstock_context_of((CUstream)(uintptr_t)work->stream);
   work->touches = call->touches.list;
   work->count = call->touches.count;
   work->opaque |= call->touches.lost;

@@ -38,6 +38,7 @@ typedef struct {
 /* Streams that are being captured somewhere in the process; never too few. */
 extern _Atomic(uint32_t) penstock_captures;
 bool penstock_is_capturing(CUstream stream);
+void* penstock_context_of(CUstream stream);
 
 void penstock_work_on(penstock_call* call, penstock_interposer* engine, int kind, CUstream stream);
 

@@ -3,7 +3,10 @@
 // green contexts are, or none at all: a process of its own, over the emulated libcuda.so.1.
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
+#include <thread>
 #include <vector>
 
 #include "doctest/doctest.h"
@@ -21,6 +24,8 @@ namespace {
   constexpr std::size_t kBlocks = 7;  // of which five fit
   const auto word = [](std::uint64_t at) { return reinterpret_cast<std::uint64_t*>(at); };
   const auto [primary, engine] = interpose(16 << 20);
+  const auto dials = reinterpret_cast<driver::cuda::EmulatedCuda* (*)()>(
+      dlsym(load_emulated(), "penstock_emulated_cuda"))();
 
   // A framework's allocator asks before any work: the block's context is known all the same.
   std::vector<std::uint64_t> blocks;
@@ -55,6 +60,25 @@ namespace {
     engine->end(&work, 0);
     touch_all();
     MUST(*word(blocks[i]) == i);
+  }
+  // No mark tells when their work is over: who frees what it touches waits for the device.
+  driver::HostDriver& gpu = *dials->gpu();
+  const driver::Stream elsewhere = std::move(gpu.create_stream()).value();
+  for (const bool ordered : {false, true}) {
+    penstock_touch touch{blocks[ordered], 0, PENSTOCK_ACCESS_READ, 0};
+    penstock_work work = kernel_work(&other, touch);
+    work.stream = static_cast<std::uint64_t>(elsewhere);
+    std::atomic<bool> over = false;
+    MUST(engine->begin(&work) == 0);
+    MUST(gpu.launch(elsewhere,
+                    [&over] {
+                      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                      over = true;
+                    })
+             .ok());
+    engine->end(&work, 0);
+    MUST(engine->release(blocks[ordered], ordered ? &other : primary, work.stream, ordered) == 0);
+    MUST(over);
   }
   // The device's memory is the same for all of them.
   MUST(engine->make_room(&other, 1 << 20) == 1);

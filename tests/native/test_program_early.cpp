@@ -200,6 +200,47 @@ TEST_CASE("program: who waits for the work that was given does not wait for page
   CHECK(slow.link->under_way() == 0);
 }
 
+// What takes its time on the second stream, and names nothing.
+struct Unnamed {
+  explicit Unnamed(Slow& given) : slow(given) { slow.link->slow(milliseconds(0)); }
+  void announce() { slow.announce(stream); }
+  void give() {
+    PENSTOCK_REQUIRE_OK(slow.bench.device().launch(stream, [over = over] {
+      std::this_thread::sleep_for(milliseconds(100));
+      *over = true;
+    }));
+    slow.bench.program().given(stream);
+  }
+  Slow& slow;
+  driver::Stream stream = slow.bench.stream(1);
+  std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
+};
+
+TEST_CASE("program: who waits for work waits for what was announced before others waited") {
+  Slow slow;
+  Unnamed work(slow);
+  work.announce();
+  PENSTOCK_REQUIRE_OK(slow.bench.program().pager().wait_for_work());  // as another thread would
+  work.give();
+  PENSTOCK_REQUIRE_OK(slow.bench.program().pager().wait_for_work());
+  CHECK(*work.over);
+  CHECK(slow.finish() == 0);
+}
+
+TEST_CASE("program: who waits for work waits for a destroyed stream's") {
+  for (const bool shared : {false, true}) {
+    Slow slow;
+    if (shared) (void)slow.bench.program().pager().share_with(1);
+    Unnamed work(slow);
+    work.announce();
+    work.give();
+    PENSTOCK_REQUIRE_OK(slow.bench.program().stream_gone(work.stream));
+    PENSTOCK_REQUIRE_OK(slow.bench.program().pager().wait_for_work());
+    CHECK(*work.over);
+    CHECK(slow.finish() == 0);
+  }
+}
+
 #if !defined(__SANITIZE_THREAD__)  // a forked child has none of its threads
 TEST_CASE("program: a page is not mapped before it arrives while work runs that may reach it") {
   for (const bool destroyed : {false, true}) {

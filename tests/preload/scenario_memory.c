@@ -41,6 +41,18 @@ static void ordered(session* with) {
   CHECK(count_events(with, DOUBLE_ALLOCATE) == 1); /* a pool of the program's own */
   CHECK(cu->cuMemFreeAsync(a, with->stream) == 0);
   CHECK(count_events(with, DOUBLE_RELEASE) == 0);
+  /* In another device's stream: memory of that device, and no mark of the current one's. */
+  const CUdeviceptr block = new_block(with, 64);
+  with->engine->clear();
+  ((fake_stream_elsewhere_function)driver_symbol("fake_stream_elsewhere"))(with->stream);
+  CHECK(cu->cuMemAllocAsync(&a, 4096, with->stream) == 0);
+  CHECK(cu->cuMemAllocFromPoolAsync(&a, 4096, pool, with->stream) == 0);
+  CHECK(count_events(with, DOUBLE_ALLOCATE) == 0);
+  CHECK(cu->cuMemFreeAsync(block, with->stream) == 0);
+  void* const there = last_event(with, DOUBLE_RELEASE)->context;
+  ((fake_stream_elsewhere_function)driver_symbol("fake_stream_elsewhere"))(NULL);
+  CHECK(cu->cuMemFree_v2(new_block(with, 64)) == 0);
+  CHECK(there != NULL && there != last_event(with, DOUBLE_RELEASE)->context);
 }
 
 static void within_a_capture(session* with) {

@@ -168,7 +168,7 @@ class Pager {
     driver::Stream stream{};
     std::vector<PageId> pages;
     std::uint64_t last = 0;      // the last piece of work
-    std::uint64_t died_at = 0;   // that was the last when a page's death was marked
+    bool marked = false;         // all work given so far
     Mark death{};                // by this
     int under_way = 0;           // announced and not given to the stream yet: no mark can cover it
     std::uint64_t arrivals = 0;  // of pages mapped before they arrived: its stream waits for those

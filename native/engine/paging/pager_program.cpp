@@ -156,9 +156,9 @@ bool Pager::mark_groups(std::vector<Mark>& marks) {
     if (group.id == StreamId{} || group.last == 0) continue;
     if (streams_.destroyed(group.id)) continue;
     if (!streams_.reachable(group.id) || streams_.capturing(group.id)) return false;
-    if (group.died_at != group.last) {
+    if (!group.marked) {
       if (!mark_now(group.stream, group.death).ok()) return false;
-      group.died_at = group.last;
+      group.marked = true;
     }
     add_mark(marks, group.death);
   }
@@ -299,7 +299,9 @@ Status Pager::announce(driver::Stream stream, std::span<const Touch> touches) {
 
 void Pager::given(driver::Stream stream) {
   const std::lock_guard lock(mutex_);
-  --groups_[group_of(stream)].under_way;
+  Group& group = groups_[group_of(stream)];
+  --group.under_way;
+  group.marked = false;
   residents_.work_follows();
   const auto mine = giving_.find(std::this_thread::get_id());
   if (mine == giving_.end() || --mine->second > 0) return;
@@ -471,12 +473,11 @@ Status Pager::stream_gone(driver::Stream stream) {
   const std::lock_guard lock(mutex_);
   const StreamId id = streams_.id(stream);
   const Status status = guarded([&]() -> Status {
-    // While an event can still mark its end; and all else, since quiet() passes it over from here
-    // on.
+    // While an event can still mark its end; and all else, since mark_groups() passes it over from
+    // here on.
     for (std::size_t i = 0; i < groups_.size(); ++i) {
       if (groups_[i].id != id) continue;
       PENSTOCK_TRY(close(i));
-      if (!may_map_early()) continue;
       Mark all;
       PENSTOCK_TRY(mark_end(groups_[i], all).status());
     }
