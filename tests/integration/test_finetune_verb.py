@@ -242,8 +242,9 @@ def test_evaluating_changes_nothing_of_the_training(capsys):
 @pytest.mark.parametrize(
     ("content", "name", "said"),
     [
-        ('{"text": 5}', "a.jsonl", "line 1 has no text in 'text'"),
-        ('{"text": "a b"}\n{"body": 1}', "a.jsonl", "line 2 has no text in 'text' (there is body)"),
+        ('{"text": 5}', "a.jsonl", "line 1 has no text in 'text' (there is text: int)"),
+        ('{"text": "a b"}\n{"body": 1}', "a.jsonl", "line 2 has no text in 'text' (there is body"),
+        ('[{"text": "a b"}]', "a.jsonl", "line 1 is not an object\n  try: one object a line"),
         ("{", "a.jsonl", "line 1 is not JSON"),
         ("[" * 100_000, "a.jsonl", "line 1 is not JSON"),
         (f'{{"text": {"9" * 5000}}}', "a.jsonl", "line 1 is not JSON"),

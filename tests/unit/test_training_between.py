@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -93,6 +94,28 @@ def test_a_loss_that_reads_weights_once_updates_are_in_backward(asked):
         return learn(optimizer, loss)
 
     same(step, steps=STEPS, chunks=8, in_backward=True, step_in_backward=asked)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_weights_are_read_where_another_thread_runs_the_model(whole):
+    """All of a step, reading with it, or forward alone."""
+
+    def run(model, optimizer):
+        with ThreadPoolExecutor(1) as pool:
+
+            def there(f, *args):
+                return pool.submit(f, *args).result()
+
+            def step(n, loss_from):
+                loss = loss_from(loss_of, model, DATA[n])
+                learn(optimizer, loss)
+                return loss.item(), [p.norm().item() for p in model.parameters()]
+
+            if whole:
+                return [there(step, n, lambda f, *args: f(*args)) for n in range(3)]
+            return [step(n, there) for n in range(3)]
+
+    both_ways(drawn(make), run, chunks=8)
 
 
 @pytest.mark.parametrize("how", ["norms", "penalty", "lists", "a second pass"])

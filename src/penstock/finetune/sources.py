@@ -112,8 +112,10 @@ def _field(path: Path, number: int, line: str, field: str) -> str:
         raise FailedError(
             f"{path}, line {number} is not JSON: {said}", remedy="one object a line"
         ) from error
-    if not isinstance(record, dict) or not isinstance(record.get(field), str):
-        known = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+    if not isinstance(record, dict):
+        raise FailedError(f"{path}, line {number} is not an object", remedy="one object a line")
+    if not isinstance(record.get(field), str):
+        known = ", ".join(f"{name}: {type(value).__name__}" for name, value in record.items())
         raise FailedError(
             f"{path}, line {number} has no text in '{field}' (there is {known})",
             remedy="--data-field NAME",

@@ -87,13 +87,17 @@ class PassMode(TorchDispatchMode):
     def __exit__(self, *error: object) -> None:
         _pop_mode()
 
+    def is_on(self) -> bool:
+        """Whether this thread has entered it."""
+        return any(mode is self for mode in _get_current_dispatch_mode_stack())
+
     def may_be_left(self) -> bool:
         """Whether it is over, and the thread is where it was entered."""
         return self.over and self._under == torch.is_inference_mode_enabled()
 
     def take_out(self) -> bool:
         """Leave it, wherever it lies; False where this thread has not entered it."""
-        if all(mode is not self for mode in _get_current_dispatch_mode_stack()):
+        if not self.is_on():
             return False
         with _lifted(lambda: _get_current_dispatch_mode() is not self):
             _pop_mode()

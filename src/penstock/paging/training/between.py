@@ -83,7 +83,7 @@ class Between(PassMode):
         self.whole: Container[int] = ()
         self.late: Callable[[int], None] = lambda address: None
         self.failed: Callable[[Exception], None] = lambda error: None
-        self._on = self._in_backward = False
+        self._in_backward = False
         self.rests = False
         self._quiet = 0  # passes of backward that have found nothing, while all have
         self._pending = self._in_loss = False  # behind a forward; whether its loss has read some
@@ -91,7 +91,7 @@ class Between(PassMode):
         _ALL.add(self)
 
     def start(self, *, pending: bool | None = None) -> None:
-        """On.
+        """On, in this thread.
 
         Args:
             pending: Whether a forward has run that backward and a step are to follow; None where
@@ -104,14 +104,12 @@ class Between(PassMode):
         if self._uninstall is None and not self.over:  # not before: attaching may fail
             remove = REPLACED.install(), PICKLED.install()
             self._uninstall = weakref.finalize(self, lambda: [each() for each in remove])
-        if not self._on and not self.over:
+        if not self.is_on() and not self.over:
             self.__enter__()
-            self._on = True
 
     def stop(self) -> None:
-        """Off; not possible in another thread."""
-        if self._on and self.take_out():
-            self._on = False
+        """Off, in this thread."""
+        if self.take_out():
             leave_over()
 
     def end(self) -> None:
@@ -126,12 +124,12 @@ class Between(PassMode):
     def may_rest(self) -> bool:
         """Whether the backward that begins is run without it."""
         needed = self.holders.grown() or self.needed or self._in_loss
-        return self._on and self.rests and not needed
+        return self.rests and not needed
 
     def wake(self) -> None:
         """Backward, which has begun without it, reads weights outside the modules after all."""
         self._keep_on()
-        if all(mode is not self for mode in _get_current_dispatch_mode_stack()):
+        if not self.is_on():
             self.__enter__()  # PyTorch leaves it with the node that runs
 
     def _keep_on(self) -> None:

@@ -291,7 +291,8 @@ class TrainingUses:
         for unit in self._units:
             unit.calls = 0
         always = self.always_watch or self._reads_vary
-        if self._watch is not None and self.leave_watch() and not always:
+        self.leave_watch()
+        if self._watch is not None and not always:
             self._end_watch()
             self._first = False
         self.between.start(pending=False)
@@ -313,14 +314,12 @@ class TrainingUses:
             for unit in self._units:
                 unit.open = None
 
-    def leave_watch(self) -> bool:
-        """Leave the mode that watches operators, until the next pass; not in another thread."""
+    def leave_watch(self) -> None:
+        """Leave the mode that watches operators, until the next pass."""
         if self._watch is not None and self._watching_now:
-            if not self._watch.take_out():
-                return False
+            self._watch.over = not self._watch.take_out()  # another thread's, which leaves it
             self._watching_now = False
             leave_over()  # what is over by now
-        return True
 
     def _end_watch(self) -> None:
         for handle in self._watch_handles:
@@ -429,7 +428,7 @@ class TrainingUses:
             self._enter_watch()
 
     def _enter_watch(self) -> None:
-        if self._watch is None:
+        if self._watch is None or self._watch.over:
             self._watch = AccessWatch(self._by_pointer, self._covers, self._missed, self._writes)
         self._watch.__enter__()
         self._watching_now = self.between.needed = True
