@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,15 @@ OURS = ("libpenstock.so", "preload/libcuda.so.1")  # the engine, the proxy befor
 # ---- Within the program -----------------------------------------------------------------------
 
 
-def forwards() -> Callable[[], float]:
-    """A forward pass of GPT-2 XL, and how many ms it took."""
+def forwards(model: str = "gpt2-xl") -> Callable[[], float]:
+    """A forward pass of a model of `programs/hf_lm.py`, and how many ms it took."""
     import torch
 
     sys.path.insert(0, str(PROGRAMS))
     from steps import gpt2
 
     with default_dtype(torch.float16):
-        network = gpt2("gpt2-xl").eval()
+        network = gpt2(model).eval()
     tokens = torch.randint(0, 50257, (1, 1024)).cuda()
 
     def step() -> float:
@@ -137,16 +137,32 @@ def shares(samples: Path) -> dict[str, Any]:
     }
 
 
-def row(folder: Path, how: str, budget: int | None) -> dict[str, Any]:
-    """One run of the program, sampled, under a budget or plainly; `error` if it failed."""
-    samples = folder / f"{how}.samples"
-    command = [sys.executable, __file__, "--within", str(folder / "sampler.so"), str(samples)]
-    command = [*command, "--busy"] if budget is None else [*under(budget), *command]
-    found = run(command, 180)
+def paged(how: str, command: list[str], budget: int | None) -> dict[str, Any]:
+    """What a program printed, under a budget or plainly; `error` if it failed."""
+    found = run([*([] if budget is None else under(budget)), *command], 180)
     if "error" not in found:
         found["median_step_ms"] = round(statistics.median(found["step_ms"]), 3)
-        found |= shares(samples)
     return {"how": how, "budget_bytes": budget, **found}
+
+
+def measured(
+    record: Record, row: Callable[[str, int | None], dict[str, Any]], ratios: list[float]
+) -> int:
+    """A program's rows, plain and within what it needs divided; an exit status."""
+    plain = row("plain", None)
+    record.add(plain)
+    for ratio in ratios if "error" not in plain else ():
+        budget = int(plain["peak_allocated_bytes"] / ratio)
+        record.add({"ratio": ratio, **row(f"run-{ratio:g}", budget)})
+    return 1 if any("error" in each for each in record.rows) else 0
+
+
+def row(folder: Path, how: str, budget: int | None) -> dict[str, Any]:
+    """One run of the program, sampled."""
+    samples = folder / f"{how}.samples"
+    command = [sys.executable, __file__, "--within", str(folder / "sampler.so"), str(samples)]
+    found = paged(how, command if budget is not None else [*command, "--busy"], budget)
+    return found if "error" in found else {**found, **shares(samples)}
 
 
 def main() -> int:
@@ -167,12 +183,7 @@ def main() -> int:
         build = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC"]
         source = PROGRAMS / "sampler.c"
         subprocess.run([*build, "-o", str(folder / "sampler.so"), str(source)], check=True)
-        plain = row(folder, "plain", None)
-        record.add(plain)
-        for ratio in args.ratios if "error" not in plain else ():
-            budget = int(plain["peak_allocated_bytes"] / ratio)
-            record.add({"ratio": ratio, **row(folder, f"run-{ratio:g}", budget)})
-    return 1 if any("error" in each for each in record.rows) else 0
+        return measured(record, partial(row, folder), args.ratios)
 
 
 if __name__ == "__main__":
