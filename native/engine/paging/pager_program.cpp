@@ -445,7 +445,7 @@ Status Pager::wait_for_work() {
   });
   if (!marked.ok() || !marked.value()) return driver_.synchronize_device();
   for (const Mark& mark : marks) PENSTOCK_TRY(mark.synchronize());
-  // And for what is not announced, copies of memory of others': most streams wait for this one.
+  // And for what is not announced, copies of memory of others': this stream waits for most others.
   return driver_.synchronize(driver::Stream{});
 }
 

@@ -108,7 +108,8 @@ class AccessWatch(PassMode):
                             if written is None:
                                 if given := self._on_host and self._on_host.given_at(part):
                                     at_host.append(given)
-                                self._refuse_left(part, changes=True)
+                                else:
+                                    self._refuse_left(part, changes=True)
                                 continue
                             written.changed = True
                             self._writes(written)
