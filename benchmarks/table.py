@@ -35,7 +35,7 @@ from figures import (
     sourced,
 )
 from measure import script_parser
-from training_tables import budgets, full_finetunes, strategies, trained, trained_beside_peers
+from training_tables import budgets, strategies, trained, trained_beside_peers
 
 MARKS = re.compile(r"(<!-- figures: (\w+) -->\n)(?:.*?\n)??(<!-- end of figures -->)", re.DOTALL)
 ALLOCATORS = ("native", "expandable", "stitch")
@@ -50,9 +50,9 @@ PEERS = {
     "diffusers-group-leaf": "diffusers, group offload by leaves, on a stream",
     "deepspeed-zero-inference": "DeepSpeed ZeRO-Inference, page-locked",
 }
-# Of docs/run.md: what is shown of each file of results/run.
+# Of docs/run-benchmarks.md: what is shown of each file of results/run.
 PROGRAMS = {"GPT-2 XL": "h200-xl-15", "6.7B": "h200-6.7b-9"}
-# Of docs/run.md: what a program is, and the row of results/run that is shown of it.
+# Of docs/run-benchmarks.md: what a program is, and the row of results/run that is shown of it.
 FRAMEWORKS = (
     ("Triton kernel over 40 tensors of 64 MiB, which it writes", "frameworks-6", "triton"),
     ("CuPy, 40 products", "frameworks-7", "cupy"),
@@ -69,7 +69,7 @@ FRAMEWORKS = (
     ("one process, two GPUs", "two-gpus", "two gpus"),
     ("GPT-2 of 1B, FSDP2 on two GPUs, torchrun", "fsdp-5", "fsdp"),
 )
-# Of docs/attach.md: files of results/safety, what tells a budget, and what ran.
+# Of docs/attach-benchmarks.md: files of results/safety, what tells a budget, and what ran.
 SAFETY = (
     ("h200-6.7b", "gpu_memory_bytes", "GPT-3 6.7B, attach()"),
     ("h200-run-6.7b", "budget_bytes", "GPT-3 6.7B, penstock run"),
@@ -212,9 +212,9 @@ def simulated_ratios() -> str:
 
 
 def shapes() -> str:
-    """Held-out models within half of what they need, run by run."""
+    """Held-out models within half of what they need, of each the newest run that got to it."""
     runs = [document["rows"] for name, document in results("one_budget") if "-shapes" in name]
-    found = []
+    found: dict[str, list[str]] = {}
     for rows in runs:
         attached = {row["name"]: row for row in rows if "resident_median_ms" in row}
         for name in dict.fromkeys(name.split()[0] for name in attached):
@@ -235,10 +235,10 @@ def shapes() -> str:
                     f"{row['median_ms']:,.1f}",
                     f"{row['ratio_to_ideal']:.2f}",
                 ]
-            found.append([*cells, *[""] * (12 - len(cells))])
+            found.setdefault(name, [*cells, *[""] * (12 - len(cells))])
     head = "model | budget, GiB | peak beside it | exact"
     step = " | resident | ideal | attached | x ideal"
-    return lines(head + step + step.replace("resident", "tokens: resident"), found)
+    return lines(head + step + step.replace("resident", "tokens: resident"), found.values())
 
 
 def one_budget(part: str) -> str:
@@ -345,7 +345,7 @@ TABLES = {
     each.__name__: each
     for each in (
         *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
-        *(budgets, strategies, shapes, safety, trained, full_finetunes, compressed, update_place),
+        *(budgets, strategies, shapes, safety, trained, compressed, update_place),
         trained_beside_peers,
         *reliability_table.TABLES,
         *models_tables.TABLES,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of training and fine-tuning, for table.py: docs/training.md and docs/finetune.md."""
+"""Tables of training and fine-tuning, for table.py and its pages."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ TRAINED = (
     "h200-turns",
     "h200-turns-2",
 )
-BESIDE = ("h200-7b", "h200-7b-2", "h200-7b-3", "h200-7b-4")
-FULL = ("h200-xl-1", "h200-xl-2", "h200-6.7b")  # of docs/training.md
+BESIDE = ("h200-7b", "h200-7b-2", "h200-7b-4")
 
 
 def finetuned(name: str, *begins: str) -> list[dict[str, Any]]:
@@ -110,30 +109,5 @@ def trained_beside_peers() -> str:
         "{model} | {how} | {budget_bytes:GiB} | {update} | {short}{median_ms:,.0f} | "
         "{p99_ms:,.0f} | {ratio_to_resident:.2f} | {used_bytes:GiB} | {host_peak_bytes:GiB} | "
         "{largest_loss_difference:.1e} | {source}",
-        found,
-    )
-
-
-def full_finetunes() -> str:
-    """Full fine-tunes by training_budget.py, within budgets."""
-    found = []
-    for name in FULL:
-        document = result(f"training/{name}")
-        for row in sourced(name, document, (r for r in document["rows"] if "median_ms" in r)):
-            ways = [row.get("stats", {}).get(f"iteration_bytes_{way}") for way in ("in", "out")]
-            found.append(
-                {
-                    **{"budget": row["how"], **row},
-                    # A resident row is compared with itself.
-                    "largest_loss_difference": row.get("largest_loss_difference") or None,
-                    "moved": ", ".join(f"{way / 1e9:.1f}" for way in ways if way is not None),
-                }
-            )
-    return shown(
-        "work | step ms | p10 to p90 | x resident | GB in, out a step | used GiB "
-        "| largest loss difference | file, commit",
-        "{model}, {budget} | {median_ms:ms} | {p10_ms:ms} to {p90_ms:ms} | "
-        "{ratio_to_resident:.2f} | {moved} | {used_bytes:GiB} | {largest_loss_difference:.1e} | "
-        "{source}",
         found,
     )

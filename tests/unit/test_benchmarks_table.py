@@ -29,10 +29,10 @@ def test_a_changed_figure_is_found(tmp_path):
     assert check(tmp_path).returncode == 0
     for name, figure, changed in (
         ("README.md", "| 128 ms, 1.06 |", "| 127 ms, 1.06 |"),
-        ("docs/run.md", "| 36.3 |", "| 31.6 |"),
+        ("docs/run-benchmarks.md", "| 36.3 |", "| 31.6 |"),
     ):
         page = tmp_path / name
         page.write_text(page.read_text(encoding="utf-8").replace(figure, changed), "utf-8")
     done = check(tmp_path)
     assert done.returncode == 1
-    assert done.stdout == "README.md is stale\ndocs/run.md is stale\n"
+    assert done.stdout == "README.md is stale\ndocs/run-benchmarks.md is stale\n"
