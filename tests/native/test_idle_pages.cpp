@@ -71,12 +71,67 @@ TEST_CASE("idle pages: where nothing is sure one that is used often outlasts one
   pages.uses.use(1, 4);
   pages.sweep(200, 209);
   pages.uses.use(1, 4);
-  pages.sweep(210, 214);
+  pages.sweep(210, 240);
   pages.idle.add(0);
   pages.idle.add(1);
   CHECK(pages.uses.age(0) > pages.uses.age(1));
   CHECK(pages.uses.interval(0) < pages.uses.interval(1));
   CHECK(*pages.idle.needed_last() == 1);
+}
+
+TEST_CASE("idle pages: what was used lately and nobody foresees leaves after all others") {
+  Pages pages(300);
+  std::mt19937 random(1);
+  for (int i = 0; i < 400; ++i) pages.uses.use(static_cast<PageId>(random() % 100), 4);
+  for (int i = 0; i < 20; ++i) pages.uses.use(static_cast<PageId>(200 + i), 4);
+  REQUIRE((!pages.uses.sure() || !pages.uses.trusted(219)));
+  pages.idle.add(219);  // under way for all that is known, and used for the first time
+  pages.idle.add(3);
+  CHECK(*pages.idle.needed_last() == 3);
+  pages.idle.remove(3);
+  CHECK(*pages.idle.needed_last() == 219);
+}
+
+// Sixteen layers have eight pages each, of which chance chooses two in each round: of those that
+// were not chosen the next layer's are needed first.
+int missed_of_chosen(bool longest_unused) {
+  constexpr PageId kLayers = 16, kEach = 8;
+  Pages pages(kLayers * kEach);
+  std::mt19937 random(5);
+  std::vector<char> there(nth(kLayers * kEach), 0);
+  int count = 0, missed = 0;
+  for (int round = 0; round < 300; ++round) {
+    for (PageId layer = 0; layer < kLayers; ++layer) {
+      const auto first = static_cast<PageId>(random() % kEach);
+      const auto second = static_cast<PageId>((first + 1 + random() % (kEach - 1)) % kEach);
+      for (const PageId chosen : {first, second}) {
+        const PageId page = layer * kEach + chosen;
+        pages.idle.used(page);
+        pages.idle.remove(page);
+        pages.uses.use(page, 4);
+        if (there[nth(page)] == 0 && ++count > kLayers * kEach / 2) {
+          PageId leaves = *pages.idle.needed_last();
+          for (PageId each = 0; longest_unused && each < kLayers * kEach; ++each) {
+            const bool longer = pages.uses.age(each) > pages.uses.age(leaves);
+            if (pages.idle.has(each) && longer) leaves = each;
+          }
+          pages.idle.remove(leaves);
+          there[nth(leaves)] = 0;
+          --count;
+        }
+        missed += round >= 100 && there[nth(page)] == 0;
+        there[nth(page)] = 1;
+        pages.idle.add(page);
+      }
+    }
+  }
+  return missed;
+}
+
+TEST_CASE("idle pages: of pages that chance chooses those whose turn is far leave") {
+  const int longest_unused = missed_of_chosen(true);
+  REQUIRE(longest_unused > 1000);
+  CHECK(20 * missed_of_chosen(false) < 19 * longest_unused);
 }
 
 TEST_CASE("idle pages: what goes is spread over the loop, and the same in every round") {

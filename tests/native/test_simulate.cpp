@@ -224,16 +224,16 @@ TEST_CASE("simulate: at its own budget a recording takes what it took") {
       weights.push_back(program.allocate(kPage));
       program.copy_to(weights.back());
     }
-    // 125 pages come in a step, 5.33 ms; pieces are given every 5 us, and then waited for.
+    // 133 pages come in a step, 5.68 ms; pieces are given every 5 us, and then waited for.
     for (int step = 0; step < 40; ++step) {
       for (const std::uint32_t weight : weights) {
-        program.kernel({weight}, 7, weight == weights.back() ? 3840 : 5);
+        program.kernel({weight}, 7, weight == weights.back() ? 4185 : 5);
       }
     }
     std::vector<SimulatedStep> steps = steady(run(program, options));
     steps.pop_back();  // nothing in the recording tells when its last piece was over
     for (const SimulatedStep& step : steps) {
-      CHECK(step.recorded_ms == doctest::Approx(299 * 0.005 + 3.84).epsilon(0.001));
+      CHECK(step.recorded_ms == doctest::Approx(299 * 0.005 + 4.185).epsilon(0.001));
       CHECK(step.ms == doctest::Approx(step.recorded_ms).epsilon(0.05));
     }
   }

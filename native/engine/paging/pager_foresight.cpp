@@ -46,6 +46,7 @@ std::size_t Pager::pages_in_a_move() const {
 
 void Pager::uses(PageId page) {
   if (!paging_) return;
+  idle_.used(page);
   idle_.remove(page);
   next_uses_.use(page, std::max<Position>(kLeastNear, residents_.slots() / kShareOfNear));
 }

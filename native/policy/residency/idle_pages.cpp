@@ -19,12 +19,16 @@ constexpr IdlePages::Position reversed(PageId i) {
 // first.  Simulated with an eighth and a sixteenth, on recordings of eight programs: little
 // difference for most, but an encoder and a decoder in turns take up to 1.3 times as long.
 constexpr IdlePages::Position kShare = 20;
-// Of a page's age, and of that and its interval.  Simulated on programs whose experts a router
-// chooses, within 1.25, 1.5, 2 and 4: a half of each takes LRU's time up to 1.24 times where half
-// of a token's experts are the next one's as well, this up to 1.09; two thirds up to 1.13; ages
-// alone LRU's time or more for all of them.
-constexpr IdlePages::Position kOfAge = 3;
-constexpr IdlePages::Position kOfAll = 4;
+// Of so many pages one tells the life table how long it waits.  Simulated with every one, and with
+// 4, 8 and 32: the same within what one differs by (benchmarks/results/simulate/life-table.txt).
+constexpr PageId kSampled = 16;
+// Where more uses lie between two choices, pages leave so seldom that nothing is noted.
+constexpr IdlePages::Position kLongestWait = 256;
+// A page that was used so lately, and is not known to be needed late, leaves after all others: what
+// comes into its place would wait for that use.  So many uses, or such a share of the idle pages.
+// Simulated with none, 4, 8 and 32: for the same bytes up to 1.07 times as long.
+constexpr IdlePages::Position kUnderWay = 16;
+constexpr IdlePages::Position kShareUnderWay = 16;
 
 }  // namespace
 
@@ -75,7 +79,10 @@ NextUses::Position IdlePages::next(PageId page) {
 
 NextUses::Position IdlePages::lateness(PageId page, bool sure) {
   const Position age = uses_.age(page);
-  if (!sure || !uses_.trusted(page)) return (kOfAge * age + uses_.interval(page)) / kOfAll;
+  if (!foreseen(page, sure)) {
+    const Position interval = uses_.interval(page);
+    return interval == 0 ? age : std::max(age, lives_.left(age, interval));
+  }
   const Position at = next(page);
   if (at == NextUses::kNone) return age;
   const Position distance = at - uses_.place();
@@ -100,18 +107,41 @@ void IdlePages::look_again() {
   find_earliest();
 }
 
+void IdlePages::used(PageId page) {
+  if (!foreseen(page, uses_.sure())) lives_.used(uses_.age(page), uses_.interval(page));
+}
+
+// How long a sample of the pages, here or away, has waited since the last choice.
+void IdlePages::note_waits() {
+  const Position since = uses_.end() - chosen_at_;
+  if (since > 0 && since <= kLongestWait) {
+    const bool sure = uses_.sure();
+    sample_ = (sample_ + 1) % kSampled;
+    for (PageId page = sample_; nth(page) < known_.size(); page += kSampled) {
+      const Position age = uses_.age(page), interval = uses_.interval(page);
+      if (interval == 0 || foreseen(page, sure)) continue;
+      lives_.waited(age, interval, kSampled * std::min(since, age));
+    }
+  }
+  lives_.tell();
+}
+
 void IdlePages::choose() {
+  note_waits();
   count_ = 0;
+  Position seen = 0;
   late_at_ = chosen_at_ = uses_.end();
   chosen_jumps_ = uses_.jumps();
   const bool sure = uses_.sure();
   for (std::size_t word = 0; word < idle_.size(); ++word) {
     for (std::uint64_t bits = idle_[word]; bits != 0; bits &= bits - 1) {
       const auto page = static_cast<PageId>(word * kBits + nth(std::countr_zero(bits)));
+      ++seen;
       const Position late = lateness(page, sure);
       if (count_ < kChosen || late > late_[earliest_]) take(page, late);
     }
   }
+  under_way_ = std::min(kUnderWay, seen / kShareUnderWay);
 }
 
 std::optional<PageId> IdlePages::needed_last() {
@@ -120,8 +150,15 @@ std::optional<PageId> IdlePages::needed_last() {
   if (count_ == 0 || outdated) choose();
   if (count_ == 0) return std::nullopt;
   look_again();
-  const auto end = late_.begin() + static_cast<std::ptrdiff_t>(count_);
-  return chosen_[nth(std::max_element(late_.begin(), end) - late_.begin())];
+  const bool sure = uses_.sure();
+  const auto over = [&](std::size_t i) {
+    return foreseen(chosen_[i], sure) || uses_.age(chosen_[i]) >= under_way_;
+  };
+  std::size_t last = 0;
+  for (std::size_t i = 1; i < count_; ++i) {
+    if (over(i) == over(last) ? late_[i] > late_[last] : over(i)) last = i;
+  }
+  return chosen_[last];
 }
 
 }  // namespace penstock::policy::residency

@@ -3,9 +3,10 @@
 // foreseen last, or the one that has not been used for longest, whichever of the two is longer.
 // For a page that is foreseen nowhere, or was just used where it was not, what lies behind it is
 // the best guess at what lies before it: how long ago it was used.  Where nothing is sure, or what
-// is foreseen of a page does not come true, that counts for three quarters and how long it was
-// between its uses before for one: a page that a router chooses often stays while another is in
-// turn, and so does one that it has come to choose of late.  Whether a block lives in a page does
+// is foreseen of a page does not come true, it is that or what a life table says of pages as old
+// and as often used: a page that a router chooses often stays while another is in turn, so does
+// one that it has come to choose of late, and that of a layer whose turn is a token away goes
+// before that of the next one.  Whether a block lives in a page does
 // not count: one that is dead is as a rule soon asked for again, and its mapping costs more than
 // the link's time.  Pure; no memory but what cover() took.
 #pragma once
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "policy/learning/next_uses.hpp"
+#include "policy/residency/life_table.hpp"
 
 namespace penstock::policy::residency {
 
@@ -31,6 +33,7 @@ class IdlePages {
   // It is there and not in use from now on; or it has been used.
   void add(PageId page);
   void remove(PageId page);
+  void used(PageId page);  // it is about to be
   [[nodiscard]] bool has(PageId page) const { return (idle_[nth(page) / kBits] & bit(page)) != 0; }
   std::optional<PageId> needed_last();
   // How many uses it will not be needed for.  Pages that are needed about as late are told apart
@@ -51,6 +54,8 @@ class IdlePages {
   static constexpr std::size_t kBits = 64;
   static std::uint64_t bit(PageId page) { return std::uint64_t{1} << nth(page) % kBits; }
   [[nodiscard]] Position lateness(PageId page, bool sure);
+  [[nodiscard]] bool foreseen(PageId page, bool sure) const { return sure && uses_.trusted(page); }
+  void note_waits();
   [[nodiscard]] Position next(PageId page);
   void choose();
   void take(PageId page, Position late);
@@ -59,6 +64,9 @@ class IdlePages {
   void find_earliest();
 
   const learning::NextUses& uses_;
+  LifeTable lives_;
+  PageId sample_ = 0;  // the latest one's remainder
+  Position under_way_ = 0;
   std::vector<Known> known_;         // by page
   std::vector<std::uint64_t> idle_;  // a bit a page: most of a heap's are nowhere
   PageId together_ = 1;
