@@ -126,7 +126,12 @@ def attach(
 
 
 class Attachment(BaseAttachment[Pager]):
-    """A model whose blocks Penstock pages by remapping. Made by attach()."""
+    """A model whose blocks Penstock pages by remapping. Made by attach().
+
+    Attributes:
+        frees_casts: Whether the copies that autocast keeps of weights, until its context ends, are
+            to go with each module: there is no room for those of all.
+    """
 
     _parts_widen = True
     frees_casts = True

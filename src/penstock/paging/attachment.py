@@ -273,7 +273,6 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         room = self._room_for_wider
         self._conversion = ConversionGuard(self._tables, self._slots, self.hooks.in_forward, room)
         self.hooks.arm()
-        self.hooks.start_watch()
         self._handles.append(
             # Before all others, which may read weights.
             model.register_forward_pre_hook(self._begins, prepend=True, with_kwargs=True)

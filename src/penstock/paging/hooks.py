@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -29,7 +29,6 @@ from penstock.native import Pager
 from penstock.units import format_bytes
 
 from .blocks import Block, Home, Models
-from .contracts import Passes
 from .forwards import Forwards, bound_like, own_forward
 from .gather import Gathers
 from .joint import Joints, joints
@@ -47,6 +46,9 @@ from .use import NO_USE, Use
 from .uses import Uses
 from .watch import WATCHED, AccessWatch, block_of
 from .wrappers import plain_parts
+
+if TYPE_CHECKING:
+    from .attach import Attachment
 
 MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
 READS_AT_ONCE = 4  # times the bytes of one read, where no module's own use is larger
@@ -81,7 +83,7 @@ class UseHooks:
         stream: Callable[[], int],
         *,
         turn: Turn,
-        passes: Passes,
+        passes: Attachment,
         most_jointly: int,
         always_watch: bool,
     ) -> None:
@@ -136,11 +138,6 @@ class UseHooks:
 
     # ---- What is asked of hooks ------------------------------------------------------------
 
-    @property
-    def armed(self) -> bool:
-        """Whether uses are being declared."""
-        return self._armed
-
     def name_of(self, use: int) -> str:
         """The module path behind a use number, for reports."""
         return self._uses.name_of(use)
@@ -189,9 +186,6 @@ class UseHooks:
         self._unwritten.forget()
         self.on_host.take_all_back()
         self._forwards.restore()
-
-    def start_watch(self) -> None:
-        """Nothing: a pass like none before is watched anyway."""
 
     def remove(self) -> None:
         """Take every hook off, also in the middle of a pass that was interrupted."""

@@ -5,31 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.bound import shortest_ms
 from penstock.units import format_bytes
 
-from .contracts import Hooks, Memory
-
-
-class BaseAttachment(Protocol):
-    """What a summary reads of an attachment."""
-
-    weight_bytes: int
-    budget: int
-    passes: int
-    hooks: Hooks
-
-    @property
-    def pager(self) -> Memory:
-        """The pager."""
-
-    def link(self) -> tuple[float, float]:
-        """Link speed in and out, GB/s."""
-
-    def must_cross(self, nbytes: int, room: int) -> int:
-        """Bytes that cross the link in a pass like the last, whoever pages, with so much room."""
+if TYPE_CHECKING:
+    from .attachment import BaseAttachment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,15 +152,13 @@ class Stats(PagerStats):
 StatsT = TypeVar("StatsT", bound=BaseStats)
 
 
-def summarize(attachment: BaseAttachment, kind: Callable[..., StatsT], **more: int) -> StatsT:
+def summarize(attachment: BaseAttachment[Any], kind: Callable[..., StatsT], **more: int) -> StatsT:
     """The pager's counters, and what they mean, as statistics of this kind."""
     stats = attachment.pager.stats()
     link_in, link_out = attachment.link()
     room = stats["budget"]
     needed = stats["paged_bytes"] + stats["pinned_bytes"]
     compute = max(0.0, stats["profiled_ms"] - stats["stall_ms"])
-    if not attachment.hooks.armed:  # everything stays, and passes are not even followed
-        stats.update(iteration_bytes_in=0, iteration_bytes_out=0, iteration_page_loads=0)
     return kind(
         **stats,
         **more,
@@ -234,7 +214,7 @@ def explain(stats: BaseStats) -> str:
     return ", ".join(parts)
 
 
-def memory_summary(attachment: BaseAttachment) -> str:
+def memory_summary(attachment: BaseAttachment[Any]) -> str:
     """A few lines on where the memory is."""
     stats = attachment.pager.stats()
     rows = [

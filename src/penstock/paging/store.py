@@ -117,12 +117,6 @@ class BlockStore:
             for arena in arenas([block for block in self.blocks if block.home is home]):
                 self._place(arena, load, home)
 
-    def fetch(self) -> None:
-        """Bring everything in and wait for it; there must be room."""
-        assert self._pager is not None
-        for address, size in self._ranges:
-            self._pager.fetch(address, size)
-
     def flush(self, blocks: Iterable[Block] | None = None) -> None:
         """Make the host copies of these blocks current, or of all."""
         assert self._pager is not None
