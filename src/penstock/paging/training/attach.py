@@ -473,7 +473,7 @@ class TrainingAttachment(Attachment):
             passes=self.passes,
             steps=self.steps,
             updates_in_backward=self._stepper.in_backward,
-            activations=self.activations.stats(),
+            activations=self.activations.last,
             largest_stall_module=self.hooks.name_of(stats["largest_stall_use"]),
         )
 

@@ -32,6 +32,7 @@ from penstock.native import Pager
 
 from ..blocks import ARENA_BYTES, align
 from ..dlpack import bytes_at, view_as
+from ..store import like
 from ..watch import block_of
 from ..wrappers import Path, keeps_its_tensors, leaves_of, made_of
 from .between import Part
@@ -92,11 +93,6 @@ def _leaves(state: dict[str, Any]) -> Iterator[tuple[Path, torch.Tensor]]:
             yield from (((key, *at), leaf) for at, leaf in found if leaf.numel() > 1)
         elif isinstance(value, torch.Tensor) and value.numel() > 1:
             yield (key,), value
-
-
-def _laid_out_as(value: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
-    """The tensor that lies in these bytes as the value does in those of its storage."""
-    return view_as(flat, value.dtype, value.shape, value.stride(), int(value.storage_offset()))
 
 
 def _with_leaves(key: str, value: torch.Tensor, leaves: dict[Path, torch.Tensor]) -> torch.Tensor:
@@ -342,7 +338,7 @@ class StateStore:
         state = self._optimizer.state.get(parameter, {})
         with _disable_current_modes():  # another's, in a pass, would count them as the device's
             leaves = {
-                path: _laid_out_as(value, part.host).clone()
+                path: like(value, part.host).clone()
                 for path, value in _leaves(state)
                 if isinstance(part := self._part_of(value), Piece)
             }

@@ -9,7 +9,6 @@ from typing import Any
 from penstock.bound import shortest_ms
 
 from ..stats import PagerStats, hit_ratio
-from .activations import ActivationStats
 
 
 def least_traffic(*, weights: int, trained: int, state: int, room: int) -> tuple[int, int]:
@@ -76,7 +75,7 @@ def summarize_training(
     trained: int,
     state: int,
     link: tuple[float, float],
-    activations: ActivationStats,
+    activations: dict[str, Any],
     **more: Any,
 ) -> TrainingStats:
     """The pager's counters of the last step, and what they mean.
@@ -87,7 +86,7 @@ def summarize_training(
         trained: Bytes of those that are updated.
         state: Bytes of optimizer state.
         link: Speed in and out, GB/s.
-        activations: Those of the last step.
+        activations: Bytes of the last step's, by name.
         more: The fields that are the attachment's own.
     """
     least_in, least_out = least_traffic(
@@ -97,6 +96,7 @@ def summarize_training(
     return TrainingStats(
         **stats,
         **more,
+        **activations,
         weight_bytes=weights,
         trained_bytes=trained,
         state_bytes=state,
@@ -106,13 +106,9 @@ def summarize_training(
         link_out_gb_per_s=link[1],
         least_bytes_in=least_in,
         least_bytes_out=least_out,
-        activation_bytes=activations.saved,
-        activation_bytes_out=activations.bytes_out,
-        activation_bytes_in=activations.bytes_in,
-        activation_host_bytes=activations.host,
         ideal_ms=shortest_ms(
             compute,
-            (least_in + activations.bytes_in, link[0]),
-            (least_out + activations.bytes_out, link[1]),
+            (least_in + activations["activation_bytes_in"], link[0]),
+            (least_out + activations["activation_bytes_out"], link[1]),
         ),
     )
