@@ -45,7 +45,7 @@ from .unwritten import Unwritten
 from .use import NO_USE, Use
 from .uses import Uses
 from .watch import WATCHED, AccessWatch, block_of
-from .wrappers import plain_parts
+from .wrappers import plain_leaves, plain_parts
 
 if TYPE_CHECKING:
     from .attach import Attachment
@@ -151,7 +151,7 @@ class UseHooks:
         """A pass gave this to its caller: weights, and views of them, lie at the host copy."""
         if not self._armed:
             return
-        for leaf in (part for each in tree_leaves(output) for part in plain_parts(each)):
+        for leaf in plain_leaves(output):
             if (block := block_of(leaf, self._by_pointer)) is not None:
                 self.on_host.give(block, asked_for=True)
                 if id(leaf) not in self._by_tensor:

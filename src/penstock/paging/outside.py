@@ -33,27 +33,19 @@ class Reader:
         self.readers: Readers | None = None
         self.open = 0
 
-    def read(self, tensor: torch.Tensor) -> None:
-        """As of Readers."""
-        if self.readers is not None:
-            self.readers.read(tensor)
-
-    def listed(self, tensor: torch.Tensor) -> None:
-        """As of Readers."""
-        if self.readers is not None:
-            self.readers.listed(tensor)
-
 
 class _All(list[Reader]):
     """Those of every attachment that the module shares a tensor with."""
 
     def read(self, tensor: torch.Tensor) -> None:
         for reader in self:
-            reader.read(tensor)
+            if reader.readers is not None:
+                reader.readers.read(tensor)
 
     def listed(self, tensor: torch.Tensor) -> None:
         for reader in self:
-            reader.listed(tensor)
+            if reader.readers is not None:
+                reader.readers.listed(tensor)
 
 
 class Shared(Table):

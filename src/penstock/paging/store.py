@@ -29,7 +29,7 @@ from penstock.errors import UsageError
 from penstock.native import ON_HOST, PINNED, Pager
 
 from .blocks import Block, Home, Slot, align, arenas
-from .dlpack import bytes_at, view_as
+from .dlpack import bytes_at, bytes_of, view_as
 from .modes import out_of_inference
 from .watch import has_storage
 
@@ -114,7 +114,7 @@ class BlockStore:
     def move_in(self, load: Loader | None) -> None:
         """Place every block; on failure what was placed can be moved out again."""
         for home in (Home.PINNED, Home.HOST, Home.PAGED):
-            for arena in arenas([block for block in self.blocks if block.home is home]):
+            for arena in arenas((b for b in self.blocks if b.home is home), lambda b: b.nbytes):
                 self._place(arena, load, home)
 
     def flush(self, blocks: Iterable[Block] | None = None) -> None:
@@ -247,8 +247,7 @@ class BlockStore:
         host = self._moved[block][0].host
         assert host is not None
         with torch.inference_mode(False):
-            flat = torch.empty(0, dtype=torch.uint8, device=self.device)
-            return like(view, flat.set_(host.untyped_storage()))
+            return like(view, bytes_of(host))
 
     def to_device(self, block: Block, *, aliases: int = 0) -> bool:
         """Let the block's tensors lie at their device address.
@@ -419,9 +418,7 @@ class BlockStore:
         first = block.slots[0]
         assert block.host_bytes is not None
         if first.tensor.device.type != "meta":
-            source = torch.empty(0, dtype=torch.uint8, device=first.tensor.device)
-            source.set_(first.tensor.untyped_storage())
-            block.host_bytes.copy_(source)
+            block.host_bytes.copy_(bytes_of(first.tensor))
             return
         if load is None:
             raise UsageError(

@@ -30,7 +30,7 @@ from torch.utils._pytree import tree_map
 from penstock.errors import UsageError
 from penstock.native import Pager
 
-from ..blocks import ARENA_BYTES, align
+from ..blocks import align, arenas
 from ..dlpack import bytes_at, view_as
 from ..store import like
 from ..watch import block_of
@@ -301,28 +301,22 @@ class StateStore:
     def _lay_out(
         self, wanted: list[tuple[nn.Parameter, Path, torch.Size, torch.dtype]]
     ) -> list[Piece]:
-        sizes = [align(shape.numel() * dtype.itemsize) for _, _, shape, dtype in wanted]
-        self._check_host(sum(sizes))
+        def size(each: tuple[nn.Parameter, Path, torch.Size, torch.dtype]) -> int:
+            return each[2].numel() * each[3].itemsize
+
+        self._check_host(sum(align(size(each)) for each in wanted))
         pieces: list[Piece] = []
-        at = 0
-        while at < len(wanted):
-            end, size = at + 1, sizes[at]
-            while end < len(wanted) and size + sizes[end] <= ARENA_BYTES:
-                size += sizes[end]
-                end += 1
-            made = self._pager.create_range(size)
+        for arena in arenas(wanted, size):
+            made = self._pager.create_range(sum(align(size(each)) for each in arena))
             offset = 0
-            for (parameter, path, shape, dtype), length in zip(
-                wanted[at:end], sizes[at:end], strict=True
-            ):
+            for parameter, path, shape, dtype in arena:
                 nbytes = shape.numel() * dtype.itemsize
                 host = bytes_at(made.host + offset, nbytes, _CPU)
                 piece = Piece(path, shape, dtype, made.address + offset, host)
                 self._pieces.setdefault(id(parameter), []).append(piece)
                 self._uses.between.parts[piece.address] = piece
                 pieces.append(piece)
-                offset += length
-            at = end
+                offset += align(nbytes)
         return pieces
 
     # ---- Out -------------------------------------------------------------------------------
