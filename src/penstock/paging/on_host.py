@@ -139,10 +139,6 @@ class OnHost:
     def _lies_at(self, value: Any) -> Block | None:
         return block_of(value, self._by_address) if self._by_address else None
 
-    def blocks(self) -> set[Block]:
-        """Those that are given now."""
-        return set(self.given)
-
     def has_new_holders(self) -> bool:
         """Whether somebody has kept a block since the last time, and may use it in forward."""
         new, self._new_holders = self._new_holders, False

@@ -25,7 +25,7 @@ from penstock.host import check_host_memory
 from penstock.native import Device, Pager
 from penstock.units import KIB, format_bytes
 
-from ..attach import Attachment, chunk_size_for, typical_block
+from ..attach import PagerAttachment, chunk_size_for, typical_block
 from ..attached import refuse_attached
 from ..blocks import Block, Home, keep_if_little
 from ..compiled import refuse_trace
@@ -139,7 +139,7 @@ def attach_training(
     )
 
 
-class TrainingAttachment(Attachment):
+class TrainingAttachment(PagerAttachment):
     """A model in training whose blocks Penstock pages. Made by attach_training().
 
     Attributes:
@@ -150,7 +150,6 @@ class TrainingAttachment(Attachment):
 
     hooks: TrainingUses
     _views_follow = False  # autograd may have saved some
-    _parts_widen = False  # the optimizer has what they are made of
 
     def __init__(
         self,
@@ -460,7 +459,7 @@ class TrainingAttachment(Attachment):
         self._stepper.touched(block.address for block, _ in self._slots[module])
         super()._state_dict(module, *more)
 
-    def stats(self) -> TrainingStats:  # type: ignore[override]
+    def stats(self) -> TrainingStats:
         """Counters and sizes of the pager, and what they amount to."""
         stats = self.pager.stats()
         return summarize_training(
