@@ -168,6 +168,7 @@ class PagerAttachment(BaseAttachment[Pager]):
             blocks,
             pager,
             self.torch_device,
+            chunk=self._grain,
             encode=self._may_encode,
             check_host=partial(self._check_more_on_host, pager),
         )
@@ -238,7 +239,6 @@ class Attachment(PagerAttachment):
             self.model,
             self.store,
             self.pager,
-            self._grain,
             self._stream,
             turn=self._turn,
             passes=self,

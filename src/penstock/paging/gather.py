@@ -82,7 +82,6 @@ class Gathers:
         declared: Where more uses are declared.
         store: The blocks, placed.
         on_host: Lets a block's tensors lie at the host copy.
-        chunk: Bytes of a page.
     """
 
     def __init__(
@@ -91,15 +90,13 @@ class Gathers:
         declared: Uses,
         store: BlockStore,
         on_host: OnHost,
-        chunk: int,
     ) -> None:
         self._rows = {use: rows for module, use in uses.items() if (rows := rows_of(module, use))}
         self._declared = declared
         self._store = store
         self._on_host = on_host
-        self._chunk = chunk
         self._pages = {
-            block: store.pages(block.address, block.nbytes, chunk)
+            block: store.pages(block.address, block.nbytes)
             for module, use in uses.items()
             if use in self._rows and not isinstance(module, nn.Embedding)
             for block in use.blocks
@@ -251,7 +248,7 @@ class Gathers:
             stay = others
         elif self._by_rows:
             read = {page: nbytes for page, nbytes in self._read().items() if page not in whole}
-            price = PRICE * self._chunk if look else None
+            price = PRICE * self._store.chunk if look else None
             stay = most_read(read, self._stay, free, spare=int(room * SPARE), price=price)
         else:
             stay = self._first(whole, room)

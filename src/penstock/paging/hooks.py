@@ -66,7 +66,6 @@ class UseHooks:
         model: The root.
         store: Its blocks, placed.
         pager: Where uses are declared.
-        chunk: Bytes of a page.
         stream: Gives the raw handle of the stream that kernels go to now.
         turn: The right to run the model.
         passes: Told of passes through a part of the model.
@@ -79,7 +78,6 @@ class UseHooks:
         model: nn.Module,
         store: BlockStore,
         pager: Pager,
-        chunk: int,
         stream: Callable[[], int],
         *,
         turn: Turn,
@@ -88,7 +86,6 @@ class UseHooks:
         always_watch: bool,
     ) -> None:
         self._store = store
-        self._chunk = chunk
         self._pager = pager
         self._stream = stream
         self._turn = turn
@@ -98,10 +95,10 @@ class UseHooks:
         paged = [block for block in store.blocks if block.home is Home.PAGED]
         self._by_tensor = {id(t): block for block in paged for t in store.tensors(block)}
         self._by_pointer = {block.address: block for block in paged}
-        self.on_host = OnHost(store, chunk)
-        self._uses = Uses(store, pager, chunk, self._by_tensor, self.on_host)
+        self.on_host = OnHost(store)
+        self._uses = Uses(store, pager, self._by_tensor, self.on_host)
         self._own = self._uses.of_modules(self._names, paged)
-        self.gathers = Gathers(self._own, self._uses, store, self.on_host, chunk)
+        self.gathers = Gathers(self._own, self._uses, store, self.on_host)
         self._gathering = frozenset(use for use in self._own.values() if use in self.gathers)
         # Within which reads last, and which may be called alone.
         scopes = [m for m in self._names if m not in (model, *self._own) and any(m.children())]

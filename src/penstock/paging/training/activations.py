@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from penstock.errors import OutOfMemory, UsageError
+from penstock.errors import OutOfMemory
 
 from ..emulated_memory import EmulatedMemory
 from ..manager import Manager
@@ -33,17 +33,6 @@ LAST = (
     "activation_bytes", "activation_bytes_out", "activation_bytes_in", "activation_host_bytes",
 )  # fmt: skip
 _REFUSED = "don't yet support saved tensor hooks"  # by torch.func's transforms
-
-
-def check_choice(activations: str) -> str:
-    """The argument of attach_training().
-
-    Raises:
-        UsageError: If it is unknown.
-    """
-    if activations not in (AUTO, KEEP):
-        raise UsageError(f"activations={activations!r} is unknown", remedy=f'"{AUTO}" or "{KEEP}"')
-    return activations
 
 
 class Activations:

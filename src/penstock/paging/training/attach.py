@@ -32,7 +32,7 @@ from ..compiled import refuse_trace
 from ..device import settle
 from ..leaves import tree_leaves
 from ..store import BlockStore, Loader
-from .activations import AUTO, Activations, check_choice
+from .activations import AUTO, KEEP, Activations
 from .gradients import HeldGradients
 from .hooks import TrainingUses
 from .loop import Loop
@@ -41,8 +41,8 @@ from .optimizer_step import OtherOptimizers, PagedStep
 from .state import StateStore
 from .state_dict import StateDicts
 from .stats import TrainingStats, summarize_training
-from .stepping import Stepper
-from .units import Unit, any_trained, assign_parameters, check_trained, make_units
+from .stepping import Size, Stepper
+from .units import Unit, assign_parameters, check_trained, make_units
 from .update import Update
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def attach_training(
         EnvironmentProblem: If the device is not there.
     """
     refuse_attached(model)
-    check_choice(activations)
+    if activations not in (AUTO, KEEP):
+        raise UsageError(f"activations={activations!r} is unknown", remedy=f'"{AUTO}" or "{KEEP}"')
     update = Update(optimizer)
     if clip_norm is not None and not clip_norm > 0:
         raise UsageError(f"a clip_norm of {clip_norm} leaves nothing", remedy="a number above 0")
@@ -328,12 +329,8 @@ class TrainingAttachment(PagerAttachment):
     def _grow(self, error: Exception, together: list[tuple[int, int]]) -> None:
         """Uses that nest find no room, though all pages that could leave have: activations do."""
         others = self.manager.held() + self.manager.uncounted()
-        pages = {
-            page
-            for address, nbytes in together
-            for page in range(address // self._grain, -(-(address + nbytes) // self._grain))
-        }
-        needed = len(pages) * self._grain + self.pager.stats()["pinned_bytes"] + others
+        pages = Size(self._grain).plus(together, self.pager.stats()["pinned_bytes"])
+        needed = pages.bytes + others
         if self.activations.make_room(needed - self.budget):
             return
         raise OutOfMemory(
@@ -356,11 +353,11 @@ class TrainingAttachment(PagerAttachment):
         self._size("", tensors)
         trains = torch.is_grad_enabled()
         self._look_for_changes(trains=trains)
-        if trains and self.hooks.was_backward and not any_trained(self._units):
+        if trains and self.hooks.was_backward and not any(unit.parameters for unit in self._units):
             self._after_step(0)  # there may be none
         self._stepper.forward_begins(trains=trains)
         self.hooks.between.stop()
-        self.manager.torch.pass_goes_on(self.manager.who_has_what)
+        self.manager.torch.pass_begins(self.manager.who_has_what, anew=False)
         self.hooks.pass_begins()
         self._running = True
         if torch.is_grad_enabled() and self._passing is not None:

@@ -76,7 +76,7 @@ class Between(PassMode):
         self.parts = parts
         self._covered = covered
         self._touching = touching
-        self.holders = Holders(())
+        self.holders = Holders([])
         self.needed = False
         self.touched: Callable[[Iterable[int]], None] = lambda addresses: None
         self.whole: Container[int] = ()

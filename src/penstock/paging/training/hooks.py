@@ -96,7 +96,8 @@ class TrainingUses:
         self._by_pointer = {block.address: block for block in blocks if block.home is Home.PAGED}
         by_tensor = {id(s.tensor): b for b in self._by_pointer.values() for s in b.slots}
         self.reads = NewReads(by_tensor, self._is_begun, self._new_read)
-        self._holders = Holders(s.tensor for b in self._by_pointer.values() for s in b.slots)
+        weights = [s.tensor for b in self._by_pointer.values() for s in b.slots]
+        self._holders = Holders(weights)
         self._watch_again, self._first = False, True
         self._handles: list[Any] = []
         self._watch_handles: list[Any] = []
@@ -106,7 +107,7 @@ class TrainingUses:
         self._updating: list[int] = []
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
         self.between = Between({**self._by_pointer}, self._is_there, self.touching)
-        self.between.holders = self._holders.others()
+        self.between.holders = Holders(weights)  # asked for at other moments
         self._open: list[Unit] = []  # units whose backward is under way
         self.recomputed = Recomputed(self.close_backward)
         # Modules whose forward runs, innermost last, with the nodes that made their input.

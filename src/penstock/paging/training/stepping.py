@@ -261,14 +261,14 @@ class Stepper:
 
     # ---- Between steps ---------------------------------------------------------------------
 
-    def forward_begins(self, *, trains: bool) -> bool:
-        """A pass begins; whether updates are in backward from this one on."""
+    def forward_begins(self, *, trains: bool) -> None:
+        """A pass begins, from which on updates may be in backward."""
         self._loop.weights_touched()
         self._forget_backward()  # of one that failed
         if not trains:
             if self._updated and self._loop.stepless:
                 raise self._updated_already("a forward pass", next(iter(self._updated)))
-            return False
+            return
         self._held.forget()
         if self._state.shared():
             if self._loop.in_backward:
@@ -280,10 +280,8 @@ class Stepper:
             self._loop.gradient_touched()
         paged = [p for unit in self._units if unit.own for p in unit.parameters]
         waits = any(_waits(p) and not _is_zero(p) for p in paged)
-        if not paged or waits or not self._loop.may_turn():
-            return False
-        self._loop.in_backward = True
-        return True
+        if paged and not waits and self._loop.may_turn():
+            self._loop.in_backward = True
 
     def step(self, **more: Any) -> None:
         """What optimizer.step() is to do, for all parameters that have gradients."""

@@ -106,18 +106,15 @@ def assign_parameters(units: list[Unit], blocks: list[Block], trained: set[int])
                 unit.own.append(block)
 
 
-def any_trained(units: list[Unit]) -> bool:
-    """Whether the optimizer updates any parameter of these."""
-    return any(unit.parameters for unit in units)
-
-
 def check_trained(model: nn.Module, units: list[Unit]) -> None:
     """Refuse an optimizer over other parameters; of a frozen model, what goes in may be trained.
 
     Raises:
         UsageError: If it is one.
     """
-    if any(p.requires_grad for p in model.parameters()) and not any_trained(units):
+    if any(p.requires_grad for p in model.parameters()) and not any(
+        unit.parameters for unit in units
+    ):
         raise UsageError(
             "the optimizer updates no parameter of this model",
             remedy="an optimizer over model.parameters(); or model.requires_grad_(False) where "
