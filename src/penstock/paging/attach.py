@@ -235,7 +235,7 @@ class Attachment(PagerAttachment):
         super().__init__(*model_and_devices, **more)
 
     def _make_hooks(self, blocks: list[Block]) -> UseHooks:
-        return UseHooks(
+        self._readers = hooks = UseHooks(
             self.model,
             self.store,
             self.pager,
@@ -245,13 +245,13 @@ class Attachment(PagerAttachment):
             most_jointly=self._look_ahead,
             always_watch=self._safety == "strict",
         )
+        return hooks
 
     # ---- Reads and writes beside the uses --------------------------------------------------
 
     def _hook(self) -> None:
         super()._hook()
-        tables = [table for own in self._tables.values() for table in own]
-        self.hooks.watch_tables([*tables, self._outside.reader])
+        self._outside.tell(self.hooks)
 
     def _close(self) -> None:
         self._outside.release()
