@@ -152,35 +152,38 @@ class Stats(PagerStats):
 StatsT = TypeVar("StatsT", bound=BaseStats)
 
 
-def summarize(attachment: BaseAttachment[Any], kind: Callable[..., StatsT], **more: int) -> StatsT:
-    """The pager's counters, and what they mean, as statistics of this kind."""
+def figures(attachment: BaseAttachment[Any]) -> dict[str, Any]:
+    """The pager's counters, and what they mean whatever the attachment is for."""
     stats = attachment.pager.stats()
     link_in, link_out = attachment.link()
-    room = stats["budget"]
-    needed = stats["paged_bytes"] + stats["pinned_bytes"]
-    compute = max(0.0, stats["profiled_ms"] - stats["stall_ms"])
-    return kind(
-        **stats,
-        **more,
-        weight_bytes=attachment.weight_bytes,
-        gpu_memory_bytes=attachment.budget,
-        passes=attachment.passes,
-        hit_ratio=hit_ratio(stats),
-        compute_ms=compute,
-        link_gb_per_s=link_in,
-        link_out_gb_per_s=link_out,
-        ideal_ms=shortest_ms(
-            compute, (attachment.must_cross(attachment.weight_bytes, room), link_in)
-        ),
-        floor_ms=shortest_ms(compute, (attachment.must_cross(needed, room), link_in)),
-        largest_stall_module=attachment.hooks.name_of(stats["largest_stall_use"]),
-    )
-
-
-def hit_ratio(stats: dict[str, Any]) -> float:
-    """The share of the last pass's page uses that needed no copy."""
     uses = stats["iteration_page_uses"]
-    return 1.0 - stats["iteration_page_loads"] / uses if uses else 1.0
+    return {
+        **stats,
+        "weight_bytes": attachment.weight_bytes,
+        "gpu_memory_bytes": attachment.budget,
+        "passes": attachment.passes,
+        "hit_ratio": 1.0 - stats["iteration_page_loads"] / uses if uses else 1.0,
+        "compute_ms": max(0.0, stats["profiled_ms"] - stats["stall_ms"]),
+        "link_gb_per_s": link_in,
+        "link_out_gb_per_s": link_out,
+        "largest_stall_module": attachment.hooks.name_of(stats["largest_stall_use"]),
+    }
+
+
+def summarize(attachment: BaseAttachment[Any], kind: Callable[..., StatsT], **more: int) -> StatsT:
+    """The pager's counters, and what they mean, as statistics of this kind."""
+    found = figures(attachment)
+
+    def shortest(nbytes: int) -> float:
+        crossing = attachment.must_cross(nbytes, found["budget"])
+        return shortest_ms(found["compute_ms"], (crossing, found["link_gb_per_s"]))
+
+    return kind(
+        **found,
+        **more,
+        ideal_ms=shortest(attachment.weight_bytes),
+        floor_ms=shortest(found["paged_bytes"] + found["pinned_bytes"]),
+    )
 
 
 def explain(stats: BaseStats) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -97,7 +98,7 @@ class Activations:
         self._before = 0
         self._foreign = 0  # bytes of tensors that no budget counts
         self._pending = self._together = 0  # forward passes before a backward
-        self.last = dict.fromkeys(LAST, 0)
+        self.last: dict[str, Any] = dict.fromkeys(LAST, 0)
 
     @property
     def pending(self) -> bool:

@@ -31,6 +31,7 @@ from ..blocks import Block, Home, keep_if_little
 from ..compiled import refuse_trace
 from ..device import settle
 from ..leaves import tree_leaves
+from ..stats import figures
 from ..store import BlockStore, Loader
 from .activations import AUTO, KEEP, Activations
 from .gradients import HeldGradients
@@ -458,19 +459,13 @@ class TrainingAttachment(PagerAttachment):
 
     def stats(self) -> TrainingStats:
         """Counters and sizes of the pager, and what they amount to."""
-        stats = self.pager.stats()
         return summarize_training(
-            stats,
-            weights=self.weight_bytes,
+            figures(self),
             trained=self._trained_bytes(),
             state=self._state.nbytes,
-            link=self.link(),
-            gpu_memory_bytes=self.budget,
-            passes=self.passes,
+            moved=self.activations.last,
             steps=self.steps,
             updates_in_backward=self._stepper.in_backward,
-            activations=self.activations.last,
-            largest_stall_module=self.hooks.name_of(stats["largest_stall_use"]),
         )
 
     def detach(self, *, keep: bool = True) -> nn.Module:

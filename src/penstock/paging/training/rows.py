@@ -90,7 +90,7 @@ class RowUpdates:
             return []
         key = (parameter.data_ptr(), *(piece.address for piece in pieces))
         if key not in self._cuts:
-            parts = self._cuts[key] = []
+            parts: Parts = []
             rows = parameter.shape[0]
             each = max(GRAIN, rows * self._part // nbytes // GRAIN * GRAIN)
             where = [(parameter.data_ptr(), parameter.nbytes // rows)]
@@ -101,4 +101,5 @@ class RowUpdates:
                 rows_of = [(at + first * row, (last - first) * row, True) for at, row in where]
                 within = (*(at for at, _ in where), *(block.address for block in unit.own))
                 parts.append((first, last, self._uses.define(name, rows_of, within)))
+            self._cuts[key] = parts
         return self._cuts[key]
