@@ -75,13 +75,17 @@ class Turn:
                 remedy="call the attached model itself: such calls take turns",
             )
 
+    def is_anothers(self) -> bool:
+        """Whether another thread runs the model."""
+        return self.owner not in (0, get_ident()) and self._lasts()
+
     def refuse_read(self, name: str, *, in_child: bool) -> None:
         """Refuse that this thread reads a tensor of the model, where it may not.
 
         Raises:
             UsageError: In a child process, or while another thread has the turn.
         """
-        if in_child or (self.owner not in (0, get_ident()) and self._lasts()):
+        if in_child or self.is_anothers():
             raise UsageError(
                 f"{name} is read "
                 + ("in a child process" if in_child else "while another thread runs the model"),
