@@ -264,16 +264,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             return lambda: 0
         return partial(torch._C._cuda_getCurrentRawStream, self.torch_device.index)
 
-    def _room_for_wider(self) -> int:
-        return self.budget if self._parts_widen else 0
-
     def _hook(self) -> None:
         model = self.model
         self._tables = install(model, self._readers)
-        room = self._room_for_wider
-        self._conversion = ConversionGuard(self._tables, self._slots, self.hooks.in_forward, room)
+        in_forward, room = self.hooks.in_forward, lambda: self.budget if self._parts_widen else 0
+        self._conversion = ConversionGuard(self._tables, self._slots, in_forward, room)
         self.hooks.arm()
-        self.hooks.start_watch()
         self._handles.append(
             # Before all others, which may read weights.
             model.register_forward_pre_hook(self._begins, prepend=True, with_kwargs=True)

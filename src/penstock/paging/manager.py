@@ -170,15 +170,11 @@ class Manager:
 
     def _enter(self, share: Share, smallest: int) -> None:
         self.refresh()
-        try:
-            share.enter()
-        except OutOfMemory:
-            gc.collect()  # models that nobody has any more are in cycles, as a rule
-            self.torch.empty_cache()
-            self.refresh()
-            self._enter_at_last(share, smallest)
-
-    def _enter_at_last(self, share: Share, smallest: int) -> None:
+        with suppress(OutOfMemory):
+            return share.enter()
+        gc.collect()  # models that nobody has any more are in cycles, as a rule
+        self.torch.empty_cache()
+        self.refresh()
         try:
             share.enter()
         except OutOfMemory as error:

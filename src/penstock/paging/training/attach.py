@@ -25,14 +25,15 @@ from penstock.host import check_host_memory
 from penstock.native import Device, Pager
 from penstock.units import KIB, format_bytes
 
-from ..attach import Attachment, chunk_size_for, typical_block
+from ..attach import PagerAttachment, chunk_size_for, typical_block
 from ..attached import refuse_attached
 from ..blocks import Block, Home, keep_if_little
 from ..compiled import refuse_trace
 from ..device import settle
 from ..leaves import tree_leaves
+from ..stats import figures
 from ..store import BlockStore, Loader
-from .activations import AUTO, Activations, check_choice
+from .activations import AUTO, KEEP, Activations
 from .gradients import HeldGradients
 from .hooks import TrainingUses
 from .loop import Loop
@@ -41,8 +42,8 @@ from .optimizer_step import OtherOptimizers, PagedStep
 from .state import StateStore
 from .state_dict import StateDicts
 from .stats import TrainingStats, summarize_training
-from .stepping import Stepper
-from .units import Unit, any_trained, assign_parameters, check_trained, make_units
+from .stepping import Size, Stepper
+from .units import Unit, assign_parameters, check_trained, make_units
 from .update import Update
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def attach_training(
         EnvironmentProblem: If the device is not there.
     """
     refuse_attached(model)
-    check_choice(activations)
+    if activations not in (AUTO, KEEP):
+        raise UsageError(f"activations={activations!r} is unknown", remedy=f'"{AUTO}" or "{KEEP}"')
     update = Update(optimizer)
     if clip_norm is not None and not clip_norm > 0:
         raise UsageError(f"a clip_norm of {clip_norm} leaves nothing", remedy="a number above 0")
@@ -139,7 +141,7 @@ def attach_training(
     )
 
 
-class TrainingAttachment(Attachment):
+class TrainingAttachment(PagerAttachment):
     """A model in training whose blocks Penstock pages. Made by attach_training().
 
     Attributes:
@@ -150,7 +152,6 @@ class TrainingAttachment(Attachment):
 
     hooks: TrainingUses
     _views_follow = False  # autograd may have saved some
-    _parts_widen = False  # the optimizer has what they are made of
 
     def __init__(
         self,
@@ -329,12 +330,8 @@ class TrainingAttachment(Attachment):
     def _grow(self, error: Exception, together: list[tuple[int, int]]) -> None:
         """Uses that nest find no room, though all pages that could leave have: activations do."""
         others = self.manager.held() + self.manager.uncounted()
-        pages = {
-            page
-            for address, nbytes in together
-            for page in range(address // self._grain, -(-(address + nbytes) // self._grain))
-        }
-        needed = len(pages) * self._grain + self.pager.stats()["pinned_bytes"] + others
+        pages = Size(self._grain).plus(together, self.pager.stats()["pinned_bytes"])
+        needed = pages.bytes + others
         if self.activations.make_room(needed - self.budget):
             return
         raise OutOfMemory(
@@ -357,11 +354,11 @@ class TrainingAttachment(Attachment):
         self._size("", tensors)
         trains = torch.is_grad_enabled()
         self._look_for_changes(trains=trains)
-        if trains and self.hooks.was_backward and not any_trained(self._units):
+        if trains and self.hooks.was_backward and not any(unit.parameters for unit in self._units):
             self._after_step(0)  # there may be none
         self._stepper.forward_begins(trains=trains)
         self.hooks.between.stop()
-        self.manager.torch.pass_goes_on(self.manager.who_has_what)
+        self.manager.torch.pass_begins(self.manager.who_has_what, anew=False)
         self.hooks.pass_begins()
         self._running = True
         if torch.is_grad_enabled() and self._passing is not None:
@@ -460,21 +457,15 @@ class TrainingAttachment(Attachment):
         self._stepper.touched(block.address for block, _ in self._slots[module])
         super()._state_dict(module, *more)
 
-    def stats(self) -> TrainingStats:  # type: ignore[override]
+    def stats(self) -> TrainingStats:
         """Counters and sizes of the pager, and what they amount to."""
-        stats = self.pager.stats()
         return summarize_training(
-            stats,
-            weights=self.weight_bytes,
+            figures(self),
             trained=self._trained_bytes(),
             state=self._state.nbytes,
-            link=self.link(),
-            gpu_memory_bytes=self.budget,
-            passes=self.passes,
+            moved=self.activations.last,
             steps=self.steps,
             updates_in_backward=self._stepper.in_backward,
-            activations=self.activations.stats(),
-            largest_stall_module=self.hooks.name_of(stats["largest_stall_use"]),
         )
 
     def detach(self, *, keep: bool = True) -> nn.Module:
