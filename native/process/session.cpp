@@ -137,6 +137,8 @@ void Session::context_gone(void* context) {
     if (device.context != context) return;
     if (device.recorder != nullptr) device.recorder->close();
     devices_[nth(device.ordinal)] = nullptr;
+    (void)device.driver->synchronize_device();
+    if (!device.held) device.program.reset();
   });
 }
 
