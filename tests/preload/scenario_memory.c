@@ -323,6 +323,18 @@ void life_scenario(session* with) {
   CHECK(last_event(with, DOUBLE_CONTEXT)->context == context);
   CHECK(driver_calls("cuDevicePrimaryCtxRetain") == held + 1);
   CHECK(driver_calls("cuDevicePrimaryCtxRelease_v2") >= 1);
+  /* Symbols without a version are the first forms, which ctypes and the like find. */
+  with->engine->clear();
+  CHECK(cu->cuDevicePrimaryCtxReset(0) == 0);
+  CHECK(last_event(with, DOUBLE_CONTEXT)->context == context);
+  CHECK(cu->cuCtxCreate(&context, 0, 0) == 0);
+  CHECK(cu->cuCtxDestroy(context) == 0);
+  CHECK(count_events(with, DOUBLE_CONTEXT) == 2);
+  CHECK(cu->cuGreenCtxDestroy((CUgreenCtx)with) == 0);
+  CHECK(last_event(with, DOUBLE_CONTEXT)->context == with);
+  CHECK(cu->cuStreamDestroy(with->stream) == 0);
+  CHECK(last_event(with, DOUBLE_STREAM)->stream == (uintptr_t)with->stream);
+  with->engine->clear();
   CHECK(cu->cuStreamDestroy_v2(with->stream) == 0);
   CHECK(last_event(with, DOUBLE_STREAM)->stream == (uintptr_t)with->stream);
 }
