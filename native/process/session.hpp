@@ -59,8 +59,8 @@ class Session {
       if (device != nullptr) visit(*device);
     }
   }
-  // The context is about to be destroyed, with all that was made in it; a program's memory, which is
-  // not of any context, is given back here.  Who asks for its device again gets a new program.
+  // The context is about to be destroyed, with all that was made in it; a program's memory, which
+  // is not of any context, is given back here.  Who asks for its device again gets a new program.
   void context_gone(void* context);
   void end_recordings();
   // Said once, unless it is memory that ran out, which the program hears of itself.
@@ -80,8 +80,9 @@ class Session {
   SessionOptions options_;
   std::mutex mutex_;  // of who makes or drops a device
   std::array<std::atomic<Device*>, kMostDevices> devices_{};
-  std::atomic<int> count_{0};  // of ordinals that were ever asked for
-  std::atomic<int> made_{0};   // devices, those whose context has gone too
+  std::array<Status, kMostDevices> refused_;  // why a device is not made, if that is for good
+  std::atomic<int> count_{0};                 // of ordinals that were ever asked for
+  std::atomic<int> made_{0};                  // devices, those whose context has gone too
   std::atomic<bool> complained_{false};
 };
 
