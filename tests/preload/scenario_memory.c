@@ -273,6 +273,12 @@ void pins_scenario(session* with) {
   check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CHECK(cu->cuMulticastBindAddr_v2(handle, 0, 0, a, 64, 0) == 0);
   check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
+  /* From where a page begins, before the block. */
+  const int64_t pins = with->engine->pins(a);
+  CHECK(cu->cuMemGetHandleForAddressRange(NULL, a - 1024, 2048, 1, 0) == 0);
+  CHECK(with->engine->pins(a) == pins + 1);
+  CHECK(cu->cuMemGetHandleForAddressRange(NULL, a - 1024, 1024, 1, 0) == 0);
+  CHECK(with->engine->pins(a) == pins + 1);
   CHECK(cu->cuLogicalEndpointBindAddr(0, 0, 0, as_pointer, 64, 0) == 0);
   check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_LINEAR};
