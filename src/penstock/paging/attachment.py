@@ -34,7 +34,7 @@ from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding
 from .leaves import tree_leaves
-from .manager import kind_of, manager_of
+from .manager import extent_of, kind_of, manager_of
 from .modes import out_of_inference
 from .saved_copies import SavedCopies
 from .share import SETTLING, Share
@@ -318,7 +318,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
         """Give the blocks the room that a pass with these inputs leaves."""
-        key = (name, torch.is_grad_enabled(), *[tensor.shape for tensor in tensors])
+        key = (name, torch.is_grad_enabled(), *map(extent_of, tensors))
         self._passing = key, elements(tensors)
         whole = self._whole(self.pager.stats())
         self._share.begins(*self._passing, first=self._first, whole=whole)
