@@ -155,6 +155,7 @@ class BlockStore:
         assert block.host_bytes is not None
         return block.host_bytes
 
+    @_disable_current_modes()  # another's, in a pass, would count copies as the device's
     @out_of_inference()
     def move_out(self, *, undo: bool = False, views: bool = False) -> None:
         """Give the model ordinary tensors on the CPU, with the content of the host copies.

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from penstock.errors import OutOfMemory, UsageError
+from penstock.errors import UsageError
 from penstock.host import check_host_memory
 from penstock.native import Device, Pager
-from penstock.units import KIB, format_bytes
 
 from ..attach import PagerAttachment, chunk_size_for, typical_block
 from ..attached import refuse_attached
@@ -39,10 +38,12 @@ from .hooks import TrainingUses
 from .loop import Loop
 from .nodes import in_backward
 from .optimizer_step import OtherOptimizers, PagedStep
+from .room import used_together
 from .state import StateStore
 from .state_dict import StateDicts
 from .stats import TrainingStats, summarize_training
 from .stepping import Size, Stepper
+from .threads import Threads
 from .units import Unit, assign_parameters, check_trained, make_units
 from .update import Update
 
@@ -232,7 +233,7 @@ class TrainingAttachment(PagerAttachment):
             self._stream,
             grow=self._grow,
             backward_ends=self._backward_ends,
-            before_large=lambda: self._share.join_pieces(),
+            before_large=self._before_large,
             always_watch=self._safety == "strict",
         )
         self._readers = uses.reads
@@ -276,6 +277,7 @@ class TrainingAttachment(PagerAttachment):
             check_host=self._take_host,
         )
         super()._hook()
+        self._threads = Threads(self._turn)
         self._follow_parameters()
         optimizer = self.optimizer
         self._handles += [
@@ -334,15 +336,7 @@ class TrainingAttachment(PagerAttachment):
         needed = pages.bytes + others
         if self.activations.make_room(needed - self.budget):
             return
-        raise OutOfMemory(
-            f"weights, gradients and optimizer state that are used together need at least "
-            f"{format_bytes(needed)}"
-            + (f", {format_bytes(others)} of it activations and PyTorch's own" if others else "")
-            + f", more than the budget of {format_bytes(self.budget)}",
-            remedy=f'gpu_memory="{-(-needed // KIB)}KiB" or more',
-            needed_bytes=needed,
-            budget_bytes=self.budget,
-        ) from error
+        raise used_together(needed, others, self.budget) from error
 
     # ---- Forward ---------------------------------------------------------------------------
 
@@ -350,6 +344,7 @@ class TrainingAttachment(PagerAttachment):
         if in_backward():
             return  # the root itself is being recomputed
         refuse_trace()
+        self._threads.forward_begins(id(sys._getframe(1)))
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._size("", tensors)
         trains = torch.is_grad_enabled()
@@ -382,17 +377,24 @@ class TrainingAttachment(PagerAttachment):
             self.hooks.evaluation_ends()
             self.pager.iteration()
             self._learn_need()
-            return
+            return self._threads.forward_ends()
         for value in tree_leaves(dict(output) if isinstance(output, Mapping) else output):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 value.grad_fn.register_prehook(lambda _: self.hooks.enter_backward())
         self.hooks.between.start(pending=True)
+        self._threads.forward_ends()
 
     # ---- The step --------------------------------------------------------------------------
 
     def _step(self, **more: Any) -> None:
-        self._look_for_changes(trains=True)
-        self._stepper.step(**more)
+        with self._threads.step(id(sys._getframe())):
+            self._look_for_changes(trains=True)
+            self._stepper.step(**more)
+
+    def _before_large(self) -> None:  # in forward, and as backward begins
+        if in_backward():
+            self._threads.backward_begins()
+        self._share.join_pieces()
 
     def _backward_ends(self) -> None:
         self._stepper.backward_ends()

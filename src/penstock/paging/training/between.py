@@ -30,6 +30,7 @@ from .holders import Holders
 from .kept import each, length
 from .loop import PLAIN_STEPS
 from .replaced import Replacements
+from .threads import calling
 
 _ALL: weakref.WeakSet[Between] = weakref.WeakSet()
 
@@ -178,9 +179,10 @@ def _watched(torchs: Callable[..., Any]) -> Callable[..., Any]:
             off.append(on.pop())
             off[-1].stop()
         try:
-            if on:
-                return on[-1].watch(torchs, args, kwargs)
-            return torchs(*args, **kwargs)
+            with calling():
+                if on:
+                    return on[-1].watch(torchs, args, kwargs)
+                return torchs(*args, **kwargs)
         except RuntimeError as error:
             for each in list(_ALL):
                 each.failed(error)

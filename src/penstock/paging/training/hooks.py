@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -110,12 +111,10 @@ class TrainingUses:
         self.between.holders = Holders(weights)  # asked for at other moments
         self._open: list[Unit] = []  # units whose backward is under way
         self.recomputed = Recomputed(self.close_backward)
-        # Modules whose forward runs, innermost last, with the nodes that made their input.
-        self._stack: list[tuple[nn.Module, list[Any]]] = []
-        self._in_forward = self.was_backward = False
-        self._task = NO_TASK  # the outermost backward pass
+        self._stack: list[tuple[nn.Module, list[Any]]] = []  # in forward; what made their input
+        self._in_forward = self.was_backward = self._watching_now = False
+        self._task, self._thread = NO_TASK, 0  # the outermost backward pass, and where
         self._watch: AccessWatch | None = None
-        self._watching_now = False
         self._reads_vary = False  # a module reads what it does not own; which may be decided anew
         self._throughout: list[Block] = []  # what stays from forward to the step
         self._throughout_use = NO_USE
@@ -389,10 +388,12 @@ class TrainingUses:
 
     def enter_backward(self) -> None:
         """A hook runs in backward: if it is the first, see to it that the end is noticed."""
+        task, thread = graph_task(), get_ident()
+        if self._task == NO_TASK or (task != self._task and thread != self._thread):
+            self._before_large()  # refuses another thread's
         if self._task != NO_TASK:
             return
-        self._before_large()
-        self._task = graph_task()
+        self._task, self._thread = task, thread
         engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
         engine.queue_callback(self._leave_backward)
 
