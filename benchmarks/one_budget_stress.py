@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of one_budget.py that go for the edges: two, random, oom, cycles."""
+"""The parts of one_budget.py that go for the edges: two, random, cycles."""
 
 from __future__ import annotations
 
 import copy
 import os
 import random as chance
-import re
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from torch import nn
 
 import penstock
 from penstock.errors import OutOfMemory
-from penstock.units import format_bytes, parse_size
+from penstock.units import parse_size
 
 IN_TURN = (
     ("llama-medium", (40, 36)),
@@ -172,81 +171,6 @@ def peak_of(suite: Suite, model: nn.Module, given: dict[str, Any]) -> int:
     card.forget_peak()
     model(**given)
     return max(0, card.peak() - before)
-
-
-# ---- oom -----------------------------------------------------------------------------------
-
-
-def oom(suite: Suite) -> None:
-    """Inputs that cannot fit are refused in words; the next smaller one runs and is right."""
-    card = suite.card
-    recipe = subject("llama-medium", small=card.small)
-    model = recipe.resident(card.device)
-    weights = sum(p.nbytes for p in model.parameters())
-    budget = parse_size(card.budget("3GiB", weights))
-    length = 16 if card.small else 2048
-    batches = [4, 2, 1] if card.small else [64, 32, 16, 8, 4, 2, 1]
-    inputs, references, needs = {}, {}, {}
-    for batch in batches:
-        inputs[batch] = recipe.make_inputs(model, batch, length, card.device)
-        needs[batch] = peak_of(suite, model, inputs[batch])
-        references[batch] = digest(outputs(model(**inputs[batch])))
-    del model
-    if card.small:  # activations take no device memory there: a budget that is too small instead
-        suite.row(
-            "oom",
-            "llama-medium",
-            "a budget below the smallest",
-            partial(_refused_budget, suite, recipe.resident("cpu")),
-        )
-
-    def measure() -> dict[str, Any]:
-        meta, load = recipe.build("meta"), recipe.loader(card.device)
-        with card.attached(meta, budget, load=load) as (held, watch):
-            stated = budget + watch.kept
-            for batch in [*batches, *batches[::-1], *batches]:
-                given = held, inputs[batch], references[batch], needs[batch], stated
-                run = partial(_try_pass, *given)
-                suite.row("oom", f"{batch} x {length}", "attached", run)
-            return memory(held, watch, budget)
-
-    suite.row("oom", "llama-medium", "attached: all rows of it", measure)
-
-
-def _try_pass(
-    held: Any, given: dict[str, Any], reference: int, need: int, budget: int
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"others_bytes": need, "share_of_budget": round(need / budget, 3)}
-    try:
-        row["exact"] = digest(outputs(held.model(**given))) == reference
-        return {**row, "note": f"runs, activations {need / budget:.2f} of the budget"}
-    except REFUSED as error:
-        message = str(error)
-        kind = type(error).__name__
-    row.update(says(message, budget), message=message[:500], type=kind)
-    if need < 0.8 * budget:
-        raise AssertionError(f"refused, at {need / budget:.2f} of the budget: {message}")
-    row["note"] = f"{kind} at {need / budget:.2f} of the budget, {says(message, budget)}"
-    return row
-
-
-def says(message: str, budget: int) -> dict[str, bool]:
-    """Whether a refusal tells the need, the budget, and who has it."""
-    figures = re.findall(r"\d+(?:\.\d+)? ?[KMGT]i?B", message)
-    return {
-        "says_budget": format_bytes(budget) in message or str(budget) in message,
-        "says_need": len(figures) >= 2,
-        "says_whom": any(word in message.lower() for word in ("activations", "weights", "in use")),
-    }
-
-
-def _refused_budget(suite: Suite, model: nn.Module) -> dict[str, Any]:
-    budget = 64 * 1024
-    try:
-        penstock.attach(model, gpu_memory=budget, **suite.card.options(budget)).detach()
-    except REFUSED as error:
-        return {"message": str(error), "note": says(str(error), budget)}
-    raise AssertionError("a budget of one page was taken")
 
 
 # ---- cycles --------------------------------------------------------------------------------
