@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a kernel launch costs the launching thread, by the runtime and by the driver's entry points as
 // the runtime finds them; and how many bytes the driver writes for each pointer attribute.  Prints
-// one line of JSON.  Built by interpose_calls.py; run with and without the proxy.
+// one line of JSON.  Built by interpose.py; run with and without the proxy.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>

@@ -28,8 +28,7 @@ from one_budget_stress import cycles, random, two
 from one_budget_suite import run_all
 
 PARTS = {
-    part.__name__: part
-    for part in (llama, generate, moe, shapes, fits, two, random, cycles, pages)
+    part.__name__: part for part in (llama, generate, moe, shapes, fits, two, random, cycles, pages)
 }
 
 
