@@ -51,10 +51,9 @@ def plans(args: argparse.Namespace) -> list[Plan]:
     """Cheap and decisive ones first."""
     made = []
     if "calls" in args.parts:
-        made += [
-            Plan(f"calls {name}", "allocator_calls.py", ["--allocator", name], 12)
-            for name in args.allocators
-        ]
+        for name in args.allocators:
+            options = ["--workload", "calls", "--allocator", name]
+            made.append(Plan(f"calls {name}", "allocator_workloads.py", options, 12))
     if "soak" in args.parts:
         soaks = (("stitch", args.soak), ("native", args.soak / 3))
         for name, seconds in (each for each in soaks if each[0] in args.allocators):

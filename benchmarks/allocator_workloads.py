@@ -4,11 +4,18 @@
     python benchmarks/allocator_workloads.py --workload gpt2xl_recompute --allocator stitch
     python benchmarks/allocator_workloads.py --workload gpt2xl_recompute --allocator native \
         --find-batch --cap 24GiB
+    python benchmarks/allocator_workloads.py --workload calls --allocator stitch
 
 A step is timed by the host's clock between two waits for the device, so that the allocator's own
 time and the driver calls it makes are in it. The first pass over the batches is warm-up; peaks are
 those of the whole process. `--find-batch` looks for the largest batch that a cap lets through,
 recovering from each failure in the same process.
+
+`calls` is what torch.empty(n) and its release cost, in nanoseconds. The sizes have been seen
+before, as in the steady state of a program; `live` other tensors are held meanwhile. Each figure is
+the median over rounds of a loop's mean, and everything is measured twice (`again_ns`: the A/A row).
+Python's own share is in all of them alike: `cpu_ns` is the same call for a tensor in host memory of
+one byte.
 """
 
 from __future__ import annotations
@@ -16,6 +23,8 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import random
+import statistics
 import sys
 import time
 import warnings
@@ -34,14 +43,19 @@ AHEAD = (
     "peft",
     "allocator_models",
 )
+CALLS = "calls"
+SIZES = (512, 64 << 10, 1 << 20, 20 << 20, 300 << 20)
+LIVE = (0, 1_000, 10_000)
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = allocators.allocator_parser(__doc__)
-    parser.add_argument("--workload", required=True)
+    parser.add_argument("--workload", required=True, help=f"of allocator_models.py, or {CALLS}")
     parser.add_argument("--steps", type=int, default=None, help="default: all passes")
     parser.add_argument("--find-batch", action="store_true")
     parser.add_argument("--first-batch", type=int, default=None, help="where the search begins")
+    parser.add_argument("--loops", type=int, default=500, help="of calls, in a round")
+    parser.add_argument("--rounds", type=int, default=30, help="of calls")
     args = parser.parse_args(argv)
     if args.find_batch and not args.cap:
         parser.error("--find-batch needs --cap")
@@ -194,6 +208,59 @@ def run_find_batch(run: Run) -> dict[str, Any]:
     return {"find_batch": True, "largest_batch": best, "tries": tries, **run.common()}
 
 
+def time_calls(make: Any, *, loops: int, rounds: int) -> float:
+    """Median nanoseconds of one make() and the release of what it made."""
+    for _ in range(loops):
+        make()
+    samples = []
+    for _ in range(rounds):
+        begin = time.perf_counter_ns()
+        for _ in range(loops):
+            make()
+        samples.append((time.perf_counter_ns() - begin) / loops)
+    return round(statistics.median(samples), 1)
+
+
+def hold(torch: Any, device: str, count: int) -> list[Any]:
+    """Many live tensors, small and not so small, with gaps between them."""
+    draw = random.Random(count)
+    made = [
+        torch.empty(draw.choice((512, 4096, 70_000, 400_000)), dtype=torch.uint8, device=device)
+        for _ in range(2 * count)
+    ]
+    draw.shuffle(made)
+    return made[:count]
+
+
+def run_calls(args: argparse.Namespace) -> dict[str, Any]:
+    """Nanoseconds of a call by its size, among live tensors."""
+    import torch
+
+    def cost(size: int, device: str) -> float:
+        return time_calls(
+            lambda: torch.empty(size, dtype=torch.uint8, device=device),
+            loops=args.loops,
+            rounds=args.rounds,
+        )
+
+    host, rows = cost(1, "cpu"), []
+    for live in LIVE[:2] if args.tiny else LIVE:
+        held = hold(torch, args.device, live)
+        for size in SIZES[:3] if args.tiny else SIZES:
+            first, again = (cost(size, args.device) for _ in "ab")
+            rows.append({"bytes": size, "live": live, "ns": first, "again_ns": again})
+        del held
+    return {
+        "calls": True,
+        "allocator": args.allocator,
+        "device": args.device,
+        "tiny": args.tiny,
+        "cpu_ns": host,
+        "rows": rows,
+        "memory": allocators.memory_figures(args.device),
+    }
+
+
 def write(result: dict[str, Any], target: str | None) -> None:
     if target is None:
         print(json.dumps(result, indent=2))
@@ -203,11 +270,18 @@ def write(result: dict[str, Any], target: str | None) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
+    if args.workload == CALLS:
+        allocators.begin(args, "torch")
+        write(run_calls(args), args.json)
+        return 0
     allocators.begin(args, *AHEAD)
     from allocator_models import WORKLOADS, tiny
 
     if args.workload not in WORKLOADS:
-        print(f"no workload {args.workload}; there are {', '.join(WORKLOADS)}", file=sys.stderr)
+        print(
+            f"no workload {args.workload}; there are {', '.join(WORKLOADS)}, {CALLS}",
+            file=sys.stderr,
+        )
         return 2
     work = WORKLOADS[args.workload]
     run = Run(args, tiny(work) if args.tiny else work)

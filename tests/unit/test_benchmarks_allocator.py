@@ -144,7 +144,7 @@ def test_suite_has_an_a_a_row_and_ends_with_its_time(tmp_path, script):
 
 def test_every_plan_is_a_valid_command(tmp_path, script):
     suite, parsers = script("allocator_suite"), {}
-    for name in ("allocator_workloads", "allocator_calls", "allocator_soak"):
+    for name in ("allocator_workloads", "allocator_soak"):
         parsers[f"{name}.py"] = script(name).arguments
     args = suite.arguments(["--output", str(tmp_path / "o.json")])
     for plan in suite.plans(args):
