@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocators import ALLOCATORS
-from measure import output_parser
-from record import Record
+from allocator.process import ALLOCATORS
+from kit.measure import output_parser
+from kit.record import Record
 
 HERE = Path(__file__).parent
 TRAINED = ("opt1.3b_full", "gpt2xl_recompute", "gpt2xl_generate", "opt1.3b_lora_recompute")

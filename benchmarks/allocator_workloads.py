@@ -31,8 +31,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import allocators
-from measure import driver_used, settle, write_result
+from allocator import process
+from kit.measure import driver_used, settle, write_result
 
 # Imported before a run begins: together they take longer than some runs.
 AHEAD = (
@@ -41,7 +41,7 @@ AHEAD = (
     "transformers.models.gpt2.modeling_gpt2",
     "transformers.generation.utils",
     "peft",
-    "allocator_models",
+    "allocator.work",
 )
 CALLS = "calls"
 SIZES = (512, 64 << 10, 1 << 20, 20 << 20, 300 << 20)
@@ -49,8 +49,8 @@ LIVE = (0, 1_000, 10_000)
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = allocators.allocator_parser(__doc__)
-    parser.add_argument("--workload", required=True, help=f"of allocator_models.py, or {CALLS}")
+    parser = process.allocator_parser(__doc__)
+    parser.add_argument("--workload", required=True, help=f"of allocator/work.py, or {CALLS}")
     parser.add_argument("--steps", type=int, default=None, help="default: all passes")
     parser.add_argument("--find-batch", action="store_true")
     parser.add_argument("--first-batch", type=int, default=None, help="where the search begins")
@@ -67,11 +67,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def build_task(work: Any, device: str, *, small: bool) -> Any:
     """What runs the steps of this workload."""
     if work.zero3:
-        from allocator_models import Zero3Training as Task
+        from allocator.work import Zero3Training as Task
     elif work.new_tokens:
-        from allocator_models import Generation as Task
+        from allocator.work import Generation as Task
     else:
-        from allocator_models import Training as Task
+        from allocator.work import Training as Task
     return Task(work, device, small=small)
 
 
@@ -130,7 +130,7 @@ class Run:
             "tiny": args.tiny,
             "build_s": round(self.build_s, 3),
             "used_by_driver_bytes": self.highest,
-            "memory": allocators.memory_figures(args.device),
+            "memory": process.memory_figures(args.device),
             "allocator_counters": stitch_counters(args),
         }
 
@@ -170,7 +170,7 @@ def run_steps(run: Run) -> dict[str, Any]:
 
 def batch_fits(run: Run, sequences: int) -> dict[str, Any]:
     """Run every length once with this batch; out of memory is an answer, not an end."""
-    from allocator_models import with_batch
+    from allocator.work import with_batch
 
     from penstock.finetune.memory import out_of_memory
 
@@ -257,7 +257,7 @@ def run_calls(args: argparse.Namespace) -> dict[str, Any]:
         "tiny": args.tiny,
         "cpu_ns": host,
         "rows": rows,
-        "memory": allocators.memory_figures(args.device),
+        "memory": process.memory_figures(args.device),
     }
 
 
@@ -271,11 +271,11 @@ def write(result: dict[str, Any], target: str | None) -> None:
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     if args.workload == CALLS:
-        allocators.begin(args, "torch")
+        process.begin(args, "torch")
         write(run_calls(args), args.json)
         return 0
-    allocators.begin(args, *AHEAD)
-    from allocator_models import WORKLOADS, tiny
+    process.begin(args, *AHEAD)
+    from allocator.work import WORKLOADS, tiny
 
     if args.workload not in WORKLOADS:
         print(

@@ -17,8 +17,8 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from measure import MemoryWatch, driver_used, output_parser, release, spread, time_steps
-from record import Record
+from kit.measure import MemoryWatch, driver_used, output_parser, release, spread, time_steps
+from kit.record import Record
 from torch import nn
 
 from penstock.bound import must_cross, shortest_ms

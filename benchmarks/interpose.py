@@ -28,8 +28,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from measure import output_parser, write_result
-from under import PROGRAMS, run
+from kit.measure import output_parser, write_result
+from kit.under import PROGRAMS, run
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 5
@@ -198,7 +198,7 @@ def build(folder: Path) -> dict[str, Path]:
     if named and hasattr(ctypes.CDLL(named), "penstock_interpose"):
         engine = Path(named)
     program = folder / "launch"
-    source = ROOT / "benchmarks" / "interpose_launch.cu"
+    source = PROGRAMS / "launch.cu"
     subprocess.run(["nvcc", "-O2", "-arch=native", "-o", program, source], check=True)
     return {"proxy": folder / "libcuda.so.1", "engine": engine, "program": program}
 

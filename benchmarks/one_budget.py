@@ -21,11 +21,11 @@ import sys
 from functools import partial
 
 import torch
-from measure import output_parser
-from one_budget_experts import ROUTERS, moe
-from one_budget_models import SHARES, fits, generate, llama, pages, shapes
-from one_budget_stress import cycles, random, two
-from one_budget_suite import run_all
+from attach.experts import ROUTERS, moe
+from attach.models import SHARES, fits, generate, llama, pages, shapes
+from attach.stress import cycles, random, two
+from attach.suite import run_all
+from kit.measure import output_parser
 
 PARTS = {
     part.__name__: part for part in (llama, generate, moe, shapes, fits, two, random, cycles, pages)

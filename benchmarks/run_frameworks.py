@@ -20,9 +20,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from measure import link_speed, output_parser
-from record import Record
-from under import PROGRAMS, median_of_last, run, under
+from kit.measure import link_speed, output_parser
+from kit.record import Record
+from kit.under import PROGRAMS, median_of_last, run, under
 
 from penstock.bound import shortest_ms
 from penstock.units import MIB

@@ -39,9 +39,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from measure import default_dtype, device_events, output_parser
-from record import Record
-from under import PROGRAMS, run, under
+from kit.measure import default_dtype, device_events, output_parser
+from kit.record import Record
+from kit.under import PROGRAMS, run, under
 
 # Of each part: its title, its budgets, the forwards that are timed, and those before.
 PARTS = {

@@ -15,12 +15,9 @@ import sys
 from functools import partial
 from typing import Any
 
-import allocator_table
-import fusion_page
-import models_tables
-import reliability_table
-import replay_page
-from figures import (
+from kit.measure import script_parser
+from pages import allocator, fusion, models, reliability, replay
+from pages.figures import (
     GIB,
     MIB,
     ROOT,
@@ -34,8 +31,7 @@ from figures import (
     shown,
     sourced,
 )
-from measure import script_parser
-from training_tables import budgets, strategies, trained, trained_beside_peers
+from pages.training import budgets, strategies, trained, trained_beside_peers
 
 MARKS = re.compile(r"(<!-- figures: (\w+) -->\n)(?:.*?\n)??(<!-- end of figures -->)", re.DOTALL)
 ALLOCATORS = ("native", "expandable", "stitch")
@@ -128,13 +124,13 @@ def packing() -> str:
     """Reserved memory, and how much of it was asked for, of each workload under each allocator."""
     found: dict[str, dict[str, str]] = {}
     for _, document in results("allocator"):
-        for run in allocator_table.usable(document["runs"], "timed_ms"):
-            allocator, memory = allocator_table.variant(run), run["memory"]
-            if allocator in ALLOCATORS and memory:
+        for run in allocator.usable(document["runs"], "timed_ms"):
+            variant, memory = allocator.variant(run), run["memory"]
+            if variant in ALLOCATORS and memory:
                 text = (
                     f"{memory['peak_reserved_bytes'] / GIB:.1f}, {percent(memory['utilisation'])}"
                 )
-                found.setdefault(run["title"], {})[allocator] = text
+                found.setdefault(run["title"], {})[variant] = text
     rows = [[title, *map(cells.__getitem__, ALLOCATORS)] for title, cells in found.items()]
     rows = [[*row[:-1], f"**{row[-1]}**"] for row in rows]
     return lines("work | PyTorch | expandable_segments | Penstock", rows)
@@ -347,8 +343,8 @@ TABLES = {
         *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
         *(budgets, strategies, shapes, safety, trained, compressed, update_place),
         trained_beside_peers,
-        *reliability_table.TABLES,
-        *models_tables.TABLES,
+        *reliability.TABLES,
+        *models.TABLES,
     )
 } | {part: partial(one_budget, part) for part in ("llama", "two", "fits")}
 
@@ -371,9 +367,9 @@ def main() -> int:
     docs = ROOT / "docs"
     pages = {
         docs / "benchmarks.md": benchmarks_page(),
-        docs / "allocator-benchmarks.md": allocator_table.page(),
-        docs / "fusion-benchmarks.md": fusion_page.page(),
-        docs / "replay.md": replay_page.page(),
+        docs / "allocator-benchmarks.md": allocator.page(),
+        docs / "fusion-benchmarks.md": fusion.page(),
+        docs / "replay.md": replay.page(),
     }
     for path in (ROOT / "README.md", *sorted(docs.rglob("*.md"))):
         if path not in pages and MARKS.search(text := path.read_text(encoding="utf-8")):

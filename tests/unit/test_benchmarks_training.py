@@ -54,7 +54,7 @@ def test_layers_are_what_the_outermost_lists_hold(peers):
 
 
 def test_the_table_has_what_failed_too(script, monkeypatch):
-    tables = script("training_tables")
+    tables = script("pages.training")
     good = {"how": "auto", "budget_bytes": 24 * GIB, "update": "device", "median_ms": 1234.5}
     good |= {"p99_ms": 1300.0, "used_bytes": 23 * GIB, "host_peak_bytes": 50 * GIB}
     bad = {"how": "ZeRO-3", "error": "OutOfMemory('105 GiB | none')\nand more"}
