@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 GIB, MIB = 1 << 30, 1 << 20
+Rows = Iterable[Any]  # of a table: keys for its cells, or the cells themselves
 # How a cell is written, besides Python's own formats: in what, and with how many digits.
 UNITS = {"GiB": (GIB, ".2f"), "MiB": (MIB, ".0f"), "GB": (1e9, ".2f"), "ms": (1, ",.1f")}
 
@@ -36,8 +38,10 @@ def sourced(
     name: str, document: dict[str, Any], rows: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Rows with the file and the commit that they are from, which stand in the first one alone."""
-    source = f"{name}, {commit(document)}"
-    return [{**row, "source": "" if number else source} for number, row in enumerate(rows)]
+    return [
+        {**row, "source": "" if number else f"{name}, {commit(document)}"}
+        for number, row in enumerate(rows)
+    ]
 
 
 def made(document: dict[str, Any]) -> str:
@@ -87,6 +91,20 @@ def shown(head: str, cells: str, rows: Iterable[dict[str, Any]]) -> str:
     """A table whose cells are written as the row's keys and formats, as in {median_ms:ms}."""
     fill, kinds = Cells(), cells.split(" | ")
     return lines(head, ([fill.vformat(kind, (), row) for kind in kinds] for row in rows))
+
+
+def columns(head: str, cells: str = "") -> Callable[[Callable[..., Rows]], Callable[..., str]]:
+    """Makes a table of what gives its rows: of keys for these cells, or of cells themselves."""
+
+    def made_of(rows: Callable[..., Rows]) -> Callable[..., str]:
+        @wraps(rows)
+        def table(*given: Any) -> str:
+            found = rows(*given)
+            return shown(head, cells, found) if cells else lines(head, found)
+
+        return table
+
+    return made_of
 
 
 def gib(size: float) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from pages.figures import GIB, lines, results, shown
+from pages.figures import GIB, Rows, columns, results
 
 # What the rows of a table of pages' sizes have in common.
 PAGES_RULE = {"price": 2, "look": 16, "forget": 0.25}
@@ -36,7 +36,14 @@ def why(error: str) -> str:
 # ---- Beside peers --------------------------------------------------------------------------
 
 
-def peers() -> str:
+@columns(
+    "work | budget, GiB | by | exact | peak, GiB | resident | ideal | ms | p90 | x ideal "
+    "| x Penstock | results/peers",
+    "{name} | {budget_bytes:GiB} | {how} | {bits} | {peak_bytes:GiB} | {resident_median_ms:ms} "
+    "| {ideal_ms:ms} | {why}{median_ms:ms} | {p90_ms:ms} | {ratio_to_ideal:.2f} | {x:.2f} "
+    "| {file}",
+)
+def peers() -> Rows:
     """Penstock and its peers within the same budget, of each the newest run that got to it."""
     found: dict[tuple[str, float, str], dict[str, Any]] = {}
     newest_first = sorted(results("peers"), key=lambda each: each[1]["where"]["date"], reverse=True)
@@ -53,14 +60,7 @@ def peers() -> str:
                 place = row["name"], round(row.get("budget_bytes", 0) / GIB, 1), row["how"]
                 found.setdefault(place, {**beside(row, ours), "file": name})
     order = sorted(found, key=lambda place: (*place[:2], place[2] != "penstock", place[2]))
-    return shown(
-        "work | budget, GiB | by | exact | peak, GiB | resident | ideal | ms | p90 | x ideal "
-        "| x Penstock | results/peers",
-        "{name} | {budget_bytes:GiB} | {how} | {bits} | {peak_bytes:GiB} | {resident_median_ms:ms} "
-        "| {ideal_ms:ms} | {why}{median_ms:ms} | {p90_ms:ms} | {ratio_to_ideal:.2f} | {x:.2f} "
-        "| {file}",
-        [found[place] for place in order],
-    )
+    return [found[place] for place in order]
 
 
 def beside(row: dict[str, Any], ours: dict[tuple[str, int], float]) -> dict[str, Any]:
@@ -84,28 +84,32 @@ def mixtures() -> Iterator[dict[str, Any]]:
                 yield {**row, "name": ", ".join(row["name"].split(", ")[:2]), "bits": exact(row)}
 
 
-def experts() -> str:
+@columns(
+    "model and router | budget, GiB | exact | resident token | ideal | token | p99 | x ideal "
+    "| read in place, MB | moved, MB | MIN, MB | LRU, MB | even, MB | first token, ms",
+    "{name} | {budget_bytes:GiB} | {bits} | {resident_median_ms:ms} | {ideal_ms:ms} | "
+    "{median_ms:ms} | {p99_ms:ms} | {ratio_to_ideal:.2f} | {mb[in_place]:,.0f} | "
+    "{mb[moved]:,.1f} | {mb[min]:,.0f} | {mb[lru]:,.0f} | {mb[even]:,.0f} | "
+    "{first_token_ms:ms}",
+)
+def experts() -> Rows:
     """Texts token by token, beside what the tokens' experts cost others."""
-    keys = ("in_place", "moved", "min", "lru", "even")
-    found = [
-        {**row, "mb": {key: row[f"{key}_bytes"] / 1e6 for key in keys if f"{key}_bytes" in row}}
-        for row in mixtures()
-        if "min_bytes" in row
-    ]
-    return shown(
-        "model and router | budget, GiB | exact | resident token | ideal | token | p99 | x ideal "
-        "| read in place, MB | moved, MB | MIN, MB | LRU, MB | even, MB | first token, ms",
-        "{name} | {budget_bytes:GiB} | {bits} | {resident_median_ms:ms} | {ideal_ms:ms} | "
-        "{median_ms:ms} | {p99_ms:ms} | {ratio_to_ideal:.2f} | {mb[in_place]:,.0f} | "
-        "{mb[moved]:,.1f} | {mb[min]:,.0f} | {mb[lru]:,.0f} | {mb[even]:,.0f} | "
-        "{first_token_ms:ms}",
-        found,
-    )
+    for row in mixtures():
+        if "min_bytes" in row:
+            keys = [key for key in row if key.endswith("_bytes") and isinstance(row[key], int)]
+            yield {**row, "mb": {key.removesuffix("_bytes"): row[key] / 1e6 for key in keys}}
 
 
-def expert_pages() -> str:
+PAGES = ("4 MiB", "8 MiB", "32 MiB")
+
+
+@columns(
+    "router | none preferred | LRU | " + " | ".join(f"pages of {size}" for size in PAGES),
+    "{router} | {both[even]:,.0f} | {both[lru]:,.0f} | "
+    + " | ".join(f"{{both[{size}]:,.0f}}, {{moved[{size}]:,.0f}}" for size in PAGES),
+)
+def expert_pages() -> Rows:
     """What made-up routers read over the link, by rule and size of a page."""
-    found = []
     for _, document in results("experts"):
         rules: dict[str, dict[str, Any]] = {}
         for row in document["rows"]:
@@ -116,49 +120,39 @@ def expert_pages() -> str:
         for router, rows in rules.items():
             both = {by: row["read_mb"] + row.get("moved_mb", 0) for by, row in rows.items()}
             moved = {by: row["moved_mb"] for by, row in rows.items() if "moved_mb" in row}
-            found.append({"router": router, "both": both, "moved": moved})
-    sizes = ("4 MiB", "8 MiB", "32 MiB")
-    return shown(
-        "router | none preferred | LRU | " + " | ".join(f"pages of {size}" for size in sizes),
-        "{router} | {both[even]:,.0f} | {both[lru]:,.0f} | "
-        + " | ".join(f"{{both[{size}]:,.0f}}, {{moved[{size}]:,.0f}}" for size in sizes),
-        found,
-    )
+            yield {"router": router, "both": both, "moved": moved}
 
 
-def experts_prompts() -> str:
+@columns(
+    "model and router | budget, GiB | resident | ideal | attached | x ideal",
+    "{name} | {budget_bytes:GiB} | {resident_median_ms:ms} | {ideal_ms:ms} | {median_ms:ms} "
+    "| {ratio_to_ideal:.2f}",
+)
+def experts_prompts() -> Rows:
     """A long prompt's pass of the same attachments."""
-    found = [
-        row for row in mixtures() if "missing_bytes" in row and row["how"].startswith("attached")
-    ]
-    return shown(
-        "model and router | budget, GiB | resident | ideal | attached | x ideal",
-        "{name} | {budget_bytes:GiB} | {resident_median_ms:ms} | {ideal_ms:ms} | {median_ms:ms} "
-        "| {ratio_to_ideal:.2f}",
-        found,
-    )
+    for row in mixtures():
+        if "missing_bytes" in row and row["how"].startswith("attached"):
+            yield row
 
 
 # ---- Quantised weights ---------------------------------------------------------------------
 
 
-def quantised() -> str:
+@columns(
+    "weights | GiB | budget, GiB | tokens exact | peak, GiB | resident | ideal | attached "
+    "| p99 | x ideal",
+    "{name} | {base[weight_bytes]:GiB} | {budget_bytes:GiB} | {bits} | {peak_bytes:GiB} | "
+    "{base[median_ms]:ms} | {ideal_ms:ms} | {why}{median_ms:ms} | {p99_ms:ms} | "
+    "{ratio_to_ideal:.2f}",
+)
+def quantised() -> Rows:
     """A Llama of 8 billion weights in four formats."""
-    found = []
     for _, document in results("quantised"):
         resident = {r["name"]: r for r in document["rows"] if r["how"] == "resident"}
         for row in document["rows"]:
             if row["how"].startswith("attached"):
                 more = {"why": why(row["error"])} if "error" in row else {}
-                found.append({**row, **more, "bits": exact(row), "base": resident[row["name"]]})
-    return shown(
-        "weights | GiB | budget, GiB | tokens exact | peak, GiB | resident | ideal | attached "
-        "| p99 | x ideal",
-        "{name} | {base[weight_bytes]:GiB} | {budget_bytes:GiB} | {bits} | {peak_bytes:GiB} | "
-        "{base[median_ms]:ms} | {ideal_ms:ms} | {why}{median_ms:ms} | {p99_ms:ms} | "
-        "{ratio_to_ideal:.2f}",
-        found,
-    )
+                yield {**row, **more, "bits": exact(row), "base": resident[row["name"]]}
 
 
 # ---- Architectures that nobody chose -------------------------------------------------------
@@ -171,27 +165,21 @@ def verdict(row: dict[str, Any]) -> str:
     return {True: "same", False: "other bits", None: "out of memory"}[row.get("same")]
 
 
-def architectures() -> str:
+@columns(
+    "library | work | run | same bits | other bits | failed | out of memory | not judged "
+    "| least budget | that took more",
+    "{library} {version} | {kind} | {run} of {architectures} | {counts[same]} | "
+    "{counts[other bits]} | {counts[failed]} | {counts[out of memory]} | {counts[apart]} | "
+    "{least} x | {more}",
+)
+def architectures() -> Rows:
     """Each run over a library, by its verdicts and the smallest budget that did."""
-    found = []
     for _, document in sorted(results("architectures"), key=lambda each: each[0]):
         rows = document["rows"]
         least = min(row["share"] for row in rows if "share" in row)
-        counts = Counter(map(verdict, rows))
         more = sum(row.get("share", least) > least for row in rows)
-        found.append(
-            [
-                f"{document['library']} {document['version']}",
-                document["kind"],
-                f"{len(rows)} of {document['architectures']}",
-                *(str(counts[word]) for word in ("same", "other bits", "failed")),
-                *(str(counts[word]) for word in ("out of memory", "apart")),
-                f"{least} x",
-                str(more),
-            ]
-        )
-    head = "library | work | run | same bits | other bits | failed | out of memory | not judged"
-    return lines(f"{head} | least budget | that took more", found)
+        counts = Counter(map(verdict, rows))
+        yield {**document, "run": len(rows), "counts": counts, "least": least, "more": more}
 
 
 TABLES = (peers, experts, expert_pages, experts_prompts, quantised, architectures)

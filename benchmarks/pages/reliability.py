@@ -3,63 +3,55 @@
 
 from __future__ import annotations
 
-from pages.figures import lines, result
+from typing import Any
+
+from pages.figures import Rows, columns, lines, result
 
 
 def faults() -> str:
     """Of the last run, by engine."""
     last = result("faults")["runs"][-1]
     kinds = ("calls, once", "calls, for good", "allocations", "system calls, once")
+    engines = last["engines"]
     rows = [
-        [name, *[f"{counts[kind]:,}" if counts.get(kind) else "" for kind in kinds]]
-        for name, counts in last["engines"].items()
+        [name, *(f"{counts[kind]:,}" if counts.get(kind) else "" for kind in kinds)]
+        for name, counts in engines.items()
     ]
-    total = [sum(each.get(kind, 0) for each in last["engines"].values()) for kind in kinds]
-    rows.append(["**all**", *[f"**{count:,}**" for count in total]])
+    total = [sum(each.get(kind, 0) for each in engines.values()) for kind in kinds]
+    rows.append(["**all**", *(f"**{count:,}**" for count in total)])
     head = "engine | calls of the driver, once | and for good | allocations | writes and the like"
     said = f"{last['failed'] or 'None'} of the tests failed ({last['date']}, {last['commit']})"
     said += "." if last["every"] else "; as many were left out as CI does."
     return f"{lines(head, rows)}\n\n{said}"
 
 
-def fuzzed() -> str:
+@columns("subject | inputs | of these | findings")
+def fuzzed() -> Rows:
     """Of all runs together, by subject."""
     every = result("fuzz")["runs"]
-    rows = []
+
+    def total(key: str, of: list[dict[str, Any]]) -> int:
+        return sum(each.get(key, 0) for each in of)
+
     for name in every[0]["subjects"]:
         of = [run["subjects"][name] for run in every]
-        inputs, findings = (sum(each[key] for each in of) for key in ("inputs", "findings"))
-        calls = sum(each.get("calls", 0) for each in of)
-        refused = sum(each.get("refused", 0) for each in of)
+        calls, refused = total("calls", of), total("refused", of)
         more = f"{calls:,} calls" if calls else f"{refused:,} refused"
-        rows.append([name, f"{inputs:,}", more, str(findings)])
-    inputs, findings = (sum(run[key] for run in every) for key in ("inputs", "findings"))
-    rows.append(["**all**", f"**{inputs:,}**", "", f"**{findings}**"])
-    return lines("subject | inputs | of these | findings", rows)
+        yield [name, f"{total('inputs', of):,}", more, str(total("findings", of))]
+    yield ["**all**", f"**{total('inputs', every):,}**", "", f"**{total('findings', every)}**"]
 
 
-def soaked() -> str:
+@columns(
+    "run | paged | compared | wrong | held, the most at first to the least at last",
+    "{device}, {seconds:,} s, seed {seed} | {tb:,.3f} TB | {compared:,} | {wrong} | {told}",
+)
+def soaked() -> Rows:
     """Each run of the soak."""
-    rows = []
     for run in result("soak")["runs"]:
-        held = run["held"]
-        told = [
-            f"{name} {each['first_most']:,} to {each['last_least']:,}"
-            for name, each in held.items()
-            if name != "looks" and name != "attachments"
-        ]
-        rows.append(
-            [
-                f"{run['device']}, {run['seconds']:,} s, seed {run['seed']}",
-                f"{(run['bytes_in'] + run['bytes_out']) / 1e12:,.3f} TB",
-                f"{run['compared']:,}",
-                str(run["wrong"]),
-                ", ".join(told).replace("_mib", " MiB"),
-            ]
-        )
-    return lines(
-        "run | paged | compared | wrong | held, the most at first to the least at last", rows
-    )
+        held = {k: v for k, v in run["held"].items() if k not in ("looks", "attachments")}
+        told = [f"{k} {v['first_most']:,} to {v['last_least']:,}" for k, v in held.items()]
+        tb = (run["bytes_in"] + run["bytes_out"]) / 1e12
+        yield {**run, "tb": tb, "told": ", ".join(told).replace("_mib", " MiB")}
 
 
 TABLES = (faults, fuzzed, soaked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pages.figures import GIB, result, results, shown, sourced
+from pages.figures import GIB, Rows, columns, result, sourced
 
 # Of docs/finetune.md: files of results/finetune, and what labels begin with that are shown.
 BUDGETS = ("h200-budgets", "h200-peers", "h200-peers-2", "h200-6.7b-peers")
@@ -41,39 +41,41 @@ def finetuned(name: str, *begins: str) -> list[dict[str, Any]]:
     return found
 
 
-def budgets() -> str:
+@columns(
+    "work | step ms | x resident | device GiB | largest loss difference | file, commit",
+    "{label} | {median_step_ms:,.0f} | {x:.2f} | {device:.1f} | {loss_difference:.2g} | {source}",
+)
+def budgets() -> Rows:
     """Full fine-tunes within budgets, and under peers' offload."""
-    return shown(
-        "work | step ms | x resident | device GiB | largest loss difference | file, commit",
-        "{label} | {median_step_ms:,.0f} | {x:.2f} | {device:.1f} | {loss_difference:.2g} | "
-        "{source}",
-        [
-            {**row, "device": row["peak_device_bytes"] / GIB}
-            for name in BUDGETS
-            for row in finetuned(name, "")
-        ],
-    )
+    for name in BUDGETS:
+        for row in finetuned(name, ""):
+            yield {**row, "device": row["peak_device_bytes"] / GIB}
 
 
-def strategies() -> str:
+@columns(
+    "work | step ms | active GiB | reserved GiB | utilisation | file, commit",
+    "{label} | {median_step_ms:,.0f} | {active:.1f} | {reserved:.1f} | {utilisation:%} | {source}",
+)
+def strategies() -> Rows:
     """The same work under the allocators."""
-    return shown(
-        "work | step ms | active GiB | reserved GiB | utilisation | file, commit",
-        "{label} | {median_step_ms:,.0f} | {active:.1f} | {reserved:.1f} | {utilisation:%} | "
-        "{source}",
-        [
-            {**row, **{kind: row[f"peak_{kind}_bytes"] / GIB for kind in ("active", "reserved")}}
-            for name, begins in STRATEGIES
-            for row in finetuned(name, *begins)
-        ],
-    )
+    for name, begins in STRATEGIES:
+        for row in finetuned(name, *begins):
+            peaks = {kind: row[f"peak_{kind}_bytes"] / GIB for kind in ("active", "reserved")}
+            yield {**row, **peaks}
 
 
-def trained() -> str:
+@columns(
+    "model | file | budget, GiB | resident needs | resident, and again | ideal | attached "
+    "| p99 | x ideal | in turn | peak | losses differ by | resident's by",
+    "{model} | {file} | {budget_bytes:GiB} | {plain[torch_peak_bytes]:GiB} | "
+    "{times} | {ideal_ms:ms} | {median_ms:ms} | "
+    "{p99_ms:ms} | {ratio_to_ideal:.2f} | {ratio_to_ideal_in_turn:.2f} | {used_bytes:GiB} | "
+    "{largest_loss_difference:.1e} | {again[largest_loss_difference]:.1e}",
+)
+def trained() -> Rows:
     """Training beyond the budget, run by run."""
-    found = []
-    for name, document in sorted(results("training")):
-        rows = document["rows"] if name in TRAINED else []
+    for name in sorted(TRAINED):
+        rows = result(f"training/{name}")["rows"]
         for row in (each for each in rows if "ratio_to_ideal" in each):
             resident = [
                 each
@@ -81,33 +83,24 @@ def trained() -> str:
                 if each["model"] == row["model"] and each["how"] in ("resident", "again")
             ]
             times = ", ".join(f"{each['median_ms']:,.1f}" for each in resident)
-            again = resident[1] if len(resident) > 1 else {}
-            found.append(
-                {**row, "file": name, "plain": resident[0], "times": times, "again": again}
-            )
-    return shown(
-        "model | file | budget, GiB | resident needs | resident, and again | ideal | attached "
-        "| p99 | x ideal | in turn | peak | losses differ by | resident's by",
-        "{model} | {file} | {budget_bytes:GiB} | {plain[torch_peak_bytes]:GiB} | "
-        "{times} | {ideal_ms:ms} | {median_ms:ms} | "
-        "{p99_ms:ms} | {ratio_to_ideal:.2f} | {ratio_to_ideal_in_turn:.2f} | {used_bytes:GiB} | "
-        "{largest_loss_difference:.1e} | {again[largest_loss_difference]:.1e}",
-        found,
-    )
+            plain, again = [*resident, {}][:2]
+            yield {**row, "file": name, "plain": plain, "times": times, "again": again}
 
 
-def trained_beside_peers() -> str:
+@columns(
+    "model | how | budget, GiB | update on | step ms | p99 | x resident | peak | host's peak "
+    "| losses differ by | file, commit",
+    "{model} | {how} | {budget_bytes:GiB} | {update} | {short}{median_ms:,.0f} | "
+    "{p99_ms:,.0f} | {ratio_to_resident:.2f} | {used_bytes:GiB} | {host_peak_bytes:GiB} | "
+    "{largest_loss_difference:.1e} | {source}",
+)
+def trained_beside_peers() -> Rows:
     """Training within a budget, and by peers' offload within the same."""
-    found = []
-    for name, document in sorted(results("training")):
-        for row in sourced(name, document, document["rows"] if name in BESIDE else []):
+    for name in BESIDE:
+        document = result(f"training/{name}")
+        for row in sourced(name, document, document["rows"]):
             short = row.get("error", "").split("\n")[0][:120].replace("|", "/")
-            found.append({**row, "short": short})
-    return shown(
-        "model | how | budget, GiB | update on | step ms | p99 | x resident | peak | host's peak "
-        "| losses differ by | file, commit",
-        "{model} | {how} | {budget_bytes:GiB} | {update} | {short}{median_ms:,.0f} | "
-        "{p99_ms:,.0f} | {ratio_to_resident:.2f} | {used_bytes:GiB} | {host_peak_bytes:GiB} | "
-        "{largest_loss_difference:.1e} | {source}",
-        found,
-    )
+            yield {**row, "short": short}
+
+
+TABLES = (budgets, strategies, trained, trained_beside_peers)
