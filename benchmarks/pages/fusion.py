@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pages.figures import MIB, made, results, shown
+from pages.figures import MIB, Rows, columns, made, results
 
 HEAD = """# Fused layers, measured
 
@@ -144,82 +144,70 @@ def works(figures: Figures, work: str, *keys: str) -> Iterator[tuple[dict[str, A
             yield what, group[0], {**row, **more, "compiled": figures.beside(row)}
 
 
-def captured(figures: Figures) -> str:
-    rows = [
-        {**row, "title": "forward" if work == "prefill" else work}
-        for work in ("prefill", "training")
-        for _, _, row in works(figures, f"{work}, captured", "model", "batch")
-    ]
-    for row in rows:
-        row["name"] += ", by the host" if row.get("eager") else ""
-    return shown(
-        "work | variant | ms | x baseline",
-        "{title}, {model}, batch {batch} | {name} | {median_ms:.2f} | {x:.3f}",
-        rows,
-    )
+@columns(
+    "work | variant | ms | x baseline",
+    "{title}, {model}, batch {batch} | {name} | {median_ms:.2f} | {x:.3f}",
+)
+def captured(figures: Figures) -> Rows:
+    for work in ("prefill", "training"):
+        for _, _, row in works(figures, f"{work}, captured", "model", "batch"):
+            name = row["name"] + (", by the host" if row.get("eager") else "")
+            yield {**row, "name": name, "title": "forward" if work == "prefill" else work}
 
 
-def prefill(figures: Figures) -> str:
-    rows = []
+@columns(
+    "model | variant | ms | x baseline | ms compiled | kernels per layer | "
+    "peak beside weights MiB | the same, logits of the last token",
+    "{model}, batch {batch} | {name} | {median_ms:.2f} | {x:.3f} | {compiled[median_ms]:.2f} | "
+    "{kernels_a_layer:.1f} | {peak_bytes:MiB} | {peak_last_bytes:MiB}",
+)
+def prefill(figures: Figures) -> Rows:
     for _, _, row in works(figures, "prefill", "model", "batch"):
         peaks = {key: row[key] - row["weight_bytes"] for key in ("peak_bytes", "peak_last_bytes")}
-        rows.append({**row, **peaks})
-    return shown(
-        "model | variant | ms | x baseline | ms compiled | kernels per layer | "
-        "peak beside weights MiB | the same, logits of the last token",
-        "{model}, batch {batch} | {name} | {median_ms:.2f} | {x:.3f} | {compiled[median_ms]:.2f} | "
-        "{kernels_a_layer:.1f} | {peak_bytes:MiB} | {peak_last_bytes:MiB}",
-        rows,
-    )
+        yield {**row, **peaks}
 
 
-def training(figures: Figures) -> str:
-    rows = []
+@columns(
+    "model | variant | ms | x baseline | ms compiled | kernels per layer | kept per layer, MiB | "
+    "of baseline | peak GiB | of baseline | peak of forward beside weights",
+    "{model}, batch {batch}, dropout {dropout:g} | {name} | {median_ms:.1f} | {x:.3f} | "
+    "{compiled[median_ms]:.1f} | {kernels_a_layer:.1f} | {kept:.1f} | {of[kept_a_layer]} | "
+    "{peak_bytes:GiB} | {of[peak_bytes]} | {of[activation_peak_bytes]}",
+)
+def training(figures: Figures) -> Rows:
     for _, base, row in works(figures, "training", "model", "batch", "dropout"):
         kept = None if row.get("kept_a_layer") is None else row["kept_a_layer"] / MIB
         keys = ("kept_a_layer", "peak_bytes", "activation_peak_bytes")
-        rows.append({**row, "kept": kept, "of": {key: share(row, base, key) for key in keys}})
-    return shown(
-        "model | variant | ms | x baseline | ms compiled | kernels per layer | "
-        "kept per layer, MiB | of baseline | peak GiB | of baseline | "
-        "peak of forward beside weights",
-        "{model}, batch {batch}, dropout {dropout:g} | {name} | {median_ms:.1f} | {x:.3f} | "
-        "{compiled[median_ms]:.1f} | {kernels_a_layer:.1f} | {kept:.1f} | {of[kept_a_layer]} | "
-        "{peak_bytes:GiB} | {of[peak_bytes]} | {of[activation_peak_bytes]}",
-        rows,
-    )
+        yield {**row, "kept": kept, "of": {key: share(row, base, key) for key in keys}}
 
 
-def segments(figures: Figures) -> str:
-    rows = [
-        {**row, "what": "forward and backward" if row["training"] else "forward"}
-        for row in figures.of("segment")
-    ]
-    ways = "baseline ms | again (A/A) | fused ms | compiled ms"
-    cells = (
+WAYS = "baseline ms | again (A/A) | fused ms | compiled ms"
+
+
+@columns(
+    f"segment | d | rows | what | {WAYS} | graph: {WAYS}",
+    "{fusion} | {d} | {rows} | {what} | "
+    + " | ".join(
         f"{{{way}{kind}_ms:.3f}}"
         for kind in ("", "_captured")
         for way in ("baseline", "baseline_again", "fused", "compiled")
-    )
-    return shown(
-        f"segment | d | rows | what | {ways} | graph: {ways}",
-        " | ".join(["{fusion} | {d} | {rows} | {what}", *cells]),
-        rows,
-    )
+    ),
+)
+def segments(figures: Figures) -> Rows:
+    for row in figures.of("segment"):
+        yield {**row, "what": "forward and backward" if row["training"] else "forward"}
 
 
-def decode(figures: Figures) -> str:
+@columns(
+    "variant | ms per token, by the host | CUDA graph | x",
+    "{name} | {before:.2f} | {median_ms:.2f} | {times:.2f}",
+)
+def decode(figures: Figures) -> Rows:
     eager = {row["fusion"]: row["median_ms"] for row in figures.of("decode", captured=False)}
-    rows = []
     for row in figures.of("decode", captured=True):
         before = eager.get(row["fusion"])
         times = before / row["median_ms"] if before else None
-        rows.append({**row, "name": named(row), "before": before, "times": times})
-    return shown(
-        "variant | ms per token, by the host | CUDA graph | x",
-        "{name} | {before:.2f} | {median_ms:.2f} | {times:.2f}",
-        rows,
-    )
+        yield {**row, "name": named(row), "before": before, "times": times}
 
 
 def budgets(figures: Figures) -> str:
@@ -230,8 +218,12 @@ def training_budgets(figures: Figures) -> str:
     return _budgets(figures, "training, budget", "resident peak")
 
 
-def _budgets(figures: Figures, work: str, of: str) -> str:
-    rows = []
+@columns(
+    f"model, budget | variant | ms | GB in | GB out | MiB in to baseline | {OTHERS}",
+    "{model}, batch {batch}, {of} / {divisor:g} | {name} | {fit}{ms:.1f} | {moved[in]:.3f} | "
+    "{moved[out]:.3f} | {more:+.0f} | {beside}",
+)
+def _budgets(figures: Figures, work: str, of: str) -> Rows:
     for _, group in sorted(figures.groups(work, "model", "batch", "divisor"), key=_by_size):
         base = group[0] if group[0]["fusion"] == "baseline" and fits(group[0]) else None
         for row in group:
@@ -240,15 +232,10 @@ def _budgets(figures: Figures, work: str, of: str) -> str:
             else:
                 moved = {key: row[f"bytes_{key}"] / 1e9 for key in ("in", "out")}
                 more = (row["bytes_in"] - base["bytes_in"]) / MIB if base else None
-                beside = f"{others(row) / MIB:.0f}"
+                # Beside the weights: activations, workspace.
+                beside = f"{(row['used_by_driver_bytes'] - row['device_bytes']) / MIB:.0f}"
                 found = {"ms": row["median_ms"], "moved": moved, "more": more, "beside": beside}
-            rows.append({**row, "name": named(row), "of": of, **found})
-    return shown(
-        f"model, budget | variant | ms | GB in | GB out | MiB in to baseline | {OTHERS}",
-        "{model}, batch {batch}, {of} / {divisor:g} | {name} | {fit}{ms:.1f} | {moved[in]:.3f} | "
-        "{moved[out]:.3f} | {more:+.0f} | {beside}",
-        rows,
-    )
+            yield {**row, "name": named(row), "of": of, **found}
 
 
 def _by_size(table: tuple[dict[str, Any], list[Row]]) -> tuple[float, int, float]:
@@ -273,13 +260,12 @@ def fits(row: Row) -> bool:
     return bool(row.get("fits", True))
 
 
-def others(row: Row) -> int:
-    """Bytes of device memory that a variant takes beside the weights: activations, workspace."""
-    return int(row["used_by_driver_bytes"] - row["device_bytes"])
-
-
-def chosen(figures: Figures) -> str:
-    rows = []
+@columns(
+    "work | auto chose | ms | best single variant, ms | x | A/A | measured in s",
+    "{work}, {model}, batch {batch}{more} | {name} | {ms:.2f} | "
+    "{best[fusion]}, {best[median_ms]:.2f} | {x:.3f} | {aa:.1%} | {seconds:.1f}",
+)
+def chosen(figures: Figures) -> Rows:
     for choice in figures.auto:
         group = figures.judging(choice)
         mine = [row["median_ms"] for row in group if row["fusion"] == choice["fusion"]]
@@ -290,13 +276,7 @@ def chosen(figures: Figures) -> str:
             work = "training" if choice["training"] else "prefill"
             dropout = f", dropout {choice['dropout']:g}" if choice["training"] else ""
             words = {"work": work, "more": dropout, "name": named(choice), "aa": apart(group)}
-            rows.append({**choice, **figures_of, **words})
-    return shown(
-        "work | auto chose | ms | best single variant, ms | x | A/A | measured in s",
-        "{work}, {model}, batch {batch}{more} | {name} | {ms:.2f} | "
-        "{best[fusion]}, {best[median_ms]:.2f} | {x:.3f} | {aa:.1%} | {seconds:.1f}",
-        rows,
-    )
+            yield {**choice, **figures_of, **words}
 
 
 def run_text(number: int, document: dict[str, Any]) -> str:

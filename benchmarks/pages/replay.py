@@ -6,7 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pages.figures import GIB, lines, made, result, shown
+from pages.figures import GIB, columns, made, result
+from pages.figures import Rows as Cells
 
 HEAD = Path(__file__).with_name("replay.md")
 ALLOCATORS = ("native", "expandable", "stitch")
@@ -29,46 +30,42 @@ def load() -> tuple[dict[str, Any], Rows]:
     return document, {(row["trace"], row["allocator"]): row for row in document["rows"]}
 
 
-def packing(rows: Rows) -> str:
-    return shown(
-        "trace | requested GiB | native | expandable | stitch",
-        "{name} | {stitch[peak_requested_bytes]:GiB} | "
-        + " | ".join(
-            f"{{{kind}[peak_reserved_bytes]:GiB}} GiB, {{{kind}[utilisation]:.1%}}"
-            for kind in ALLOCATORS[:2]
-        )
-        + " | **{stitch[peak_reserved_bytes]:GiB} GiB, {stitch[utilisation]:.1%}**",
-        [{"name": name, **{k: rows[name, k] for k in ALLOCATORS}} for name in MEASURED],
+@columns(
+    "trace | requested GiB | native | expandable | stitch",
+    "{name} | {stitch[peak_requested_bytes]:GiB} | "
+    + " | ".join(
+        f"{{{kind}[peak_reserved_bytes]:GiB}} GiB, {{{kind}[utilisation]:.1%}}"
+        for kind in ALLOCATORS[:2]
     )
+    + " | **{stitch[peak_reserved_bytes]:GiB} GiB, {stitch[utilisation]:.1%}**",
+)
+def packing(rows: Rows) -> Cells:
+    for name in MEASURED:
+        yield {"name": name, **{kind: rows[name, kind] for kind in ALLOCATORS}}
 
 
-def cost(rows: Rows) -> str:
-    found = []
+@columns(
+    "trace | driver ms | of the time | of its second half | stitches | served by one made "
+    "before | ns a call | with 10 x live blocks",
+    "{trace} | {modelled_driver_ms:.0f} | {share:.2%} | {second:.2%} | {stitches:,} | "
+    "{stitch_hits:,} | {ns_per_op:.0f} | {ns_per_op_10x_live:.0f}",
+)
+def cost(rows: Rows) -> Cells:
     for name in MEASURED:
         row = rows[name, "stitch"]
         share = row["modelled_driver_ms"] / row["trace_ms"]
         second = row["modelled_driver_ms_second_half"] / (row["trace_ms"] / 2)
-        found.append({**row, "share": share, "second": second})
-    return shown(
-        "trace | driver ms | of the time | of its second half | stitches | served by one made "
-        "before | ns a call | with 10 x live blocks",
-        "{trace} | {modelled_driver_ms:.0f} | {share:.2%} | {second:.2%} | {stitches:,} | "
-        "{stitch_hits:,} | {ns_per_op:.0f} | {ns_per_op_10x_live:.0f}",
-        found,
-    )
+        yield {**row, "share": share, "second": second}
 
 
-def models(rows: Rows) -> str:
-    found = []
+@columns("trace | native: measured, model | error | expandable: measured, model | error")
+def models(rows: Rows) -> Cells:
     for name, measured in MEASURED.items():
         cells = []
         for kind, real in zip(ALLOCATORS[:2], measured, strict=True):
             model = rows[name, kind]["peak_reserved_bytes"] / GIB
             cells += [f"{real:.2f}, {model:.2f} GiB", f"{model / real - 1:+.1%}"]
-        found.append([name, *cells])
-    return lines(
-        "trace | native: measured, model | error | expandable: measured, model | error", found
-    )
+        yield [name, *cells]
 
 
 def page() -> str:
