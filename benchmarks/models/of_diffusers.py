@@ -93,15 +93,11 @@ MORE: dict[str, dict[str, Any]] = {
     "ConsisIDTransformer3DModel": {"sample_width": 16, "sample_height": 16, "sample_frames": 17},
     "DreamLiteTransformer2DModel": {"in_channels": 32},
     "DreamLiteUNetModel": {"attention_head_dim": 16},
-    "EasyAnimateTransformer3DModel": {"in_channels": 4, "patch_size": 2},
-    "HiDreamImageTransformer2DModel": {"patch_size": 2, "in_channels": 4}
-    | {"llama_layers": [0, 1], "axes_dims_rope": (64, 32, 32), "caption_channels": [32, 32]},
     "HunyuanDiT2DControlNetModel": {"in_channels": 4, "patch_size": 2, "hidden_size": 176}
     | {"transformer_num_layers": 6},
     "HunyuanDiT2DModel": {"in_channels": 4, "patch_size": 2, "hidden_size": 176},
     "I2VGenXLUNet": {"attention_head_dim": 8},
     "Ideogram4PromptEnhancerHead": {"hidden_size": 64, "vocab_size": 300},
-    "Kandinsky3UNet": {"groups": 8},
     "Kandinsky5Transformer3DModel": {"model_dim": 128, "ff_dim": 128, "time_dim": 64},
     "Kandinsky6SRTransformer3DModel": {"model_dim": 128, "ff_dim": 128, "time_dim": 64},
     "Kandinsky6Transformer3DModel": {"model_dim": 256, "ff_dim": 128, "time_dim": 64},
@@ -109,7 +105,6 @@ MORE: dict[str, dict[str, Any]] = {
     "LatteTransformer3DModel": {"in_channels": 4, "patch_size": 2, "sample_size": 16}
     | {"cross_attention_dim": 176, "caption_channels": 32, "norm_type": "ada_norm_single"}
     | {"num_embeds_ada_norm": 1000, "attention_bias": True, "video_length": 5},
-    "LuminaNextDiT2DModel": {"num_kv_heads": 2},
     "MMAudioVocoder": {"upsample_initial_channel": 128},
     "MiniMaxMusic3ConditionEncoder": {"condition_hidden_dim": 64, "out_dim": 64},
     "MiniMaxMusic3RVQDepthDecoder": {"hidden_size": 128},
@@ -128,8 +123,6 @@ MORE: dict[str, dict[str, Any]] = {
     "UVit2DModel": {"hidden_size": 64, "block_out_channels": 64, "in_channels": 64}
     | {"block_num_heads": 2, "vocab_size": 300, "codebook_size": 256}
     | {"intermediate_size": 128},
-    "UniDiffuserTextDecoder": {"prefix_length": 4, "prefix_inner_dim": 32, "n_embd": 64}
-    | {"vocab_size": 300, "n_layer": 2, "n_head": 2},
     "WanAnimateTransformer3DModel": {"motion_encoder_size": 64, "motion_style_dim": 32}
     | {"motion_encoder_dim": 32, "face_encoder_hidden_dim": 64, "image_dim": 32},
     "WanVACETransformer3DModel": {"vace_layers": [0, 1]},
@@ -185,7 +178,6 @@ def ltx2(config: dict[str, Any]) -> dict[str, Any]:
 
 GIVEN: dict[str, Given] = {
     "AceStepAudioTokenDetokenizer": noise("hidden_states", shape=(1, 4, 256)),
-    "AceStepAudioTokenizer": noise("hidden_states", shape=(1, 20, 64)),
     "AceStepConditionEncoder": lambda _: {
         "text_hidden_states": torch.randn(1, 8, TEXT),
         "text_attention_mask": torch.ones(1, 8),
@@ -210,7 +202,6 @@ GIVEN: dict[str, Given] = {
         "r_timestep": torch.full((1, FRAMES), 2),
     },
     "AudioLDM2ProjectionModel": noise("hidden_states", "hidden_states_1", shape=(1, 8, TEXT)),
-    "AutoencoderKLLTX2Video": noise("sample", shape=(1, 3, 9, 64, 64)),
     "AutoencoderKLMochi": noise("sample", shape=(1, 3, 7, 64, 64)),
     "AutoencoderKLQwenImage21": noise("sample", shape=(1, 4, 1, 64, 64)),
     "AutoencoderRAE": noise("sample", shape=(1, 3, 224, 224)),
@@ -222,7 +213,6 @@ GIVEN: dict[str, Given] = {
     "CLIPImageProjection": noise("x", shape=(1, 768)),
     "CogVideoXTransformer3DModel": noise("encoder_hidden_states", shape=(1, 226, TEXT)),
     "ConsisIDTransformer3DModel": noise("encoder_hidden_states", shape=(1, 226, TEXT)),
-    "ConsistencyDecoderVAE": noise("sample", shape=(1, 3, 64, 64)),
     "ControlNetModel": controlled,
     "CosmosTransformer3DModel": lambda _: {
         "padding_mask": torch.zeros(1, 1, SIDE, SIDE),
@@ -237,11 +227,6 @@ GIVEN: dict[str, Given] = {
         "prior_token_id": torch.arange(64)[None],
         "prior_token_drop": torch.zeros(1, 64, dtype=torch.bool),
     },
-    "HiDreamImageTransformer2DModel": lambda _: {
-        "encoder_hidden_states_t5": torch.randn(1, 8, 32),
-        "encoder_hidden_states_llama3": torch.randn(2, 1, 8, 32),
-        "pooled_embeds": torch.randn(1, TEXT),
-    },
     "HunyuanDiT2DControlNetModel": hunyuan_dit,
     "HunyuanDiT2DModel": hunyuan_dit,
     "HunyuanImageTransformer2DModel": lambda _: {"timestep_r": None},
@@ -250,10 +235,6 @@ GIVEN: dict[str, Given] = {
         "encoder_hidden_states_2": torch.randn(1, 8, TEXT),
         "encoder_attention_mask_2": torch.ones(1, 8, dtype=torch.bool),
         "image_embeds": torch.randn(1, 4, TEXT),
-    },
-    "HunyuanVideoFramepackTransformer3DModel": lambda _: {
-        "image_embeds": None,
-        "indices_latents": torch.arange(FRAMES)[None],
     },
     "I2VGenXLUNet": lambda _: {
         "fps": torch.tensor([8]),
@@ -289,10 +270,6 @@ GIVEN: dict[str, Given] = {
     },
     "LTX2VideoTransformer3DModel": ltx2,
     "LatteTransformer3DModel": lambda _: {"encoder_attention_mask": None},
-    "LuminaNextDiT2DModel": lambda c: {
-        "image_rotary_emb": torch.ones(384, 384, c["hidden_size"] // 4 // 2, dtype=torch.cfloat),
-    },
-    "MMAudioVAE": noise("sample", shape=(1, 128, 64)),
     "MMAudioVocoder": noise("mel", shape=(1, 128, 16)),
     "MiniMaxMusic3ConditionEncoder": lambda c: {
         "hidden_states": torch.randn(1, 8, c["num_condition_layers"] * c["condition_hidden_dim"])
@@ -322,11 +299,6 @@ GIVEN: dict[str, Given] = {
         "proj_embedding": torch.randn(1, c["embedding_dim"]),
         "encoder_hidden_states": torch.randn(1, 77, c["embedding_dim"]),
     },
-    "QwenImage21Transformer2DModel": lambda _: {
-        "img_mask": torch.zeros(1, 8, dtype=torch.bool),
-        "img_shapes": [[(1, 4, 4)]],
-    },
-    "SanaWMTransformer3DModel": noise("encoder_hidden_states", shape=(1, 1, 8, TEXT)),
     "SparseControlNetModel": lambda _: {
         "controlnet_cond": torch.randn(1, 4, FRAMES, SIDE, SIDE),
         "encoder_hidden_states": torch.randn(FRAMES, 8, TEXT),
