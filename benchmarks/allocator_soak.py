@@ -21,9 +21,9 @@ import time
 from collections import Counter
 from typing import Any
 
-import allocators
+from allocator import process
 from allocator_workloads import write
-from measure import release
+from kit.measure import release
 
 # What may stay after everything was dropped: torch keeps a generator's state for graphs.
 LEAK_ALLOCATED = 1 << 20
@@ -31,7 +31,7 @@ LEAK_RESERVED = 64 << 20
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = allocators.allocator_parser(__doc__)
+    parser = process.allocator_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--streams", type=int, default=3, help="of each thread")
@@ -91,7 +91,7 @@ def guarded(shared: Shared, body: Any) -> None:
 
 def soak(shared: Shared) -> None:
     """Start the threads, wait for the time to pass, end them."""
-    from soak_worker import GraphWorker, Worker
+    from allocator.soak import GraphWorker, Worker
 
     args = shared.args
     workers: list[Any] = [Worker(shared, number) for number in range(args.threads)]
@@ -127,13 +127,13 @@ def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     if args.cap is None:
         args.cap = 6 << 30 if args.device == "cuda" else 64 << 20
-    allocators.begin(args, "torch")
+    process.begin(args, "torch")
     faulthandler.dump_traceback_later(args.seconds + 120, exit=True)
     shared = Shared(args)
     begin = time.perf_counter()
     soak(shared)
     seconds = time.perf_counter() - begin
-    memory = allocators.memory_figures(args.device)
+    memory = process.memory_figures(args.device)
     left = leftovers(args.device) if not shared.errors else {}
     leaked = left.get("allocated_bytes", 0) > LEAK_ALLOCATED
     leaked |= left.get("reserved_bytes", 0) > LEAK_RESERVED

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocators import ALLOCATORS
-from measure import output_parser
-from record import Record
+from allocator.process import ALLOCATORS
+from kit.measure import output_parser
+from kit.record import Record
 
 HERE = Path(__file__).parent
 TRAINED = ("opt1.3b_full", "gpt2xl_recompute", "gpt2xl_generate", "opt1.3b_lora_recompute")
@@ -51,10 +51,9 @@ def plans(args: argparse.Namespace) -> list[Plan]:
     """Cheap and decisive ones first."""
     made = []
     if "calls" in args.parts:
-        made += [
-            Plan(f"calls {name}", "allocator_calls.py", ["--allocator", name], 12)
-            for name in args.allocators
-        ]
+        for name in args.allocators:
+            options = ["--workload", "calls", "--allocator", name]
+            made.append(Plan(f"calls {name}", "allocator_workloads.py", options, 12))
     if "soak" in args.parts:
         soaks = (("stitch", args.soak), ("native", args.soak / 3))
         for name, seconds in (each for each in soaks if each[0] in args.allocators):

@@ -4,11 +4,18 @@
     python benchmarks/allocator_workloads.py --workload gpt2xl_recompute --allocator stitch
     python benchmarks/allocator_workloads.py --workload gpt2xl_recompute --allocator native \
         --find-batch --cap 24GiB
+    python benchmarks/allocator_workloads.py --workload calls --allocator stitch
 
 A step is timed by the host's clock between two waits for the device, so that the allocator's own
 time and the driver calls it makes are in it. The first pass over the batches is warm-up; peaks are
 those of the whole process. `--find-batch` looks for the largest batch that a cap lets through,
 recovering from each failure in the same process.
+
+`calls` is what torch.empty(n) and its release cost, in nanoseconds. The sizes have been seen
+before, as in the steady state of a program; `live` other tensors are held meanwhile. Each figure is
+the median over rounds of a loop's mean, and everything is measured twice (`again_ns`: the A/A row).
+Python's own share is in all of them alike: `cpu_ns` is the same call for a tensor in host memory of
+one byte.
 """
 
 from __future__ import annotations
@@ -16,14 +23,16 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import random
+import statistics
 import sys
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
-import allocators
-from measure import driver_used, settle, write_result
+from allocator import process
+from kit.measure import driver_used, settle, write_result
 
 # Imported before a run begins: together they take longer than some runs.
 AHEAD = (
@@ -32,16 +41,21 @@ AHEAD = (
     "transformers.models.gpt2.modeling_gpt2",
     "transformers.generation.utils",
     "peft",
-    "allocator_models",
+    "allocator.work",
 )
+CALLS = "calls"
+SIZES = (512, 64 << 10, 1 << 20, 20 << 20, 300 << 20)
+LIVE = (0, 1_000, 10_000)
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = allocators.allocator_parser(__doc__)
-    parser.add_argument("--workload", required=True)
+    parser = process.allocator_parser(__doc__)
+    parser.add_argument("--workload", required=True, help=f"of allocator/work.py, or {CALLS}")
     parser.add_argument("--steps", type=int, default=None, help="default: all passes")
     parser.add_argument("--find-batch", action="store_true")
     parser.add_argument("--first-batch", type=int, default=None, help="where the search begins")
+    parser.add_argument("--loops", type=int, default=500, help="of calls, in a round")
+    parser.add_argument("--rounds", type=int, default=30, help="of calls")
     args = parser.parse_args(argv)
     if args.find_batch and not args.cap:
         parser.error("--find-batch needs --cap")
@@ -53,11 +67,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def build_task(work: Any, device: str, *, small: bool) -> Any:
     """What runs the steps of this workload."""
     if work.zero3:
-        from allocator_models import Zero3Training as Task
+        from allocator.work import Zero3Training as Task
     elif work.new_tokens:
-        from allocator_models import Generation as Task
+        from allocator.work import Generation as Task
     else:
-        from allocator_models import Training as Task
+        from allocator.work import Training as Task
     return Task(work, device, small=small)
 
 
@@ -116,7 +130,7 @@ class Run:
             "tiny": args.tiny,
             "build_s": round(self.build_s, 3),
             "used_by_driver_bytes": self.highest,
-            "memory": allocators.memory_figures(args.device),
+            "memory": process.memory_figures(args.device),
             "allocator_counters": stitch_counters(args),
         }
 
@@ -156,7 +170,7 @@ def run_steps(run: Run) -> dict[str, Any]:
 
 def batch_fits(run: Run, sequences: int) -> dict[str, Any]:
     """Run every length once with this batch; out of memory is an answer, not an end."""
-    from allocator_models import with_batch
+    from allocator.work import with_batch
 
     from penstock.finetune.memory import out_of_memory
 
@@ -194,6 +208,59 @@ def run_find_batch(run: Run) -> dict[str, Any]:
     return {"find_batch": True, "largest_batch": best, "tries": tries, **run.common()}
 
 
+def time_calls(make: Any, *, loops: int, rounds: int) -> float:
+    """Median nanoseconds of one make() and the release of what it made."""
+    for _ in range(loops):
+        make()
+    samples = []
+    for _ in range(rounds):
+        begin = time.perf_counter_ns()
+        for _ in range(loops):
+            make()
+        samples.append((time.perf_counter_ns() - begin) / loops)
+    return round(statistics.median(samples), 1)
+
+
+def hold(torch: Any, device: str, count: int) -> list[Any]:
+    """Many live tensors, small and not so small, with gaps between them."""
+    draw = random.Random(count)
+    made = [
+        torch.empty(draw.choice((512, 4096, 70_000, 400_000)), dtype=torch.uint8, device=device)
+        for _ in range(2 * count)
+    ]
+    draw.shuffle(made)
+    return made[:count]
+
+
+def run_calls(args: argparse.Namespace) -> dict[str, Any]:
+    """Nanoseconds of a call by its size, among live tensors."""
+    import torch
+
+    def cost(size: int, device: str) -> float:
+        return time_calls(
+            lambda: torch.empty(size, dtype=torch.uint8, device=device),
+            loops=args.loops,
+            rounds=args.rounds,
+        )
+
+    host, rows = cost(1, "cpu"), []
+    for live in LIVE[:2] if args.tiny else LIVE:
+        held = hold(torch, args.device, live)
+        for size in SIZES[:3] if args.tiny else SIZES:
+            first, again = (cost(size, args.device) for _ in "ab")
+            rows.append({"bytes": size, "live": live, "ns": first, "again_ns": again})
+        del held
+    return {
+        "calls": True,
+        "allocator": args.allocator,
+        "device": args.device,
+        "tiny": args.tiny,
+        "cpu_ns": host,
+        "rows": rows,
+        "memory": process.memory_figures(args.device),
+    }
+
+
 def write(result: dict[str, Any], target: str | None) -> None:
     if target is None:
         print(json.dumps(result, indent=2))
@@ -203,11 +270,18 @@ def write(result: dict[str, Any], target: str | None) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
-    allocators.begin(args, *AHEAD)
-    from allocator_models import WORKLOADS, tiny
+    if args.workload == CALLS:
+        process.begin(args, "torch")
+        write(run_calls(args), args.json)
+        return 0
+    process.begin(args, *AHEAD)
+    from allocator.work import WORKLOADS, tiny
 
     if args.workload not in WORKLOADS:
-        print(f"no workload {args.workload}; there are {', '.join(WORKLOADS)}", file=sys.stderr)
+        print(
+            f"no workload {args.workload}; there are {', '.join(WORKLOADS)}, {CALLS}",
+            file=sys.stderr,
+        )
         return 2
     work = WORKLOADS[args.workload]
     run = Run(args, tiny(work) if args.tiny else work)

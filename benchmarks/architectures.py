@@ -30,14 +30,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import architecture_diffusers as of_diffusers
-import architecture_torchvision as of_torchvision
 import torch
 import transformers
-from little import sizes_of
-from measure import script_parser
-from models_tables import verdict
-from record import Record
+from kit.measure import script_parser
+from kit.record import Record
+from models import of_diffusers, of_torchvision
+from models.little import sizes_of
+from pages.models import verdict
 from torch.utils._pytree import tree_leaves, tree_map_only
 from transformers.models.auto import configuration_auto, modeling_auto
 

@@ -10,10 +10,10 @@ noise), and step(model, device) -> result, which is to give the same each time. 
 the budget is half of what a model needs, or another share of it.
 
 Each model is run with everything on the card first, then attached, each of its steps before a
-resident one. Then the resident weights go to the host, and each peer (peers.py) runs that model.
-Peers are kept within the budget by PyTorch's allocator; what they take is the driver's own figure.
-DeepSpeed keeps the host's memory and changes parameters for good: with it, a command a model.
-`exact` says whether bits are those of the resident run. One_budget.py explains the ideal.
+resident one. Then the resident weights go to the host, and each peer (models/peers.py) runs that
+model. Peers are kept within the budget by PyTorch's allocator; what they take is the driver's own
+figure. DeepSpeed keeps the host's memory and changes parameters for good: with it, a command a
+model. `exact` says whether bits are those of the resident run. One_budget.py explains the ideal.
 
 `--small` runs everything but the peers, in little, on the emulated GPU.
 """
@@ -28,17 +28,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import peers
 import torch
-from budget_card import PeakWatch, same_bits
-from cases import Case, Steps, from_file, held_out, modules_of
-from held_out_models import outputs
-from held_out_shapes import SHAPES
-from measure import output_parser, spread
-from one_budget_models import SHARES, attached_rows, budget_of, residents_of, share_of
-from one_budget_suite import Place, Suite, run_all
-from pipelines import flux_pipeline
-from resident import Resident
+from attach.models import SHARES, attached_rows, budget_of, residents_of, share_of
+from attach.suite import Place, Suite, run_all
+from kit.card import PeakWatch, same_bits
+from kit.measure import output_parser, spread
+from kit.resident import Resident
+from models import peers
+from models.cases import Case, Steps, from_file, held_out, modules_of
+from models.held_out import outputs
+from models.pipelines import flux_pipeline
+from models.shapes import SHAPES
 
 PIPELINES = {"flux-pipeline": flux_pipeline}
 LONG_MS = 20e3  # one sample that takes so long is enough

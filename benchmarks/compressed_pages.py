@@ -26,10 +26,10 @@ from typing import Any
 from unittest import mock
 
 import torch
-from budget_card import Card, same_bits, weight_bytes
-from held_out_models import outputs, subject
-from measure import device_events, output_parser, spread
-from record import Record
+from kit.card import Card, same_bits, weight_bytes
+from kit.measure import device_events, output_parser, spread
+from kit.record import Record
+from models.held_out import outputs, subject
 from torch import nn
 
 from penstock.native.pager import Pager

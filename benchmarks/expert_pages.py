@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from expert_choices import lru_misses
-from measure import output_parser
-from record import Record
+from attach.choices import lru_misses
+from kit.measure import output_parser
+from kit.record import Record
 
 from penstock.paging.gather import FORGET, LOOK_AFTER, PRICE, most_read, next_look
 from penstock.units import MIB

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measure import output_parser
-from record import Record
-from under import penstock, run_logged
+from kit.measure import output_parser
+from kit.record import Record
+from kit.under import penstock, run_logged
 
 ALLOCATORS = ("native", "expandable", "stitch")
 PARTS = ("budgets", "strategies", "6.7b", "13b", "find")

@@ -3,7 +3,7 @@
 
     python benchmarks/first_token.py --folder llama --output first_token.json
 
-Writes the Llama-8B shape of held_out_models.py with random weights, reads the files once, so that
+Writes the Llama-8B shape of models/held_out.py with random weights, reads the files once, so that
 they lie in the page cache, and loads them in a process of its own. The bound is one copy of the
 files' bytes into memory that is page-locked already, by the same threads, in the same run. Host
 memory is what the machine has less available than before, every 20 ms: clean pages of files are
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from held_out_models import subject
-from measure import MemoryWatch, host_used, output_parser
-from record import Record
+from kit.measure import MemoryWatch, host_used, output_parser
+from kit.record import Record
+from kit.under import run
+from models.held_out import subject
 from transformers import AutoModelForCausalLM
-from under import run
 
 import penstock
 from penstock.units import GIB, MIB

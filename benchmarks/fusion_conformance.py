@@ -7,7 +7,7 @@
 The rule: the error against float64 is at most twice that of torch's own layers in the same dtype,
 plus a little. Every tile of the product kernel is run; masks are compared bit for bit with the
 reference's; whole models of every combination are compared in logits and gradients, and with
-themselves within a budget (fusion_checks.py). Nearly all of the time is Triton's,
+themselves within a budget (fusion/checks.py). Nearly all of the time is Triton's,
 compiling some hundred kernels on one core each: the checks are dealt out to processes, 150 s of
 them on 16 cores in well under 60.
 """
@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fusion_checks import Report, check_captured, check_decoder, check_paged
-from measure import script_parser
+from fusion.checks import Report, check_captured, check_decoder, check_paged
+from kit.measure import script_parser
 from torch import Tensor
 from torch.library import opcheck
 

@@ -9,7 +9,7 @@ passes at batch 1 and 8, training steps at batch 1 and 4, tokens one by one, pas
 steps under budgets, what auto chose, and the same under torch.compile. They come in the order of
 `PLAN`, the file is written after each row, none is begun once --limit seconds are over, and what
 was left out for that is named in it. Variants of one table are timed in turns, but for budgets, and
-every table has the baseline twice, first and last: their difference is noise. fusion_page.py puts
+every table has the baseline twice, first and last: their difference is noise. pages/fusion.py puts
 the tables of several runs together.
 
 `--parts auto`, which the others stand for otherwise, makes only the tables that auto is judged by.
@@ -30,11 +30,10 @@ from typing import Any
 # Choices are measured in this run, not taken from an earlier one.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="penstock-fusion-")
 
-import fusion_budget
 import fusion_conformance
-import fusion_segments
 import torch
-from fusion_models import (
+from fusion import budget, segments
+from fusion.models import (
     DTYPE,
     EVERYTHING,
     MODELS,
@@ -55,7 +54,7 @@ from fusion_models import (
     training_step,
     variant_of,
 )
-from measure import output_parser, release
+from kit.measure import output_parser, release
 from torch import Tensor
 
 from penstock.fusion import auto, parse, tuning
@@ -236,11 +235,11 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
     ("checks", checks),
     ("training", partial(training, model="1.5B", batch=4)),
     ("training", partial(training, model="6.7B", batch=1)),
-    ("decode", fusion_budget.decode),
-    ("budgets", partial(fusion_budget.budgets, model="1.5B")),
-    ("budgets", partial(fusion_budget.budgets, model="6.7B")),
+    ("decode", budget.decode),
+    ("budgets", partial(budget.budgets, model="1.5B")),
+    ("budgets", partial(budget.budgets, model="6.7B")),
     *(
-        ("training-budgets", partial(fusion_budget.training_budgets, model=model, batch=batch))
+        ("training-budgets", partial(budget.training_budgets, model=model, batch=batch))
         for model in MODELS
         for batch in (1, 4)
     ),
@@ -256,7 +255,7 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
     *(("prefill", partial(prefill, model="1.5B", batch=batch)) for batch in (1, 8)),
     ("training", partial(training, model="1.5B", batch=1)),
     ("training", partial(training, model="6.7B", batch=4)),
-    ("segments", fusion_segments.segments),
+    ("segments", segments.segments),
     *(("training", partial(training, model="13B", batch=batch)) for batch in (1, 4)),
     ("training", partial(training, model="1.5B", batch=4, dropout=0.0)),
     *(
@@ -270,7 +269,7 @@ PLAN: list[tuple[str, Callable[[Suite], None]]] = [
         for model in ("6.7B", "13B")
         for batch in (1, 8)
     ),
-    ("budgets", partial(fusion_budget.budgets, model="13B")),
+    ("budgets", partial(budget.budgets, model="13B")),
     *(("auto", partial(for_auto, model=model)) for model in MODELS),
 ]
 PARTS = tuple(dict.fromkeys(part for part, _ in PLAN))

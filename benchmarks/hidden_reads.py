@@ -18,9 +18,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from measure import output_parser
-from record import Record
-from under import PROGRAMS, run, under
+from kit.measure import output_parser
+from kit.record import Record
+from kit.under import PROGRAMS, run, under
 
 from penstock.units import MIB
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One budget for weights, activations and caches: what holds, and how far from the ideal it is.
 
-    python benchmarks/one_budget.py --parts llama generate moe shapes fits two random oom cycles \
+    python benchmarks/one_budget.py --parts llama generate moe shapes fits two random cycles \
         --seconds 580 --output benchmarks/results/one_budget/h200.json
 
 Each part runs models that nobody here wrote, resident and attached within budgets that do not hold
@@ -21,15 +21,14 @@ import sys
 from functools import partial
 
 import torch
-from measure import output_parser
-from one_budget_experts import ROUTERS, moe
-from one_budget_models import SHARES, fits, generate, llama, pages, shapes
-from one_budget_stress import cycles, oom, random, two
-from one_budget_suite import run_all
+from attach.experts import ROUTERS, moe
+from attach.models import SHARES, fits, generate, llama, pages, shapes
+from attach.stress import cycles, random, two
+from attach.suite import run_all
+from kit.measure import output_parser
 
 PARTS = {
-    part.__name__: part
-    for part in (llama, generate, moe, shapes, fits, two, random, oom, cycles, pages)
+    part.__name__: part for part in (llama, generate, moe, shapes, fits, two, random, cycles, pages)
 }
 
 

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from measure import output_parser
-from record import Record
+from kit.measure import output_parser
+from kit.record import Record
 
 from penstock.units import GIB, MIB
 

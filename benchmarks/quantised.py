@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from held_out_models import subject
-from measure import output_parser, spread
-from one_budget_suite import Suite, memory, run_all
+from attach.suite import Suite, memory, run_all
+from kit.measure import output_parser, spread
+from models.held_out import subject
 from torch import nn
 
 from penstock.units import KIB, MIB

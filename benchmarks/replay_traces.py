@@ -5,7 +5,8 @@ Needs no GPU. Each replay is repeated for its time; the fastest counts, since no
 allocator faster than it is. Penstock's is timed once more with ten times as many live blocks: small
 ones that are allocated first and never freed.
 
-Usage: python benchmarks/replay_traces.py TRACE... [--repeats N] [--output FILE]
+    python benchmarks/replay_traces.py TRACE... [--repeats N] [--output FILE]
+    python benchmarks/replay_traces.py --draw    # docs/replay.svg, with matplotlib
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from measure import provenance, script_parser
+from kit.measure import provenance, script_parser
+from pages.figures import ROOT
+from pages.replay import ALLOCATORS as SHOWN
+from pages.replay import MEASURED, load
 
 from penstock.native.replay import ALLOCATORS, Replayed, replay
 from penstock.trace import OP_ALLOCATE, OP_FREE_COMPLETED, Trace, read_traces
 
 POINTS = 240
 OUTPUT = Path(__file__).parent / "results" / "replay.json"
+PICTURE = ROOT / "docs" / "replay.svg"
 
 
 def most_live(trace: Trace) -> int:
@@ -93,10 +98,16 @@ def rows_of(trace: Trace, repeats: int) -> list[dict[str, Any]]:
 
 def main(arguments: list[str]) -> int:
     parser = script_parser(__doc__)
-    parser.add_argument("traces", nargs="+", type=Path)
+    parser.add_argument("traces", nargs="*", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("--draw", action="store_true", help="the picture of the figures there are")
     options = parser.parse_args(arguments)
+    if options.draw:
+        draw()
+        return 0
+    if not options.traces:
+        parser.error("TRACE is missing")
     names = " ".join(map(str, options.traces))
     rows = [
         row
@@ -118,6 +129,47 @@ def as_text(document: dict[str, Any]) -> str:
     head = json.dumps({key: document[key] for key in ("where", "command")}, indent=1)[:-2]
     rows = ",\n  ".join(json.dumps(row) for row in document["rows"])
     return f'{head},\n "rows": [\n  {rows}\n ]\n}}\n'
+
+
+def draw() -> None:
+    """One panel a trace: reserved memory over time, and what was requested of it."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "penstock"  # the same figures give the same file
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
+    import matplotlib.pyplot as plt
+
+    _, rows = load()
+    colours = {"native": "#d1495b", "expandable": "#edae49", "stitch": "#00798c"}
+    figure, panels = plt.subplots(len(MEASURED), 1, figsize=(8, 11), layout="constrained")
+    for panel, name in zip(panels, MEASURED, strict=True):
+        for kind in SHOWN:
+            times, requested, reserved = zip(*rows[name, kind]["curve_ms_mib_mib"], strict=True)
+            seconds = [value / 1e3 for value in times]
+            if kind == "stitch":
+                panel.fill_between(
+                    seconds, [value / 1024 for value in requested], color="#ccd5d8", lw=0
+                )
+            panel.plot(seconds, [value / 1024 for value in reserved], color=colours[kind], lw=1.4)
+        panel.set_title(name, loc="left", fontsize=9)
+        panel.set_ylabel("GiB", fontsize=8)
+        panel.set_ylim(bottom=0)
+        panel.margins(x=0)
+        panel.tick_params(labelsize=8)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlabel("seconds", fontsize=8)
+    handles = [plt.Line2D([], [], color=colours[kind]) for kind in SHOWN]
+    handles.append(plt.Rectangle((0, 0), 1, 1, color="#ccd5d8"))
+    figure.legend(
+        handles,
+        [*(f"reserved, {kind}" for kind in SHOWN), "requested"],
+        loc="outside upper center",
+        ncols=4,
+        fontsize=8,
+        frameon=False,
+    )
+    figure.savefig(PICTURE, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from measure import link_speed, output_parser, placeless
-from record import Record
-from under import PROGRAMS, median_of_last, run, under
+from kit.measure import link_speed, output_parser
+from kit.record import Record
+from kit.under import PROGRAMS, median_of_last, run, under
 
 from penstock.bound import shortest_ms
 from penstock.units import MIB
@@ -93,13 +93,8 @@ def median_of_some(found: dict[str, Any]) -> float | None:
     return median_of_last(steps, max(4, len(steps) // 3))
 
 
-def case(
-    name: str, safety: str, speed: float, share: float = 2.0, beside: dict[str, str] | None = None
-) -> dict[str, Any]:
-    """One program, plain and with its need over `share`; `speed` of the link in GB/s.
-
-    With `beside`, by turns with and without these variables of the environment.
-    """
+def case(name: str, safety: str, speed: float, share: float = 2.0) -> dict[str, Any]:
+    """One program, plain and with its need over `share`; `speed` of the link in GB/s."""
     file, options, extra = (CASES | SEVERAL | HELD_OUT)[name]
     launcher = [*TORCHRUN, str(PROCESSES[name])] if name in PROCESSES else []
     program = [sys.executable, *launcher, str(PROGRAMS / file), *options]
@@ -115,13 +110,8 @@ def case(
     row["run"] = found = run([*before, *program], 150, more)
     if "error" in found:
         return row
-    if beside:
-        ways = [(more or {}) | beside, more, (more or {}) | beside]
-        row["by_turns"] = [found, *(run([*before, *program], 150, way) for way in ways)]
-        row["by_turns_ms"] = [median_of_some(each) for each in row["by_turns"]]
-        row["by_turns_same"] = [each.get("digests") == plain["digests"] for each in row["by_turns"]]
     row["repeats_itself"] = again["digests"] == plain["digests"]
-    row["same"] = all(row.get("by_turns_same", [found["digests"] == plain["digests"]]))
+    row["same"] = found["digests"] == plain["digests"]
     if not row["same"] and not row["repeats_itself"]:
         row["same"] = None
         for key in ("again", "run"):
@@ -190,18 +180,11 @@ def main() -> int:
     parser.add_argument("--safety", default="normal")
     parser.add_argument("--seconds", type=float, default=40.0, help="for a framework's own tests")
     parser.add_argument("--share", type=float, default=2.0, help="of the need: it, divided")
-    parser.add_argument(
-        "--beside", metavar="NAME=VALUE", help="by turns with this in the environment, and without"
-    )
     parser.add_argument("--limit", type=float, default=300.0, help="seconds; no case begins after")
     args = parser.parse_args()
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "8")
     if args.share <= 0:
         parser.error(f"--share {args.share:g}: a need is divided by more than 0")
-    name, equals, value = (args.beside or "").partition("=")
-    if args.beside and not (name and equals):
-        parser.error(f"--beside {args.beside}: NAME=VALUE is wanted")
-    beside = {name: value} if args.beside else None
     speed = link_speed()
     record = Record(
         args.output,
@@ -209,7 +192,6 @@ def main() -> int:
         title=f"Frameworks under penstock run, at 1/{args.share:g} of what their programs need",
         safety=args.safety,
         share=args.share,
-        beside=args.beside and placeless(args.beside),
         link_gb_per_s=round(speed, 2),
     )
     for name in args.cases:
@@ -219,7 +201,7 @@ def main() -> int:
         if name in SAMPLES:
             row = samples(name, args.safety, args.seconds)
         else:
-            row = case(name, args.safety, speed, args.share, beside)
+            row = case(name, args.safety, speed, args.share)
         record.add(row)
     return 0 if all(row.get("same") is not False for row in record.rows) else 1
 

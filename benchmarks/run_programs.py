@@ -18,9 +18,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from measure import link_speed, output_parser
-from record import Record
-from under import LAST, PROGRAMS, median_of_last, run, under
+from kit.measure import link_speed, output_parser
+from kit.record import Record
+from kit.under import LAST, PROGRAMS, median_of_last, run, under
 
 from penstock.bound import must_cross, shortest_ms
 from penstock.units import parse_size

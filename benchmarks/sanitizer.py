@@ -28,9 +28,9 @@ from pathlib import Path
 
 import torch
 from fusion_conformance import SHARES
-from measure import output_parser
-from record import Record
-from under import PROGRAMS, run_logged, under
+from kit.measure import output_parser
+from kit.record import Record
+from kit.under import PROGRAMS, run_logged, under
 
 from penstock.units import MIB
 

@@ -20,9 +20,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measure import link_speed, output_parser
-from record import Record
-from under import PROGRAMS, penstock, run, under
+from kit.measure import link_speed, output_parser
+from kit.record import Record
+from kit.under import PROGRAMS, penstock, run, under
 
 from penstock.units import GIB
 

@@ -3,7 +3,7 @@
 
 python benchmarks/simulate_ratios.py TRACE... [--programs adamw lora ...] --json ratios.json
 
-Each recording, those that are there and those of programs made up (simulate_programs.py), is
+Each recording, those that are there and those of programs made up (programs/made_up.py), is
 simulated at parts of what lives in it at one time, by Penstock and by pages on demand. Figures
 are of the third iteration and those after it.
 """
@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measure import provenance, script_parser, write_result
-from simulate_programs import PROGRAMS, write_program
+from kit.measure import provenance, script_parser, write_result
+from programs.made_up import PROGRAMS, write_program
 
 from penstock.bound import shortest_ms
 from penstock.native.simulate import Simulated, simulate

@@ -15,18 +15,15 @@ import sys
 from functools import partial
 from typing import Any
 
-import allocator_table
-import fusion_page
-import models_tables
-import reliability_table
-import replay_page
-from figures import (
+from kit.measure import script_parser
+from pages import allocator, fusion, models, reliability, replay, training
+from pages.figures import (
     GIB,
     MIB,
     ROOT,
+    Rows,
+    columns,
     commit,
-    gib,
-    lines,
     made,
     percent,
     result,
@@ -34,8 +31,6 @@ from figures import (
     shown,
     sourced,
 )
-from measure import script_parser
-from training_tables import budgets, strategies, trained, trained_beside_peers
 
 MARKS = re.compile(r"(<!-- figures: (\w+) -->\n)(?:.*?\n)??(<!-- end of figures -->)", re.DOTALL)
 ALLOCATORS = ("native", "expandable", "stitch")
@@ -110,39 +105,36 @@ def section(name: str, document: dict[str, Any]) -> str:
     return f"## {title}\n\n{made(document)}. `{command}`\n\n{found}\n"
 
 
-def forward() -> str:
+@columns(" | ".join(["how", *FORWARD.values()]))
+def forward() -> Rows:
     """Passes and tokens of a model beside peers, as README shows them."""
     rows = [row for row in result("peers/h200-llama")["rows"] if "ratio_to_ideal" in row]
     by = {(row["how"], row["name"]): row for row in rows}
-    found = []
     for how in dict.fromkeys(row["how"] for row in rows):
         of = [by[how, work] for work in FORWARD]
-        cells = [f"{row['median_ms']:,.0f} ms, {row['ratio_to_ideal']:.2f}" for row in of]
-        found.append([PEERS[how], *cells])
-    ideals = [f"{by['penstock', work]['ideal_ms']:,.0f} ms" for work in FORWARD]
-    heads = " | ".join(["how", *FORWARD.values()])
-    return lines(heads, [found[0], ["the ideal", *ideals], *found[1:]])
+        yield [PEERS[how], *(f"{r['median_ms']:,.0f} ms, {r['ratio_to_ideal']:.2f}" for r in of)]
+        if how == "penstock":
+            yield ["the ideal", *(f"{row['ideal_ms']:,.0f} ms" for row in of)]
 
 
-def packing() -> str:
+@columns("work | PyTorch | expandable_segments | Penstock")
+def packing() -> Rows:
     """Reserved memory, and how much of it was asked for, of each workload under each allocator."""
     found: dict[str, dict[str, str]] = {}
     for _, document in results("allocator"):
-        for run in allocator_table.usable(document["runs"], "timed_ms"):
-            allocator, memory = allocator_table.variant(run), run["memory"]
-            if allocator in ALLOCATORS and memory:
-                text = (
-                    f"{memory['peak_reserved_bytes'] / GIB:.1f}, {percent(memory['utilisation'])}"
-                )
-                found.setdefault(run["title"], {})[allocator] = text
-    rows = [[title, *map(cells.__getitem__, ALLOCATORS)] for title, cells in found.items()]
-    rows = [[*row[:-1], f"**{row[-1]}**"] for row in rows]
-    return lines("work | PyTorch | expandable_segments | Penstock", rows)
+        for run in allocator.usable(document["runs"], "timed_ms"):
+            variant, memory = allocator.variant(run), run["memory"]
+            if variant in ALLOCATORS and memory:
+                size, share = memory["peak_reserved_bytes"] / GIB, percent(memory["utilisation"])
+                found.setdefault(run["title"], {})[variant] = f"{size:.1f}, {share}"
+    for title, cells in found.items():
+        native, expandable, stitch = map(cells.__getitem__, ALLOCATORS)
+        yield [title, native, expandable, f"**{stitch}**"]
 
 
-def programs() -> str:
+@columns("model, needs / budget | forward ms | x ideal | token ms | x ideal | results/run, commit")
+def programs() -> Rows:
     """Unmodified programs within budgets of what they need, divided."""
-    rows = []
     for model, name in PROGRAMS.items():
         document = result(f"run/{name}")
         plain, again, *within = document["rows"]
@@ -159,166 +151,145 @@ def programs() -> str:
             for key, alone in zip(("step", "token"), times, strict=True):
                 took = row[f"median_{key}_ms"]
                 cells += [f"{took:.1f}", f"{took / max(min(alone), copies):.2f}"]
-            rows.append([*cells, source and source + aa])
-    head = "model, needs / budget | forward ms | x ideal | token ms | x ideal | results/run, commit"
-    return lines(head, rows)
+            yield [*cells, source and source + aa]
 
 
-def simulated() -> str:
+@columns(
+    "needs / budget | GiB paged in, measured | simulated | ms per forward, measured | simulated "
+    "| off by | result",
+    "{ratio:g} | {measured_gib_in:.2f} | {simulated_gib_in:.2f} | {measured_ms:.1f} | "
+    "{simulated_ms:.1f} | {off} | {source}",
+)
+def simulated() -> Rows:
     """Simulations of one recording beside runs at each budget."""
-    rows = [
-        {**row, "off": f"{row['ms_off_by']:+.0%}".replace("%", " %")}
-        for name, document in results("simulate")
-        if "rows" in document
-        for row in sourced(name, document, document["rows"])
-    ]
-    return shown(
-        "needs / budget | GiB paged in, measured | simulated | ms per forward, measured "
-        "| simulated | off by | result",
-        "{ratio:g} | {measured_gib_in:.2f} | {simulated_gib_in:.2f} | {measured_ms:.1f} | "
-        "{simulated_ms:.1f} | {off} | {source}",
-        rows,
-    )
+    for name, document in results("simulate"):
+        for row in sourced(name, document, document.get("rows", [])):
+            yield {**row, "off": f"{row['ms_off_by']:+.0%}".replace("%", " %")}
 
 
-def simulated_itself() -> str:
+@columns(
+    "needs / budget | ms per forward, measured | simulated | off by",
+    "{ratio:g} | {own[measured_ms]:.1f} | {own[simulated_ms]:.1f} | {own[ms_off_by]:%}",
+)
+def simulated_itself() -> Rows:
     """Simulations of each run's own recording."""
     rows = [row for _, document in results("simulate") for row in document.get("rows", [])]
-    return shown(
-        "needs / budget | ms per forward, measured | simulated | off by",
-        "{ratio:g} | {own[measured_ms]:.1f} | {own[simulated_ms]:.1f} | {own[ms_off_by]:%}",
-        [row for row in rows if row.get("own")],
-    )
+    return [row for row in rows if row.get("own")]
 
 
-def simulated_ratios() -> str:
+@columns(
+    "recording, peak / budget | x ideal | in all | x least | in all | GB a step | MIN | LRU "
+    "| Belady on demand",
+    "{name}, {peak_over_budget:g} | {median_ratio:.2f} | {total_ratio:.2f} | "
+    "{median_ratio_to_least:.2f} | {total_ratio_to_least:.2f} | {moved[bytes_in]:.1f} | "
+    "{moved[least_bytes_in]:.1f} | {lru:.2f} | {belady:.2f}",
+)
+def simulated_ratios() -> Rows:
     """Recordings within several budgets, over the least that any policy takes."""
     documents = [result(f"simulate/{name}") for name in ("ratios", "ratios-training")]
-    recordings = [one for document in documents for one in document["recordings"].items()]
-    rows = []
-    for name, found in recordings:
+    for name, found in (one for each in documents for one in each["recordings"].items()):
         for part in sorted({row["peak_over_budget"] for row in found}):
             by = {row["policy"]: row for row in found if row["peak_over_budget"] == part}
-            ours = by["penstock"]
-            kinds = ("median_ratio", "total_ratio", "median_ratio_to_least", "total_ratio_to_least")
-            cells = [f"{name}, {part:g}", *(f"{ours[kind]:.2f}" for kind in kinds)]
-            cells += [f"{ours[key] / 1e9:.1f}" for key in ("bytes_in", "least_bytes_in")]
-            rows.append([*cells, *(f"{by[p]['median_ratio']:.2f}" for p in ("lru", "belady"))])
-    return lines(
-        "recording, peak / budget | x ideal | in all | x least | in all | GB a step | MIN | LRU "
-        "| Belady on demand",
-        rows,
-    )
+            ours = by.pop("penstock")
+            moved = {key: ours[key] / 1e9 for key in ("bytes_in", "least_bytes_in")}
+            medians = {policy: row["median_ratio"] for policy, row in by.items()}
+            yield {**ours, "name": name, "moved": moved, **medians}
 
 
-def shapes() -> str:
+STEP = " | resident | ideal | attached | x ideal"
+
+
+@columns(
+    f"model | budget, GiB | peak beside it | exact{STEP}"
+    + STEP.replace("resident", "tokens: resident"),
+    "{name} | {budget_bytes:GiB} | {beside:+,.0f} MiB | {bits}"
+    + "".join(
+        f" | {{{n}[resident_median_ms]:ms}} | {{{n}[ideal_ms]:ms}} | {{{n}[median_ms]:ms}} "
+        f"| {{{n}[ratio_to_ideal]:.2f}}"
+        for n in ("forward", "tokens")
+    ),
+)
+def shapes() -> Rows:
     """Held-out models within half of what they need, of each the newest run that got to it."""
-    runs = [document["rows"] for name, document in results("one_budget") if "-shapes" in name]
-    found: dict[str, list[str]] = {}
-    for rows in runs:
-        attached = {row["name"]: row for row in rows if "resident_median_ms" in row}
-        for name in dict.fromkeys(name.split()[0] for name in attached):
-            steps = [row for step, row in attached.items() if step.split()[0] == name]
-            peak = max(row["peak_bytes"] - row["budget_bytes"] for row in steps)
-            exact = {
-                row["exact"]
-                for row in rows
-                if "exact" in row and row["name"].split()[0] == name and row not in steps
-            }
+    found: dict[str, dict[str, Any]] = {}
+    for rows in (document["rows"] for name, document in results("one_budget") if "-shapes" in name):
+        attached = [row for row in rows if "resident_median_ms" in row]
+        for name in dict.fromkeys(row["name"].split()[0] for row in attached):
+            of = [row for row in rows if "exact" in row and row["name"].split()[0] == name]
+            steps = [row for row in of if row in attached]
             bits = "yes" if all(row["exact"] for row in steps) else "no"
-            cells = [name, gib(steps[0]["budget_bytes"]), f"{peak / MIB:+,.0f} MiB"]
-            cells.append(bits if exact == {True} else f"{bits}; resident neither")
-            for row in steps:
-                cells += [
-                    f"{row['resident_median_ms']:,.1f}",
-                    f"{row['ideal_ms']:,.1f}",
-                    f"{row['median_ms']:,.1f}",
-                    f"{row['ratio_to_ideal']:.2f}",
-                ]
-            found.setdefault(name, [*cells, *[""] * (12 - len(cells))])
-    head = "model | budget, GiB | peak beside it | exact"
-    step = " | resident | ideal | attached | x ideal"
-    return lines(head + step + step.replace("resident", "tokens: resident"), found.values())
+            if not all(row["exact"] for row in of if row not in steps):
+                bits += "; resident neither"
+            beside = max(row["peak_bytes"] - row["budget_bytes"] for row in steps) / MIB
+            more = dict(zip(("forward", "tokens"), steps, strict=False))
+            row = {**steps[0], "name": name, "beside": beside, "bits": bits, **more}
+            found.setdefault(name, row)
+    return found.values()
 
 
-def one_budget(part: str) -> str:
+@columns(
+    "work | budget, GiB | how | exact | peak beside it | resident | ideal | attached | p99 "
+    "| x ideal",
+    "{name} | {budget_bytes:GiB} | {how} | {exact:yes} | {beside:+,.0f} MiB | "
+    "{resident_median_ms:ms} | {ideal_ms:ms} | {median_ms:ms} | {p99_ms:ms} | "
+    "{ratio_to_ideal:.2f}",
+)
+def one_budget(part: str) -> Rows:
     """The attached rows of a part, of the newest run of it; ratios of the file."""
     runs = [document["rows"] for _, document in results("one_budget")]
     rows = next(found for rows in runs if (found := [r for r in rows if r["part"] == part]))
     resident = {row["name"]: row["median_ms"] for row in rows if row["how"] == "resident"}
-    found = [
-        {
-            "resident_median_ms": resident[row["name"]],
-            **row,
-            "how": row["how"].removeprefix("attached, "),
-            "beside": (row["peak_bytes"] - row["budget_bytes"]) / MIB,
-        }
-        for row in rows
-        if "ratio_to_ideal" in row
-    ]
-    return shown(
-        "work | budget, GiB | how | exact | peak beside it | resident | ideal | attached | p99 "
-        "| x ideal",
-        "{name} | {budget_bytes:GiB} | {how} | {exact:yes} | {beside:+,.0f} MiB | "
-        "{resident_median_ms:ms} | {ideal_ms:ms} | {median_ms:ms} | {p99_ms:ms} | "
-        "{ratio_to_ideal:.2f}",
-        found,
-    )
+    for row in rows:
+        if "ratio_to_ideal" in row:
+            beside = (row["peak_bytes"] - row["budget_bytes"]) / MIB
+            how = row["how"].removeprefix("attached, ")
+            base = {"resident_median_ms": resident[row["name"]]}
+            yield {**base, **row, "how": how, "beside": beside}
 
 
-def compressed() -> str:
+@columns(
+    "file | work | budget, GiB | compress | exact | ms | p10 | p90 | raw bytes over the link",
+    "{file} | {work} | {budget_bytes:GiB} | {compress} | {exact:yes} | {error}{median_ms:ms} | "
+    "{p10_ms:ms} | {p90_ms:ms} | {raw_ms:ms}",
+)
+def compressed() -> Rows:
     """Without, with and without again, run by run."""
-    return shown(
-        "file | work | budget, GiB | compress | exact | ms | p10 | p90 | raw bytes over the link",
-        "{file} | {work} | {budget_bytes:GiB} | {compress} | {exact:yes} | {error}{median_ms:ms} | "
-        "{p10_ms:ms} | {p90_ms:ms} | {raw_ms:ms}",
-        [
-            {**row, "file": name}
-            for name, document in sorted(results("compression"))
-            for row in document["rows"]
-            if "compress" in row
-        ],
-    )
+    for name, document in sorted(results("compression")):
+        yield from ({**row, "file": name} for row in document["rows"] if "compress" in row)
 
 
-def update_place() -> str:
+@columns(
+    "weights and state | cores | host | host again | link | host, beside the link's copies "
+    "| link, beside the host's update",
+    " | ".join(["{dtype} | {cores}", *(f"{{ns[{column}]:.3f}}" for column in range(5))]),
+)
+def update_place() -> Rows:
     """An update on the host, and what it would spare the link."""
-    found = []
     for row in result("update_place")["rows"]:
         beside = row["beside_copies"]
         each = (row["host"], row["host_again"], row["link"], beside["host"], beside["link"])
-        found.append({**row, "ns": [t["median_ms"] * 1e6 / row["parameters"] for t in each]})
-    return shown(
-        "weights and state | cores | host | host again | link | host, beside the link's copies "
-        "| link, beside the host's update",
-        " | ".join(["{dtype} | {cores}", *(f"{{ns[{column}]:.3f}}" for column in range(5))]),
-        found,
-    )
+        yield {**row, "ns": [t["median_ms"] * 1e6 / row["parameters"] for t in each]}
 
 
-def safety() -> str:
+@columns(
+    "work | budget, GiB | fast, ms | normal | fast again | normal / fast",
+    "{way} | {gib:g} | {ms[0]:.1f} | {ms[1]:.1f} | {ms[2]:.1f} | {ratio:.2f}",
+)
+def safety() -> Rows:
     """Normal between two runs of fast, by attach() and under penstock run."""
-    found = []
     for name, key, way in SAFETY:
-        rows = result(f"safety/{name}")["rows"]
-        for size in dict.fromkeys(row.get(key) for row in rows if "safety" in row):
-            ms = [
-                (row["safety"], row.get("median_step_ms") or row["median_ms"])
-                for row in rows
-                if row.get(key) == size and "safety" in row
-            ]
-            if [kind for kind, _ in ms] != ["fast", "normal", "fast"]:
+        rows = [row for row in result(f"safety/{name}")["rows"] if "safety" in row]
+        for size in dict.fromkeys(row.get(key) for row in rows):
+            of = [row for row in rows if row.get(key) == size]
+            if [row["safety"] for row in of] != ["fast", "normal", "fast"]:
                 continue  # time ran out within it
-            fast, normal, again = (each for _, each in ms)
-            ratio = 2 * normal / (fast + again)
-            figures = (f"{each:.1f}" for each in (fast, normal, again))
-            found.append([way, f"{size / GIB:g}", *figures, f"{ratio:.2f}"])
-    return lines("work | budget, GiB | fast, ms | normal | fast again | normal / fast", found)
+            ms = [row.get("median_step_ms") or row["median_ms"] for row in of]
+            yield {"way": way, "gib": size / GIB, "ms": ms, "ratio": 2 * ms[1] / (ms[0] + ms[2])}
 
 
-def frameworks() -> str:
+@columns("program | plain, and again, ms | half, ms | x ideal | results | results/run, commit")
+def frameworks() -> Rows:
     """Programs of several frameworks under penstock run."""
-    found = []
     for title, name, program in FRAMEWORKS:
         document = result(f"run/{name}")
         row = next(row for row in document["rows"] if row["program"] == program)
@@ -336,19 +307,17 @@ def frameworks() -> str:
             same = "plain runs differ"
         if row.get("run_loss_differs_by") is not None:
             same = f"{row['run_loss_differs_by']:.1e} ({row['again_loss_differs_by']:.1e})"
-        found.append([title, plain, f"{took:.1f}", ideal, same, f"{name}, {commit(document)}"])
-    head = "program | plain, and again, ms | half, ms | x ideal | results"
-    return lines(f"{head} | results/run, commit", found)
+        yield [title, plain, f"{took:.1f}", ideal, same, f"{name}, {commit(document)}"]
 
 
 TABLES = {
     each.__name__: each
     for each in (
         *(forward, packing, programs, frameworks, simulated, simulated_itself, simulated_ratios),
-        *(budgets, strategies, shapes, safety, trained, compressed, update_place),
-        trained_beside_peers,
-        *reliability_table.TABLES,
-        *models_tables.TABLES,
+        *(shapes, safety, compressed, update_place),
+        *training.TABLES,
+        *reliability.TABLES,
+        *models.TABLES,
     )
 } | {part: partial(one_budget, part) for part in ("llama", "two", "fits")}
 
@@ -371,9 +340,9 @@ def main() -> int:
     docs = ROOT / "docs"
     pages = {
         docs / "benchmarks.md": benchmarks_page(),
-        docs / "allocator-benchmarks.md": allocator_table.page(),
-        docs / "fusion-benchmarks.md": fusion_page.page(),
-        docs / "replay.md": replay_page.page(),
+        docs / "allocator-benchmarks.md": allocator.page(),
+        docs / "fusion-benchmarks.md": fusion.page(),
+        docs / "replay.md": replay.page(),
     }
     for path in (ROOT / "README.md", *sorted(docs.rglob("*.md"))):
         if path not in pages and MARKS.search(text := path.read_text(encoding="utf-8")):

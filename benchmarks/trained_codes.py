@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import output_parser
-from record import Record
+from kit.measure import output_parser
+from kit.record import Record
 from torch import nn
 
 import penstock

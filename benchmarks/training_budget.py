@@ -4,7 +4,7 @@
     python benchmarks/training_budget.py --output benchmarks/results/training/activations.json
     python benchmarks/training_budget.py --models llama_7b_8x1024 --hows resident,auto,FSDP2,ZeRO-3
 
-Random weights and batches of the models in training_models.py: the Llamas are bf16, the others have
+Random weights and batches of the models in training/jobs.py: the Llamas are bf16, the others have
 fp32 weights and bf16 autocast; those and GPT-2's shapes recompute their layers, the rest keeps all
 activations. One process: the link's speed in both directions at once, then for each model plain
 PyTorch, the same again, and the budgets, all from the same seeds; losses are compared step by step,
@@ -35,11 +35,11 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from budget_card import Card
-from measure import both_ways, output_parser
-from record import OutOfTime, Record
-from training_bench import Bench
-from training_models import JOBS
+from kit.card import Card
+from kit.measure import both_ways, output_parser
+from kit.record import OutOfTime, Record
+from training.bench import Bench
+from training.jobs import JOBS
 from training_peers import PEERS, apart
 
 from penstock import attach_training

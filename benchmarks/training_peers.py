@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from budget_card import Card
-from measure import alone, script_parser
-from peers import limited
-from record import Record
+from kit.card import Card
+from kit.measure import alone, script_parser
+from kit.record import Record
+from kit.under import run
+from models.peers import limited
 from torch import nn
-from training_bench import Bench
-from training_models import JOBS
-from under import run
+from training.bench import Bench
+from training.jobs import JOBS
 
 from penstock.host import check_host_memory
 from penstock.units import parse_size

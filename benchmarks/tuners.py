@@ -25,9 +25,9 @@ import peft
 import torch
 import transformers
 from architectures import EMULATED, ended, same, weight_bytes, within_least
-from little import sizes_of
-from measure import script_parser
-from record import Record
+from kit.measure import script_parser
+from kit.record import Record
+from models.little import sizes_of
 
 import penstock
 from penstock.errors import UsageError

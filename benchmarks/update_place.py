@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from measure import output_parser, spread
-from record import Record
+from kit.measure import output_parser, spread
+from kit.record import Record
 
 from penstock.units import GIB
 

@@ -14,8 +14,8 @@ import time
 from typing import Any
 
 import torch
-from budget_card import Card
-from measure import script_parser
+from kit.card import Card
+from kit.measure import script_parser
 from torch import nn
 from torch.nn import functional
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model of held_out_models.py: forward passes, or tokens. Plain PyTorch.
+"""A model of models/held_out.py: forward passes, or tokens. Plain PyTorch.
 
     python benchmarks/programs/held_out.py --model whisper --tokens 16
 
@@ -17,8 +17,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from held_out_models import outputs, subject
-from held_out_shapes import SIZES
+from models.held_out import outputs, subject
+from models.shapes import SIZES
 from steps import digest, repeat_bit_for_bit, script_parser, timed
 
 

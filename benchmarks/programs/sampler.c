@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Samples the thread that starts it: where it is, by the clock on the wall, so that waits count.
- * Only for launch_profile.py, which builds and loads it.  What a sample costs (a walk up the stack,
+ * Only for run_profile.py, which builds and loads it.  What a sample costs (a walk up the stack,
  * 30 to 50 us) slows the thread down evenly: shares are what to read off, not times.
  */
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of a job of training_models.py. Plain PyTorch.
+"""Training steps of a job of training/jobs.py. Plain PyTorch.
 
     python benchmarks/programs/train_job.py --job llama_8b_lora --steps 10
 
@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from steps import repeat_bit_for_bit, script_parser, timed
-from training_models import JOBS
+from training.jobs import JOBS
 
 
 def main() -> None:

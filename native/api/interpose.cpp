@@ -348,6 +348,7 @@ penstock_allocator* handle_of(Device& device) {
   // Never destroyed: a framework's own objects may go after ours, and give memory back.
   static auto& handles = *new std::unordered_map<Device*, penstock_allocator>;
   const std::lock_guard lock(mutex);
+  device.held = true;
   const auto [handle, fresh] = handles.try_emplace(&device);
   if (fresh) handle->second.allocator = {std::shared_ptr<void>(), &device.program->allocator()};
   return &handle->second;

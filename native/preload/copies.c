@@ -11,68 +11,9 @@
 
 enum { kRead = PENSTOCK_ACCESS_READ, kWrite = PENSTOCK_ACCESS_WRITE };
 
-/* Rows of `width` bytes at a distance of `pitch`, in layers of `rows_per_layer` such rows. */
-typedef struct {
-  size_t x, y, z, pitch, rows_per_layer, width, height, depth;
-} box;
-
-static void touch_box(penstock_call* call, uint64_t address, const box* part, uint32_t access) {
-  if (part->width == 0 || part->height == 0 || part->depth == 0) return;
-  const uint64_t layer = (uint64_t)part->pitch * part->rows_per_layer;
-  const uint64_t begin = address + part->x + part->pitch * part->y + layer * part->z;
-  const uint64_t bytes = part->width + part->pitch * (part->height - 1) + layer * (part->depth - 1);
-  penstock_touch_bytes(call, begin, bytes, access | PENSTOCK_ACCESS_GAPS);
-}
-
-static bool is_address(CUmemorytype type) {
-  return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
-}
-
-/* All forms name these members alike; one without layers has no third dimension. */
-#define PENSTOCK_TOUCH_SIDE(copy, side, z, rows, depth, access)                                 \
-  if (is_address((copy)->side##MemoryType)) {                                                   \
-    const box part = {(copy)->side##XInBytes, (copy)->side##Y, z,    (copy)->side##Pitch, rows, \
-                      (copy)->WidthInBytes,   (copy)->Height,  depth};                          \
-    touch_box(call, (copy)->side##Device, &part, access);                                       \
-  }
-
-void penstock_touch_2d(penstock_call* call, const CUDA_MEMCPY2D* copy) {
-  if (copy == NULL) return;
-  PENSTOCK_TOUCH_SIDE(copy, src, 0, 0, 1, kRead)
-  PENSTOCK_TOUCH_SIDE(copy, dst, 0, 0, 1, kWrite)
-}
-
-void penstock_touch_3d(penstock_call* call, const CUDA_MEMCPY3D* copy) {
-  if (copy == NULL) return;
-  PENSTOCK_TOUCH_SIDE(copy, src, copy->srcZ, copy->srcHeight, copy->Depth, kRead)
-  PENSTOCK_TOUCH_SIDE(copy, dst, copy->dstZ, copy->dstHeight, copy->Depth, kWrite)
-}
-
-/* Lengths of rows are in elements, whose size only an array on the other side would tell: between
- * two addresses an element is a byte. */
-static void touch_operand(penstock_call* call, const CUmemcpy3DOperand* side,
-                          const CUmemcpy3DOperand* other, CUextent3D extent, uint32_t access) {
-  if (side->type != CU_MEMCPY_OPERAND_TYPE_POINTER) return;
-  if (other->type != CU_MEMCPY_OPERAND_TYPE_POINTER) {
-    penstock_touch_block(call, side->op.ptr.ptr, access);
-    return;
-  }
-  const size_t row = side->op.ptr.rowLength != 0 ? side->op.ptr.rowLength : extent.width;
-  const size_t rows = side->op.ptr.layerHeight != 0 ? side->op.ptr.layerHeight : extent.height;
-  const box part = {0, 0, 0, row, rows, extent.width, extent.height, extent.depth};
-  touch_box(call, side->op.ptr.ptr, &part, access);
-}
-
-void penstock_touch_3d_batch(penstock_call* call, const CUDA_MEMCPY3D_BATCH_OP* copies,
-                             size_t count) {
-  for (size_t i = 0; copies != NULL && i < count; ++i) {
-    touch_operand(call, &copies[i].src, &copies[i].dst, copies[i].extent, kRead);
-    touch_operand(call, &copies[i].dst, &copies[i].src, copies[i].extent, kWrite);
-  }
-}
-
 /* The driver does not know memory of the host's that is not page-locked. */
 static bool on_host(uint64_t address) {
+  if (penstock_find_block(address, NULL)) return false;
   const penstock_type_cuPointerGetAttribute ask =
       (penstock_type_cuPointerGetAttribute)penstock_hooks[PENSTOCK_HOOK_cuPointerGetAttribute].real;
   unsigned int type = 0;
@@ -82,12 +23,104 @@ static bool on_host(uint64_t address) {
          (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST);
 }
 
+/* One side of a copy: rows of `width` bytes at a distance of `pitch`, in layers of
+ * `rows_per_layer` such rows.  Address 0: an array, or nothing. */
+typedef struct {
+  uint64_t address;
+  size_t x, y, z, pitch, rows_per_layer, width, height, depth;
+} box;
+
+static uint64_t row_of(const box* part, size_t y, size_t z) {
+  return part->address + part->x +
+         part->pitch * (part->y + y + part->rows_per_layer * (part->z + z));
+}
+
+static bool is_line(const box* part) {
+  return (part->height == 1 || part->pitch == part->width) &&
+         (part->depth == 1 || part->pitch * part->rows_per_layer == part->width * part->height);
+}
+
+static void touch_box(penstock_call* call, const box* part, uint32_t access) {
+  const uint64_t begin = row_of(part, 0, 0);
+  const uint64_t end = row_of(part, part->height - 1, part->depth - 1) + part->width;
+  penstock_touch_bytes(call, begin, end - begin, access | PENSTOCK_ACCESS_GAPS);
+}
+
+static void touch_tables(penstock_call* call, const box* to, const box* from);
+
+static void touch_boxes(penstock_call* call, const box* to, const box* from) {
+  if (to->width == 0 || to->height == 0 || to->depth == 0) return;
+  if (to->address != 0 && from->address != 0 && is_line(to) && is_line(from)) {
+    penstock_touch_copy(call, row_of(to, 0, 0), row_of(from, 0, 0),
+                        to->width * to->height * to->depth);
+    return;
+  }
+  if (from->address != 0) touch_box(call, from, kRead);
+  if (to->address != 0) touch_box(call, to, kWrite);
+  const bool both = to->address != 0 && from->address != 0;
+  if (both && on_host(from->address) && !on_host(to->address)) touch_tables(call, to, from);
+}
+
+/* Not the host's may be what the program calls it. */
+static uint64_t side_address(CUmemorytype type, const void* host, CUdeviceptr device) {
+  if (type == CU_MEMORYTYPE_HOST) return (uintptr_t)host;
+  return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ? device : 0;
+}
+
+/* All forms name these members alike; one without layers has no third dimension. */
+#define PENSTOCK_SIDE(copy, side, z, rows, depth)                                     \
+  {                                                                                   \
+    side_address((copy)->side##MemoryType, (copy)->side##Host, (copy)->side##Device), \
+        (copy)->side##XInBytes, (copy)->side##Y, z, (copy)->side##Pitch, rows,        \
+        (copy)->WidthInBytes, (copy)->Height, depth                                   \
+  }
+
+void penstock_touch_2d(penstock_call* call, const CUDA_MEMCPY2D* copy) {
+  if (copy == NULL) return;
+  const box from = PENSTOCK_SIDE(copy, src, 0, 0, 1);
+  const box to = PENSTOCK_SIDE(copy, dst, 0, 0, 1);
+  touch_boxes(call, &to, &from);
+}
+
+void penstock_touch_3d(penstock_call* call, const CUDA_MEMCPY3D* copy) {
+  if (copy == NULL) return;
+  const box from = PENSTOCK_SIDE(copy, src, copy->srcZ, copy->srcHeight, copy->Depth);
+  const box to = PENSTOCK_SIDE(copy, dst, copy->dstZ, copy->dstHeight, copy->Depth);
+  touch_boxes(call, &to, &from);
+}
+
+/* Lengths of rows are in elements, whose size only an array on the other side would tell: between
+ * two addresses an element is a byte. */
+static box box_of(const CUmemcpy3DOperand* side, CUextent3D extent) {
+  const size_t row = side->op.ptr.rowLength != 0 ? side->op.ptr.rowLength : extent.width;
+  const size_t rows = side->op.ptr.layerHeight != 0 ? side->op.ptr.layerHeight : extent.height;
+  return (box){side->op.ptr.ptr, 0, 0, 0, row, rows, extent.width, extent.height, extent.depth};
+}
+
+void penstock_touch_3d_batch(penstock_call* call, const CUDA_MEMCPY3D_BATCH_OP* copies,
+                             size_t count) {
+  for (size_t i = 0; copies != NULL && i < count; ++i) {
+    const CUmemcpy3DOperand* const src = &copies[i].src;
+    const CUmemcpy3DOperand* const dst = &copies[i].dst;
+    const bool from_pointer = src->type == CU_MEMCPY_OPERAND_TYPE_POINTER;
+    const bool to_pointer = dst->type == CU_MEMCPY_OPERAND_TYPE_POINTER;
+    if (from_pointer && to_pointer) {
+      const box from = box_of(src, copies[i].extent);
+      const box to = box_of(dst, copies[i].extent);
+      touch_boxes(call, &to, &from);
+    } else if (from_pointer) {
+      penstock_touch_block(call, src->op.ptr.ptr, kRead);
+    } else if (to_pointer) {
+      penstock_touch_block(call, dst->op.ptr.ptr, kWrite);
+    }
+  }
+}
+
 void penstock_touch_copy(penstock_call* call, uint64_t dst, uint64_t src, size_t bytes) {
-  const bool ours = penstock_find_block(dst, NULL);
   if (penstock_find_block(src, NULL)) {
-    const bool away = dst != 0 && !ours && !on_host(dst);
+    const bool away = dst != 0 && !on_host(dst) && !penstock_find_block(dst, NULL);
     penstock_touch_bytes(call, src, bytes, away ? kRead | PENSTOCK_ACCESS_AWAY : kRead);
-  } else if (src != 0 && dst != 0 && on_host(src) && (ours || !on_host(dst))) {
+  } else if (src != 0 && dst != 0 && on_host(src) && !on_host(dst)) {
     penstock_touch_from_host(call, dst, (const void*)(uintptr_t)src, bytes);
     return;
   }
@@ -128,12 +161,41 @@ static bool may_be_table(const char* piece, size_t bytes) {
 }
 
 static void scan_tables(penstock_touches* found, penstock_interposer* engine, const char* memory,
-                        size_t bytes, uint64_t to) {
+                        size_t bytes, uint64_t to, bool sampled) {
   for (size_t at = 0; at < bytes; at += kPiece) {
     const size_t piece = bytes - at < kPiece ? bytes - at : kPiece;
-    if (bytes > kPiece && piece >= kSamples * kWord && !may_be_table(memory + at, piece)) continue;
+    if (sampled && piece >= kSamples * kWord && !may_be_table(memory + at, piece)) continue;
     penstock_scan(found, engine, memory + at, piece, to + at);
   }
+}
+
+/* What a graph's own copy brings, the host may have only when it is launched. */
+static void touch_tables(penstock_call* call, const box* to, const box* from) {
+  if (call->work.kind == PENSTOCK_WORK_GRAPH) return;
+  penstock_touches hidden;
+  penstock_touches_init(&hidden);
+  penstock_block block;
+  const bool ours = penstock_find_block(to->address, &block);
+  const bool seen = ours && !penstock_is_capturing((CUstream)(uintptr_t)call->work.stream);
+  /* A copy that goes further is the driver's to refuse: the host need not have what it brings. */
+  const uint64_t end = ours ? block.base + block.bytes : UINT64_MAX;
+  const bool sampled = to->width > kPiece / to->height / to->depth;
+  for (size_t row = 0; row < to->height * to->depth; ++row) {
+    const uint64_t dst = row_of(to, row % to->height, row / to->height);
+    const char* const src =
+        (const char*)(uintptr_t)row_of(from, row % to->height, row / to->height);
+    if (dst >= end) break;
+    const size_t bytes = end - dst < to->width ? end - dst : to->width;
+    const size_t skipped = (kWord - dst % kWord) % kWord;
+    if (bytes < skipped) continue;
+    scan_tables(seen ? &call->touches : &hidden, call->engine, src + skipped, bytes - skipped,
+                dst + skipped, sampled);
+  }
+  if (hidden.lost) call->refusal = CUDA_ERROR_OUT_OF_MEMORY;
+  for (uint32_t i = 0; i < hidden.count && call->refusal == CUDA_SUCCESS; ++i) {
+    call->refusal = penstock_pin(hidden.list[i].address, PENSTOCK_PIN_TABLE, NULL);
+  }
+  penstock_touches_free(&hidden);
 }
 
 void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src, size_t bytes) {
@@ -143,19 +205,10 @@ void penstock_touch_from_host(penstock_call* call, uint64_t dst, const void* src
     return;
   }
   penstock_touch_bytes(call, dst, bytes, kWrite);
-  const size_t skipped = (kWord - dst % kWord) % kWord;
-  if (src == NULL || bytes < skipped) return;
-  penstock_touches hidden;
-  penstock_touches_init(&hidden);
-  const bool seen = penstock_find_block(dst, NULL) &&
-                    !penstock_is_capturing((CUstream)(uintptr_t)call->work.stream);
-  scan_tables(seen ? &call->touches : &hidden, call->engine, (const char*)src + skipped,
-              bytes - skipped, dst + skipped);
-  if (hidden.lost) call->refusal = CUDA_ERROR_OUT_OF_MEMORY;
-  for (uint32_t i = 0; i < hidden.count && call->refusal == CUDA_SUCCESS; ++i) {
-    call->refusal = penstock_pin(hidden.list[i].address, PENSTOCK_PIN_TABLE, NULL);
-  }
-  penstock_touches_free(&hidden);
+  if (src == NULL || bytes == 0) return;
+  const box to = {.address = dst, .width = bytes, .height = 1, .depth = 1};
+  const box from = {.address = (uintptr_t)src, .width = bytes, .height = 1, .depth = 1};
+  touch_tables(call, &to, &from);
 }
 
 void penstock_touch_to_host(penstock_call* call, const void* dst, uint64_t src, size_t bytes) {

@@ -7,6 +7,7 @@
 #include "preload/graphs.h"
 #include "preload/life.h"
 #include "preload/parameters.h"
+#include "preload/pins.h"
 
 static _Atomic(int) started;
 
@@ -61,9 +62,14 @@ static inline penstock_hook* enter(enum penstock_hook_index index) {
              ? CUDA_ERROR_OUT_OF_MEMORY                                 \
              : penstock_settle(made, PENSTOCK_WITH_ROOM(0, real_call), PENSTOCK_##kind, &exec);
 
-/* PIN, address, reason: its block stays until it is freed; a call that cannot have that fails. */
+/* PIN, address, reason: its block stays until it is freed; a call that cannot have that fails.
+ * SHARE, address, bytes: all blocks that reach into the range. */
 #define PENSTOCK_BODY_PIN(own_call, real_call, kind, address, reason)                    \
   const CUresult pinned = penstock_pin((uintptr_t)address, PENSTOCK_PIN_##reason, NULL); \
+  return pinned != CUDA_SUCCESS ? pinned : real_call;
+
+#define PENSTOCK_BODY_SHARE(own_call, real_call, kind, address, bytes) \
+  const CUresult pinned = penstock_pin_range(address, bytes);          \
   return pinned != CUDA_SUCCESS ? pinned : real_call;
 
 /* TAKE: it takes device memory of its own, or may.  FIRST, statement: and then the call.  THEN,

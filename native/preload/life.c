@@ -37,6 +37,12 @@ static CUcontext primary_context(CUdevice device) {
 
 void penstock_primary_ends(CUdevice device) { penstock_context_ends(primary_context(device)); }
 
+void penstock_green_context_ends(CUgreenCtx green) {
+  CUcontext context = NULL;
+  if (PENSTOCK_ASK(cuCtxFromGreenCtx, &context, green) != CUDA_SUCCESS) context = NULL;
+  penstock_context_ends(context);
+}
+
 void penstock_stream_ends(CUstream stream) {
   penstock_interposer* const engine = atomic_load(&penstock_loaded_engine);
   if (engine != NULL) engine->stream_gone((uint64_t)(uintptr_t)stream);

@@ -13,6 +13,7 @@ CUresult penstock_after_context(CUresult result);
 /* What is about to go is said before it goes. */
 void penstock_context_ends(CUcontext context);
 void penstock_primary_ends(CUdevice device);
+void penstock_green_context_ends(CUgreenCtx green);
 void penstock_stream_ends(CUstream stream);
 
 #endif /* PENSTOCK_PRELOAD_LIFE_H_ */

@@ -143,6 +143,25 @@ CUresult penstock_destroyed(penstock_hold* taken, CUresult result) {
   return result;
 }
 
+CUresult penstock_pin_range(uint64_t address, uint64_t bytes) {
+  enum { kStep = 512, kMostBetween = 64 << 10 }; /* blocks begin at; pages are as large at most */
+  uint64_t between = 0;
+  for (uint64_t at = address; at - address < bytes && between < kMostBetween;) {
+    penstock_block block;
+    if (penstock_find_block(at, &block)) {
+      const CUresult result = penstock_pin(at, PENSTOCK_PIN_SHARED, NULL);
+      if (result != CUDA_SUCCESS) return result;
+      at = block.base + block.bytes;
+      between = 0;
+    } else {
+      const uint64_t step = kStep - at % kStep;
+      at += step;
+      between += step;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
 /* A tensor map is passed by value in a kernel's parameters, where its address is found if it stands
  * there in plain.  On Hopper it does; where it does not, the block must stay. */
 CUresult penstock_after_encoding(CUresult result, const CUtensorMap* map, const void* address) {

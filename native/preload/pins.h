@@ -30,6 +30,8 @@ void penstock_touch_held(penstock_call* call, int kind, uint64_t handle);
 penstock_hold* penstock_take_held(int kind, uint64_t handle);
 CUresult penstock_destroyed(penstock_hold* taken, CUresult result);
 
+/* All blocks that reach into a range, which may begin before them, where a page does. */
+CUresult penstock_pin_range(uint64_t address, uint64_t bytes);
 /* A tensor map that does not show the address in plain keeps its block. */
 CUresult penstock_after_encoding(CUresult result, const CUtensorMap* map, const void* address);
 

@@ -24,7 +24,7 @@ typedef struct {
   size_t bytes;
 } answer;
 
-/* The width of each is the driver's; benchmarks/interpose_calls.cu compares it with a real one. */
+/* The width of each is the driver's; benchmarks/programs/launch.cu compares it with a real one. */
 static answer describe(const penstock_block* block, CUpointer_attribute attribute,
                        CUdeviceptr address) {
   switch (attribute) {

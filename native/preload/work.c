@@ -57,6 +57,7 @@ void penstock_work_on(penstock_call* call, penstock_interposer* engine, int kind
 
 void penstock_touch_bytes(penstock_call* call, uint64_t address, uint64_t bytes, uint32_t access) {
   if (bytes != 0 && penstock_find_block(address, NULL)) {
+    if (bytes > UINT64_MAX - address) bytes = UINT64_MAX - address; /* for the driver to refuse */
     penstock_touches_push(&call->touches, address, bytes, access);
   }
 }

@@ -277,6 +277,7 @@ void Program::stand(std::span<const TouchedAddress> touched, Words words) {
     if (block != nullptr) block->table = true;
     return block == nullptr;
   });
+  for (const auto& word : words) words_.erase(word.first);
   words_.merge(words);
 }
 

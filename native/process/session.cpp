@@ -9,6 +9,8 @@
 #include <iomanip>
 #include <utility>
 
+#include "policy/residency/page_size.hpp"
+
 namespace penstock::engine {
 namespace {
 
@@ -88,6 +90,13 @@ Result<Device*> Session::make(int ordinal) {
   device->ordinal = ordinal;
   ProgramOptions options;
   options.budget = budget_for(*device->driver);
+  options.page_bytes =
+      policy::residency::page_size(options.budget, device->driver->info().granularity);
+  if (options.budget < options.page_bytes) {
+    return invalid("GPU ", ordinal, ": a budget of ", size_text(options.budget),
+                   " holds no page of ", size_text(options.page_bytes),
+                   "; nothing will be paged: give it more by --gpu-memory");
+  }
   options.host_bytes = host_memory();
   options.evicted = options_.evicted;
   Device* const raw = device.get();
@@ -114,8 +123,13 @@ Result<Device*> Session::device(int ordinal) {
   if (Device* there = slot.load(std::memory_order_acquire)) return there;
   const std::lock_guard lock(mutex_);
   if (Device* there = slot.load()) return there;
-  PENSTOCK_ASSIGN(Device * made, make(ordinal));
-  slot.store(made, std::memory_order_release);
+  // Asked for again by each call: what cannot change is not tried again.
+  Status& refused = refused_[nth(ordinal)];
+  PENSTOCK_TRY(refused);
+  const Result<Device*> made = make(ordinal);
+  if (made.status().code() == Code::kInvalidArgument) refused = made.status();
+  PENSTOCK_TRY(made.status());
+  slot.store(made.value(), std::memory_order_release);
   ++made_;
   count_ = std::max(count_.load(), ordinal + 1);
   return made;
@@ -137,6 +151,8 @@ void Session::context_gone(void* context) {
     if (device.context != context) return;
     if (device.recorder != nullptr) device.recorder->close();
     devices_[nth(device.ordinal)] = nullptr;
+    (void)device.driver->synchronize_device();
+    if (!device.held) device.program.reset();
   });
 }
 

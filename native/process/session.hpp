@@ -30,12 +30,12 @@ struct SessionOptions {
   void (*widened)(Addr begin, Addr end) = nullptr;  // blocks may lie in these addresses as well
 };
 
-// Never destroyed: its memory is used until the process ends, or goes with its context, after which
-// the driver must not be asked for it.
+// Never destroyed: its memory is used until the process ends, or until its context goes.
 struct Device {
   std::unique_ptr<driver::Driver> driver;
   std::unique_ptr<WorkRecorder> recorder;
   std::unique_ptr<Program> program;
+  std::atomic<bool> held{false};  // by who asks its program for memory until the process ends
   std::atomic<void*> context{nullptr};
   int ordinal = 0;
 };
@@ -59,8 +59,8 @@ class Session {
       if (device != nullptr) visit(*device);
     }
   }
-  // The context is about to be destroyed, with all that was made in it.  Who asks for its device
-  // again gets a new program.
+  // The context is about to be destroyed, with all that was made in it; a program's memory, which
+  // is not of any context, is given back here.  Who asks for its device again gets a new program.
   void context_gone(void* context);
   void end_recordings();
   // Said once, unless it is memory that ran out, which the program hears of itself.
@@ -80,8 +80,9 @@ class Session {
   SessionOptions options_;
   std::mutex mutex_;  // of who makes or drops a device
   std::array<std::atomic<Device*>, kMostDevices> devices_{};
-  std::atomic<int> count_{0};  // of ordinals that were ever asked for
-  std::atomic<int> made_{0};   // devices, those whose context has gone too
+  std::array<Status, kMostDevices> refused_;  // why a device is not made, if that is for good
+  std::atomic<int> count_{0};                 // of ordinals that were ever asked for
+  std::atomic<int> made_{0};                  // devices, those whose context has gone too
   std::atomic<bool> complained_{false};
 };
 

@@ -138,7 +138,8 @@ def test_a_disk_that_is_full_is_one_error_and_leaves_what_was_there(most, capsys
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert what.startswith("--checkpoint: step 2 cannot be written to ck: ")
     assert "File too large" in what
-    assert remedy == "room on that disk; --resume then goes on from step-00000001"
+    limit = "a higher limit of a file's size, ulimit -f"
+    assert remedy == f"{limit}; --resume then goes on from step-00000001"
     assert os.listdir("ck") == ["step-00000001"]
     assert main(["finetune", *work, "--steps", "2", "--resume"]) == 0
 

@@ -123,10 +123,11 @@ class Bench {
   }
 
   // A copy of addresses from the host.
-  void bring(driver::Stream stream, Addr at, const std::vector<Addr>& addresses) {
+  void bring(driver::Stream stream, Addr at, const std::vector<Addr>& addresses,
+             bool gaps = false) {
     std::vector<engine::HeldAddress> held;
     for (std::size_t i = 0; i < addresses.size(); ++i) held.push_back({at + 8 * i, addresses[i]});
-    const engine::TouchedAddress to{at, 8 * addresses.size(), true};
+    const engine::TouchedAddress to{at, 8 * addresses.size(), true, gaps};
     PENSTOCK_REQUIRE_OK(
         program_->announce(stream, std::span(&to, 1), false, 0, engine::WorkKind::kCopy, held));
     PENSTOCK_REQUIRE_OK(device_->launch(stream, [at, addresses] {

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -100,6 +102,69 @@ TEST_CASE("CUDA child: has other contexts" * doctest::skip()) {
 TEST_CASE("CUDA: what is touched in another context than the primary one stays") {
   if (!is_emulated_alone()) return;
   CHECK(run_case("CUDA child: has other contexts").code == 0);
+}
+
+// Memory that is mapped is no context's, so that the driver does not take it back with one.
+[[noreturn]] void reset_its_context() {
+  const auto [context, engine] = interpose(16 << 20);
+  const auto dials = reinterpret_cast<driver::cuda::EmulatedCuda* (*)()>(
+      dlsym(load_emulated(), "penstock_emulated_cuda"))();
+  const auto free = [&] { return dials->gpu()->memory_info().value().free; };
+  const Bytes before = free();
+  for (const int blocks : {2, 7}) {  // of which five fit
+    std::uint64_t address = 0;
+    for (int i = 0; i < blocks; ++i) {
+      MUST(engine->allocate(3 << 20, context, 0, 0, &address) == 0);
+      penstock_touch touch{address, 0, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_WRITE, 0};
+      penstock_work work = kernel_work(context, touch);
+      MUST(engine->begin(&work) == 0);
+      MUST(dials->gpu()
+               ->launch(driver::Stream{},
+                        [address] {
+                          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                          *reinterpret_cast<std::uint64_t*>(address) = 1;
+                        })
+               .ok());
+      engine->end(&work, 0);
+    }
+    MUST(free() < before);
+    engine->context_gone(context);
+    MUST(free() == before);
+  }
+  std::_Exit(0);
+}
+
+TEST_CASE("CUDA child: resets its context" * doctest::skip()) { reset_its_context(); }
+
+TEST_CASE("CUDA: a program's memory goes back with its context") {
+  if (!is_emulated_alone()) return;
+  CHECK(run_case("CUDA child: resets its context").code == 0);
+}
+
+// The program is told once, and goes on without paging.
+TEST_CASE("CUDA child: has too little" * doctest::skip()) {
+  std::FILE* const words = std::tmpfile();
+  MUST(words != nullptr && dup2(fileno(words), STDERR_FILENO) == STDERR_FILENO);
+  const auto [context, engine] = interpose(1 << 20);
+  const auto dials = reinterpret_cast<driver::cuda::EmulatedCuda* (*)()>(
+      dlsym(load_emulated(), "penstock_emulated_cuda"))();
+  std::uint64_t address = 0;
+  for (int i = 0; i < 3; ++i) {
+    const std::int64_t calls = dials->calls;
+    MUST(engine->allocate(3 << 20, context, 0, 0, &address) == PENSTOCK_PASS);
+    if (i > 0) MUST(dials->calls - calls < 8);  // the device is not opened again
+  }
+  std::rewind(words);
+  char line[256] = "";
+  MUST(std::fgets(line, sizeof(line), words) != nullptr);
+  MUST(std::strstr(line, "a budget of 1 MiB holds no page of 2 MiB") != nullptr);
+  MUST(std::fgets(line, sizeof(line), words) == nullptr);
+  std::_Exit(0);
+}
+
+TEST_CASE("CUDA: a budget that holds no page is said, once") {
+  if (!is_emulated_alone()) return;
+  CHECK(run_case("CUDA child: has too little").code == 0);
 }
 
 // A pool of a device's own, as a graph's is, may lie beyond another device's memory.

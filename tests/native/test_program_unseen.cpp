@@ -113,6 +113,21 @@ TEST_CASE("program: a table that is copied on the device is one where it comes t
   CHECK(bench.wrong() == 0);
 }
 
+TEST_CASE("program: an address that comes in rows takes the place of what stood there") {
+  Bench bench({});
+  Tensor table = bench.make(2 * kGranule, bench.stream(0), 1);
+  Tensor before = bench.make(2 * kGranule, bench.stream(0), 6);
+  Tensor after = bench.make(2 * kGranule, bench.stream(0), 7);
+  Crowd crowd(bench);
+  bench.bring(bench.stream(0), table.address, {before.address});
+  bench.bring(bench.stream(0), table.address, {after.address}, true);
+  crowd.push_out();
+  CHECK(pages_for(bench, table) <= 6);
+  CHECK(read_through(bench, {&table}, table.address, 1) == 7);
+  bench.close();
+  CHECK(bench.wrong() == 0);
+}
+
 TEST_CASE("program: what a table reaches stays when it is copied to where no work is seen to go") {
   Bench bench({});
   Tensor table = bench.make(512, bench.stream(0), 1);

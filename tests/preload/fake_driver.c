@@ -184,6 +184,13 @@ CUresult fake_cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice de
   current = (CUcontext)&a_context;
   return fake_cuDevicePrimaryCtxRetain(context, device);
 }
+/* The other forms take the same. */
+extern __typeof__(fake_cuCtxCreate_v2) fake_cuCtxCreate
+    __attribute__((alias("fake_cuCtxCreate_v2")));
+CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
+  *context = (CUcontext)green;
+  return note(INDEX_cuCtxFromGreenCtx);
+}
 EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
   current = context;
   return 0;

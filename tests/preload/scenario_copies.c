@@ -66,6 +66,48 @@ static void tables(const pair* p) {
   }
 }
 
+/* Addresses among rows that come from the host, and rows that are one line. */
+static void tables_in_rows(const pair* p) {
+  driver_api* const cu = &p->with->cu;
+  const uint64_t rows[2][3] = {{1, p->b + 24, 7}, {p->a, 2, 3}};
+  CUDA_MEMCPY2D copy = {.srcMemoryType = 1,
+                        .srcHost = rows,
+                        .srcPitch = sizeof(rows[0]),
+                        .dstMemoryType = 2,
+                        .dstDevice = p->a,
+                        .dstPitch = PITCH,
+                        .WidthInBytes = 2 * sizeof(uint64_t),
+                        .Height = 2};
+  CHECK(cu->cuMemcpy2D_v2(&copy) == 0);
+  const double_event* event = last_event(p->with, DOUBLE_BEGIN);
+  CHECK(event->count == 3);
+  check_copy(p->with, p->a, PITCH + 16, PENSTOCK_ACCESS_WRITE | PENSTOCK_ACCESS_GAPS);
+  check_copy(p->with, p->b + 24, p->a + 8, PENSTOCK_ACCESS_HELD);
+  check_copy(p->with, p->a, p->a + PITCH, PENSTOCK_ACCESS_HELD);
+  copy.dstPitch = copy.WidthInBytes = sizeof(rows[0]);
+  CHECK(cu->cuMemcpy2DAsync_v2(&copy, p->with->stream) == 0);
+  CHECK(last_event(p->with, DOUBLE_BEGIN)->count == 3);
+  check_copy(p->with, p->a, sizeof(rows), PENSTOCK_ACCESS_WRITE);
+  check_copy(p->with, p->a, p->a + sizeof(rows[0]), PENSTOCK_ACCESS_HELD);
+  /* The device's, though it is called the host's. */
+  copy.srcHost = (const void*)(uintptr_t)p->b;
+  copy.srcPitch = PITCH;
+  CHECK(cu->cuMemcpy2D_v2(&copy) == 0);
+  CHECK(last_event(p->with, DOUBLE_BEGIN)->count == 2);
+  check_copy(p->with, p->b, PITCH + 24, PENSTOCK_ACCESS_READ | PENSTOCK_ACCESS_GAPS);
+}
+
+/* What is refused, since the block ends before; nor has the host so much. */
+static void too_much(const pair* p) {
+  const size_t sizes[] = {(size_t)1 << 44, SIZE_MAX};
+  for (int i = 0; i < 2; ++i) {
+    p->with->engine->refuse(CUDA_ERROR_INVALID_VALUE);
+    CHECK(p->with->cu.cuMemcpyHtoD_v2(p->a, pattern, sizes[i]) == CUDA_ERROR_INVALID_VALUE);
+    const double_event* const event = last_event(p->with, DOUBLE_BEGIN);
+    CHECK(event->touches[0].address + event->touches[0].bytes > p->a);
+  }
+}
+
 /* Addresses on their way to where no kernel names them. */
 static void hidden_tables(const pair* p) {
   driver_api* const cu = &p->with->cu;
@@ -264,6 +306,8 @@ void copies_scenario(session* with) {
     linear(&p);
     tables(&p);
     large_tables(&p);
+    tables_in_rows(&p);
+    too_much(&p);
     hidden_tables(&p);
     boxes(&p);
     batches(&p);

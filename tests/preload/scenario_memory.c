@@ -273,6 +273,12 @@ void pins_scenario(session* with) {
   check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CHECK(cu->cuMulticastBindAddr_v2(handle, 0, 0, a, 64, 0) == 0);
   check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
+  /* From where a page begins, before the block. */
+  const int64_t pins = with->engine->pins(a);
+  CHECK(cu->cuMemGetHandleForAddressRange(NULL, a - 1024, 2048, 1, 0) == 0);
+  CHECK(with->engine->pins(a) == pins + 1);
+  CHECK(cu->cuMemGetHandleForAddressRange(NULL, a - 1024, 1024, 1, 0) == 0);
+  CHECK(with->engine->pins(a) == pins + 1);
   CHECK(cu->cuLogicalEndpointBindAddr(0, 0, 0, as_pointer, 64, 0) == 0);
   check_pin(with, a, 2, PENSTOCK_PIN_SHARED);
   CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_LINEAR};
@@ -323,6 +329,18 @@ void life_scenario(session* with) {
   CHECK(last_event(with, DOUBLE_CONTEXT)->context == context);
   CHECK(driver_calls("cuDevicePrimaryCtxRetain") == held + 1);
   CHECK(driver_calls("cuDevicePrimaryCtxRelease_v2") >= 1);
+  /* Symbols without a version are the first forms, which ctypes and the like find. */
+  with->engine->clear();
+  CHECK(cu->cuDevicePrimaryCtxReset(0) == 0);
+  CHECK(last_event(with, DOUBLE_CONTEXT)->context == context);
+  CHECK(cu->cuCtxCreate(&context, 0, 0) == 0);
+  CHECK(cu->cuCtxDestroy(context) == 0);
+  CHECK(count_events(with, DOUBLE_CONTEXT) == 2);
+  CHECK(cu->cuGreenCtxDestroy((CUgreenCtx)with) == 0);
+  CHECK(last_event(with, DOUBLE_CONTEXT)->context == with);
+  CHECK(cu->cuStreamDestroy(with->stream) == 0);
+  CHECK(last_event(with, DOUBLE_STREAM)->stream == (uintptr_t)with->stream);
+  with->engine->clear();
   CHECK(cu->cuStreamDestroy_v2(with->stream) == 0);
   CHECK(last_event(with, DOUBLE_STREAM)->stream == (uintptr_t)with->stream);
 }

@@ -24,10 +24,12 @@ LAYOUTS = {
     "CUDA_LAUNCH_PARAMS": "function hStream kernelParams",
     "CUDA_MEMCPY2D": "srcXInBytes srcY srcMemoryType srcHost srcDevice srcPitch dstXInBytes dstY "
     "dstMemoryType dstHost dstDevice dstPitch WidthInBytes Height",
-    "CUDA_MEMCPY3D": "srcXInBytes srcY srcZ srcMemoryType srcDevice srcPitch srcHeight dstXInBytes "
-    "dstY dstZ dstMemoryType dstDevice dstPitch dstHeight WidthInBytes Height Depth",
-    "CUDA_MEMCPY3D_PEER": "srcXInBytes srcY srcZ srcMemoryType srcDevice srcPitch srcHeight "
-    "dstXInBytes dstY dstZ dstMemoryType dstDevice dstPitch dstHeight WidthInBytes Height Depth",
+    "CUDA_MEMCPY3D": "srcXInBytes srcY srcZ srcMemoryType srcHost srcDevice srcPitch srcHeight "
+    "dstXInBytes dstY dstZ dstMemoryType dstHost dstDevice dstPitch dstHeight WidthInBytes Height "
+    "Depth",
+    "CUDA_MEMCPY3D_PEER": "srcXInBytes srcY srcZ srcMemoryType srcHost srcDevice srcPitch "
+    "srcHeight dstXInBytes dstY dstZ dstMemoryType dstHost dstDevice dstPitch dstHeight "
+    "WidthInBytes Height Depth",
     "CUmemcpy3DOperand": "type op.ptr.ptr op.ptr.rowLength op.ptr.layerHeight op.array.array",
     "CUDA_MEMCPY3D_BATCH_OP": "src dst extent flags",
     "CUmemDecompressParams": "srcNumBytes dstNumBytes dstActBytes src dst",

@@ -315,7 +315,7 @@ def test_the_self_test_reads_the_counters_as_they_are():
     names = re.findall(r"\w+(?=[,;])", struct)
     assert len(names) == preload_selftest.WORDS
     assert names[-1] == "late"
-    benchmark = (SOURCE.parent / "benchmarks" / "interpose_coverage.py").read_text()
+    benchmark = (SOURCE.parent / "benchmarks" / "interpose.py").read_text()
     listed = re.search(r"COUNTERS = \((.*?)\)", benchmark, re.DOTALL)[1]
     assert re.findall(r"[a-z_]+", listed) == names[1:]
 

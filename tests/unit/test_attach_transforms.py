@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attached models within torch.func's transforms and higher-order operators."""
+"""Attached models within torch.func's transforms and higher-order operators, on nested tensors."""
 
 from __future__ import annotations
 
@@ -62,3 +62,15 @@ def test_flex_attention(safety):
     with page(model, 110, safety=safety):
         for _ in range(3):
             assert torch.equal(model(rows()), reference(rows()))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_inputs_of_several_lengths_in_one(layout):
+    model, reference = with_reference(stack())
+    with page(model) as attached:
+        for last in (3, 5, 3):
+            x = torch.nested.nested_tensor([rows(4), rows(last)], layout=layout)
+            for got, want in zip(model(x).unbind(), reference(x).unbind(), strict=True):
+                assert torch.equal(got, want)
+        assert attached.stats().passes == 3

@@ -12,7 +12,7 @@ import torch
 
 @pytest.fixture
 def experts(script):
-    return script("expert_choices")
+    return script("attach.choices")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_choices_are_those_of_each_pass_and_bounds_follow(experts):
 
 def test_favourites_are_every_eighth_row_of_a_router(script):
     pytest.importorskip("transformers")
-    experts = script("one_budget_experts")
+    experts = script("attach.experts")
     weight = torch.ones(16, 4)
     experts.favour("layers.0.mlp.gate_proj.weight", weight, 16)
     experts.favour("layers.0.mlp.gate.weight", weight, 8)

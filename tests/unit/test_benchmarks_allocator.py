@@ -28,7 +28,7 @@ def run(script, *arguments):
 
 
 def test_shapes_repeat_in_another_order(script):
-    work = script("allocator_models").WORKLOADS["gpt2xl_recompute"]
+    work = script("allocator.work").WORKLOADS["gpt2xl_recompute"]
     count = len(work.shapes)
     passes = [[work.order(i + p * count) for i in range(count)] for p in range(2)]
     assert passes[0] == list(work.shapes) != passes[1]
@@ -36,7 +36,7 @@ def test_shapes_repeat_in_another_order(script):
 
 
 def test_batches_searched_for_begin_with_the_longest(script):
-    models = script("allocator_models")
+    models = script("allocator.work")
     work = models.with_batch(models.WORKLOADS["opt1.3b_full"], 9)
     assert {shape[0] for shape in work.shapes} == {9}
     lengths = [shape[1] for shape in work.shapes]
@@ -119,7 +119,7 @@ def made_document():
 
 
 def test_page_from_results(script):
-    text = script("allocator_table").section(made_document())
+    text = script("pages.allocator").section(made_document())
     assert "| W | native | 4.00 | 5.00 | 8.00 | 50.0 % | 9.00 | 800 |  |  |" in text
     assert "|  | stitch | 4.00 | 5.00 | 5.00 | 80.0 % | 6.00 | 500 | 0.625 | yes |" in text
     assert "|  | native again | 4.00 | 5.00 | 8.00 | 50.0 % | 9.00 | 800 | 1.000 | no |" in text
@@ -144,7 +144,7 @@ def test_suite_has_an_a_a_row_and_ends_with_its_time(tmp_path, script):
 
 def test_every_plan_is_a_valid_command(tmp_path, script):
     suite, parsers = script("allocator_suite"), {}
-    for name in ("allocator_workloads", "allocator_calls", "allocator_soak"):
+    for name in ("allocator_workloads", "allocator_soak"):
         parsers[f"{name}.py"] = script(name).arguments
     args = suite.arguments(["--output", str(tmp_path / "o.json")])
     for plan in suite.plans(args):
@@ -189,7 +189,7 @@ def test_suite_runs_on_a_cpu(tmp_path):
 @pytest.mark.parametrize("work", ["opt1.3b_full", "gpt2xl_recompute", "gpt2xl_generate"])
 def test_a_workload_gives_the_same_twice(work, tmp_path, script):
     pytest.importorskip("transformers")
-    models = script("allocator_models")
+    models = script("allocator.work")
     outcomes = []
     for _ in range(2):
         small = models.tiny(models.WORKLOADS[work])

@@ -15,7 +15,7 @@ from penstock.models.gpt import GPT
 
 @pytest.fixture
 def benchmarks(script):
-    return script("fusion_suite"), script("fusion_page")
+    return script("fusion_suite"), script("pages.fusion")
 
 
 class Suite:
@@ -134,7 +134,7 @@ def test_what_moves_under_a_budget_stands_beside_the_baseline(benchmarks):
 
 def test_a_variant_beyond_its_budget_is_not_begun(benchmarks, monkeypatch):
     _, page = benchmarks
-    import fusion_budget as training
+    from fusion import budget as training
 
     names = list(dict.fromkeys(training.PAGED))
     activations = dict.fromkeys(names, 60) | {"ffn_layernorm": 40}

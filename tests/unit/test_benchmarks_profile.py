@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of a sampling profile, from the lines that the sampler writes."""
+"""Shares of a sampling profile, from the lines that the sampler writes; pauses of the link."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ DRIVER, TORCH = "/usr/lib/libcuda.so.580.1", "/t/libtorch_cpu.so"
 
 @pytest.fixture
 def profile(script):
-    return script("launch_profile")
-
-
-@pytest.fixture
-def link(script):
-    return script("link_profile")
+    return script("run_profile")
 
 
 def line(*frames):
@@ -41,9 +36,9 @@ def test_a_samples_place_is_its_innermost_frame_and_what_called_counts_too(profi
     assert found["calls"] == {"cuMemcpy": 0.25}
 
 
-def test_a_pause_of_the_link_is_put_down_to_what_ended_last_before_it_ended(link):
+def test_a_pause_of_the_link_is_put_down_to_what_ended_last_before_it_ended(profile):
     copy, digest = "Memcpy HtoD (Pinned -> Device)", "penstock_compare"
-    found = link.pauses(
+    found = profile.pauses(
         [
             (0.0, 1000.0, copy),
             (1001.0, 2000.0, copy),  # right behind
@@ -68,12 +63,12 @@ def test_a_pause_of_the_link_is_put_down_to_what_ended_last_before_it_ended(link
         "nothing": {"count": 1, "ms": 0.05},
     }
     assert found["long"] == []
-    assert link.pauses([(0.0, 1.0, "gemm")]) == {"copies": 0}
+    assert profile.pauses([(0.0, 1.0, "gemm")]) == {"copies": 0}
 
 
-def test_of_a_long_pause_it_is_told_what_the_device_did(link):
+def test_of_a_long_pause_it_is_told_what_the_device_did(profile):
     copy = "Memcpy HtoD (Pinned -> Device)"
-    found = link.pauses(
+    found = profile.pauses(
         [
             (0.0, 1000.0, copy),
             (500.0, 4500.0, "gemm"),  # for 2 ms of the pause

@@ -54,13 +54,14 @@ def test_layers_are_what_the_outermost_lists_hold(peers):
 
 
 def test_the_table_has_what_failed_too(script, monkeypatch):
-    tables = script("training_tables")
+    tables = script("pages.training")
     good = {"how": "auto", "budget_bytes": 24 * GIB, "update": "device", "median_ms": 1234.5}
     good |= {"p99_ms": 1300.0, "used_bytes": 23 * GIB, "host_peak_bytes": 50 * GIB}
     bad = {"how": "ZeRO-3", "error": "OutOfMemory('105 GiB | none')\nand more"}
     rows = [{"model": "llama", **row} for row in (good, bad)]
     document = {"where": {"commit": "0123456789"}, "rows": rows}
-    monkeypatch.setattr(tables, "results", lambda folder: [(tables.BESIDE[0], document)])
+    monkeypatch.setattr(tables, "BESIDE", ["a"])
+    monkeypatch.setattr(tables, "result", lambda name: document)
     head, _, first, second = tables.trained_beside_peers().splitlines()
     assert "| llama | auto | 24.00 | device | 1,234 | 1,300 |  | 23.00 | 50.00 |  |" in first
     assert "| OutOfMemory('105 GiB / none') |" in second

@@ -89,8 +89,8 @@ def test_what_fails_is_told_and_the_rest_runs(run, tmp_path):
 @pytest.mark.parametrize("level", ["leaf_level", "block_level"])
 def test_a_peer_leaves_the_model_as_it_was(script, level):
     pytest.importorskip("diffusers")
-    peers, cases = script("peers"), script("cases")
-    card = script("budget_card").Card(small=True)
+    peers, cases = script("models.peers"), script("models.cases")
+    card = script("kit.card").Card(small=True)
     case = cases.held_out("llama", card, 32)
     model = case.resident()
     (step, *_) = case.steps(model).values()
@@ -109,7 +109,7 @@ def test_a_peer_leaves_the_model_as_it_was(script, level):
 @torch.no_grad()
 def test_a_peer_is_entered_once_and_what_fails_is_told(script):
     """DeepSpeed cannot be had a second time."""
-    beside, cases, suites = map(script, ("beside_peers", "cases", "one_budget_suite"))
+    beside, cases, suites = map(script, ("beside_peers", "models.cases", "attach.suite"))
     args = beside.arguments(["--small", "--only", "llama", "--tokens", "2", "--peer-samples", "1"])
     suite = suites.Suite(args)
     case = cases.held_out("llama", suite.card, 2)
@@ -134,7 +134,7 @@ def test_a_peer_is_entered_once_and_what_fails_is_told(script):
 
 @torch.no_grad()
 def test_what_runs_out_of_memory_is_tried_again_with_less_of_it_for_weights(script):
-    beside, cases, suites = map(script, ("beside_peers", "cases", "one_budget_suite"))
+    beside, cases, suites = map(script, ("beside_peers", "models.cases", "attach.suite"))
     suite = suites.Suite(beside.arguments(["--small", "--only", "bert", "--peer-samples", "1"]))
     case = cases.held_out("bert", suite.card, 2)
     model = case.resident()
@@ -156,7 +156,7 @@ def test_what_runs_out_of_memory_is_tried_again_with_less_of_it_for_weights(scri
 
 @torch.no_grad()
 def test_a_peer_that_fails_when_it_is_left_says_so(script, monkeypatch):
-    beside, cases, suites = map(script, ("beside_peers", "cases", "one_budget_suite"))
+    beside, cases, suites = map(script, ("beside_peers", "models.cases", "attach.suite"))
     suite = suites.Suite(beside.arguments(["--small", "--only", "bert", "--peer-samples", "1"]))
     case = cases.held_out("bert", suite.card, 2)
     model = case.resident()

@@ -14,7 +14,7 @@ from penstock.models.gpt import GPT
 
 @pytest.fixture
 def meters(script):
-    return script("fusion_models")
+    return script("fusion.models")
 
 
 def test_what_was_counted_does_not_live_on(meters, monkeypatch):

@@ -28,7 +28,7 @@ SHAPES = ((2, 8), (1, 16), (2, 8))  # batch and length of each pass
 
 @pytest.fixture
 def held_out(script):
-    return script("held_out_models")
+    return script("models.held_out")
 
 
 @pytest.fixture(params=NAMES)

@@ -11,7 +11,7 @@ import torch
 from attach_models import page, rows, stack, with_reference
 from torch import nn
 
-from penstock.paging.looks import only_looks
+from penstock.paging.looks import only_asks, only_looks
 from penstock.paging.tables import install, uninstall
 
 
@@ -19,10 +19,10 @@ class Told:
     """What each walk was taken for."""
 
     def __init__(self):
-        self.looks = []
+        self.looks, self.asks = [], []
 
     def read(self, tensor):
-        pass
+        self.asks.append(only_asks(sys._getframe(1)))
 
     def listed(self, tensor):
         self.looks.append(only_looks(sys._getframe(1)))
@@ -113,3 +113,48 @@ def test_what_is_looked_at_and_then_changed_by_data():
             assert next(model.parameters()).dtype == torch.float32
             assert torch.equal(model(rows()), reference(rows()))
     assert torch.equal(model(rows()), reference(rows()))
+
+
+@pytest.mark.parametrize(
+    ("read", "asks"),
+    [
+        (lambda layer: layer.weight.dtype, True),
+        (lambda layer: torch.ones(2).to(layer.weight.device), True),
+        (lambda layer: layer.bias is not None, True),
+        (lambda layer: 1 if layer.bias is None else 2, True),
+        (lambda layer: repr(layer), True),
+        (lambda layer: layer.weight, False),
+        (lambda layer: layer.weight.data, False),
+        (lambda layer: layer.weight is layer, False),
+        (lambda layer: layer.bias or None, False),
+        (lambda layer: (w := layer.bias) is None or w, False),
+        (lambda layer: getattr(layer, "weight").dtype, False),  # noqa: B009
+        (lambda layer: layer._parameters["weight"].dtype, False),
+    ],
+)
+def test_whether_a_read_asks_for_no_more_than_an_attribute(read, asks):
+    told, model = Told(), nn.Linear(1, 1)
+    tables = install(model, told)
+    read(model)
+    uninstall(tables)
+    assert told.asks
+    assert set(told.asks) == {asks}
+
+
+@torch.no_grad()
+def test_what_is_asked_for_its_dtype_in_forward_stays_away():
+    class Asks(nn.Sequential):
+        def forward(self, x):
+            for layer in reversed(self):
+                x = x.to(layer.weight.dtype)
+            return super().forward(x)
+
+    (plain, _), (asks, reference) = with_reference(stack()), with_reference(Asks(*stack()))
+    came = []
+    for model in (plain, asks):
+        with page(model, 50) as attached:
+            for _ in range(3):
+                repr(model)
+                assert torch.equal(model(rows()), reference(rows()))
+            came.append(attached.stats().iteration_bytes_in)
+    assert came[1] == came[0]

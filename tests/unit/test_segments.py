@@ -81,14 +81,6 @@ def test_the_environment_tells_where_torch_does_not(allocator, monkeypatch):
     assert allocator[1] == "backend:native,max_split_size_mb:99,expandable_segments:True"
 
 
-def test_an_older_torch_has_a_function_of_another_name(allocator, monkeypatch):
-    monkeypatch.delattr(torch._C, "_accelerator_setAllocatorSettings")
-    monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", allocator.append)
-    segments.expand()
-    segments.restore()
-    assert allocator[1:] == ["expandable_segments:True", "expandable_segments:False"]
-
-
 def test_an_allocator_that_takes_no_settings_is_no_error(allocator, monkeypatch):
     def refuse(text):
         raise RuntimeError("not this one")

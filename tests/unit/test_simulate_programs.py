@@ -13,7 +13,7 @@ from penstock.trace import read_work
 @pytest.mark.parametrize("program", ["experts_even", "experts_skewed", "experts_that_stay"])
 @pytest.mark.parametrize("part", [1.5, 4.0])
 def test_experts_move_hardly_more_than_on_demand(script, program, part, tmp_path):
-    trace = read_work(script("simulate_programs").write_program(program, tmp_path))
+    trace = read_work(script("programs.made_up").write_program(program, tmp_path))
     whole = simulate(trace, budget=trace.device_bytes, policy="lru", steps=1)
     budget = int(whole.figures["peak_bytes"] / part)
     moved, on_demand = (

@@ -29,7 +29,7 @@ top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 STEPS = 4
 
 
-class LateCopies(activations.HostCopies):
+class LateCopies(activations.Copies):
     """Copies that happen at the last moment at which a stream may do them.
 
     Until then there is garbage where they write: what reads it too early gets NaN.
@@ -68,7 +68,7 @@ class LateCopies(activations.HostCopies):
 
 @pytest.fixture
 def late(monkeypatch):
-    monkeypatch.setattr(activations, "HostCopies", LateCopies)
+    monkeypatch.setattr(activations, "Copies", LateCopies)
     monkeypatch.setattr(LateCopies, "pending", [])
     return LateCopies.pending
 

@@ -8,7 +8,7 @@ import torch
 from deep_layers import ROWS, WIDTH, attach, inputs, plain_loop, same, sgd
 from torch import nn
 
-from penstock.paging.training.copies import HostCopies
+from penstock.paging.training.copies import Copies
 from penstock.paging.training.host_buffers import HostBuffers
 from penstock.paging.training.saved import Block, Saved
 from penstock.units import MIB
@@ -39,7 +39,7 @@ def test_what_came_back_is_waited_for_whenever_it_is_asked_for():
     """It may be by another stream than the last time: a node's attribute, then backward."""
     waited = []
 
-    class Counting(HostCopies):
+    class Counting(Copies):
         def wait(self, content, done):
             waited.append(done)
 
@@ -64,8 +64,8 @@ def test_what_came_back_is_waited_for_whenever_it_is_asked_for():
 def test_what_leaves_is_read_after_the_stream_that_it_was_saved_in(monkeypatch):
     """Two passes in different streams: room for the second is made by what the first has saved."""
     streams, sources = ["first"], []
-    monkeypatch.setattr(HostCopies, "here", lambda self: streams[-1])
-    monkeypatch.setattr(HostCopies, "out", lambda self, a, b, source: sources.append(source))
+    monkeypatch.setattr(Copies, "here", lambda self: streams[-1])
+    monkeypatch.setattr(Copies, "out", lambda self, a, b, source: sources.append(source))
     layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(10))
     model = nn.Sequential(*layers)
     with attach(model, sgd(model), MIB) as attached:

@@ -9,11 +9,12 @@ import pickle
 
 import pytest
 import torch
-from training_both import STEPS, backward, make, plain_step, same
-from training_tower import GRANULE, adamw, page, pair
+from training_both import DATA, STEPS, backward, make, plain_step, same
+from training_tower import GRANULE, adamw, page, pair, same_weights
 
-from penstock.errors import UsageError
+from penstock.errors import OutOfMemory, UsageError
 from penstock.paging.training.loop import PLAIN_STEPS
+from penstock.units import KIB
 
 LATE = PLAIN_STEPS + 2
 
@@ -116,3 +117,29 @@ def test_copies_on_the_host_are_not_another_attachments_memory():
         wanted = sum(v.nbytes for s in optimizer.state.values() for v in s.values())
         assert wanted > last.budget
         assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["its own pass", "another's pass"])
+def test_detach_needs_no_device_memory(own):
+    """As behind a step that was out of memory, whose activations the error's traceback has."""
+    plain, model = pair(make)
+    backward(plain, 0)
+    critic = torch.nn.Linear(96, 96)
+    optimizer, other = adamw(model), adamw(critic)
+    attached = page(model, optimizer, step_in_backward=False)
+    with page(critic, other, gpu_memory=16 * GRANULE):
+        backward(model, 0)
+        running = model(DATA[0]) if own else critic(torch.ones(2, 96))
+        filled = []
+
+        def fill():
+            while True:
+                filled.append(torch.zeros(64 * KIB, dtype=torch.uint8))
+
+        with pytest.raises(OutOfMemory):
+            fill()
+        assert running.requires_grad
+        attached.detach()
+    assert same_weights(plain, model)
+    for want, got in zip(plain.parameters(), model.parameters(), strict=True):
+        assert torch.equal(want.grad, got.grad)

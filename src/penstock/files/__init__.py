@@ -6,7 +6,7 @@ than its reader can use. Standard library only.
 """
 
 from .read import beginning, read_bytes, read_json, read_text
-from .write import check_place, discard, move, publish, write_whole
+from .write import check_place, discard, move, publish, remedy_of, write_whole
 
 __all__ = [
     "beginning",
@@ -17,5 +17,6 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_text",
+    "remedy_of",
     "write_whole",
 ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 import sys
@@ -226,5 +227,13 @@ def _failure(what: str, name: str, error: OSError | ValueError) -> FailedError:
     """The error of one line, however long the name is."""
     shown = name if len(name) <= 100 else f"{name[:97]}..."
     said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    remedy = _REMEDIES.get((isinstance(error, OSError) and error.errno) or 0, _REMEDY)
+    remedy = remedy_of(error, _REMEDY)
     return FailedError(f"{what}: {shown} cannot be written: {said}", remedy=remedy)
+
+
+def remedy_of(error: Exception, otherwise: str) -> str:
+    """What helps against an error in writing; libraries in Rust have its number in their words."""
+    number = getattr(error, "errno", None)
+    if number is None and (told := re.search(r"\(os error (\d+)\)", str(error))):
+        number = int(told[1])
+    return _REMEDIES.get(number or 0, otherwise)

@@ -29,7 +29,7 @@ import torch
 from safetensors import SafetensorError
 
 from penstock.errors import FailedError
-from penstock.files import discard, publish, read_json
+from penstock.files import discard, publish, read_json, remedy_of
 
 from .engine import Engine
 from .group import Group
@@ -210,9 +210,8 @@ class Store:
             said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             after = f"; --resume then goes on from {before.name}" if before else ""
             shared = getattr(error, "errno", None) in _OF_OTHERS
-            remedy = (
-                "a folder that no other run writes to" if shared else f"room on that disk{after}"
-            )
+            helps = remedy_of(error, "room on that disk")
+            remedy = "a folder that no other run writes to" if shared else f"{helps}{after}"
             raise FailedError(
                 f"--checkpoint: step {history.done} cannot be written to {self._folder}: {said}",
                 remedy=remedy,

@@ -28,7 +28,6 @@ from penstock.units import MIB, parse_size
 from .attached import refuse_attached
 from .attachment import FITS_SHARE, BaseAttachment
 from .blocks import Block, as_module, may_encode
-from .contracts import Hooks
 from .device import settle
 from .hooks import UseHooks
 from .outside import Outside
@@ -125,11 +124,8 @@ def attach(
     return Attachment(model, opened, torch_device, load=load, outside=outside, **settings)
 
 
-class Attachment(BaseAttachment[Pager]):
-    """A model whose blocks Penstock pages by remapping. Made by attach()."""
-
-    _parts_widen = True
-    frees_casts = True
+class PagerAttachment(BaseAttachment[Pager]):
+    """A model whose blocks a pager remaps."""
 
     def __init__(
         self,
@@ -141,14 +137,11 @@ class Attachment(BaseAttachment[Pager]):
         look_ahead: int | str | None,
         safety: str,
         compress: str | None = "off",
-        outside: Outside | None = None,
         **more: Any,
     ) -> None:
-        self._outside = outside
         self._asked = (chunk_size, look_ahead)
         self._compress = compress
         self._safety = safety
-        self._read_before: set[Block] = set()
         super().__init__(model, device, torch_device, **more)
 
     def _place(self, blocks: list[Block]) -> tuple[Pager, BlockStore]:
@@ -175,6 +168,7 @@ class Attachment(BaseAttachment[Pager]):
             blocks,
             pager,
             self.torch_device,
+            chunk=self._grain,
             encode=self._may_encode,
             check_host=partial(self._check_more_on_host, pager),
         )
@@ -202,70 +196,6 @@ class Attachment(BaseAttachment[Pager]):
         ahead = min(LOOK_AHEAD, int(self.budget * LOOK_AHEAD_SHARE))
         return max(LOOK_AHEAD_CHUNKS * self._grain, ahead)
 
-    def _make_hooks(self, blocks: list[Block]) -> Hooks:
-        return UseHooks(
-            self.model,
-            self.store,
-            self.pager,
-            self._grain,
-            self._stream,
-            turn=self._turn,
-            passes=self,
-            most_jointly=self._look_ahead,
-            always_watch=self._safety == "strict",
-        )
-
-    # ---- Reads and writes beside the uses --------------------------------------------------
-
-    def _hook(self) -> None:
-        super()._hook()
-        if isinstance(self.hooks, UseHooks):
-            tables = [table for own in self._tables.values() for table in own]
-            readers = [self._outside.reader] if self._outside is not None else []
-            self.hooks.watch_tables([*tables, *readers])
-
-    def _close(self) -> None:
-        if self._outside is not None:
-            self._outside.release()
-        super()._close()
-
-    def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
-        super()._ends(model, args, output)
-        if isinstance(self.hooks, UseHooks):
-            self.hooks.returned(output)
-
-    def _inputs(self, signature: Hashable) -> None:
-        if isinstance(self.hooks, UseHooks):
-            self.hooks.signature = signature
-            # Where there is room for the copies that autocast keeps they need not be made anew.
-            self.frees_casts = self.weight_bytes * (1 + CAST_SHARE) > FITS_SHARE * self.budget
-
-    def _read_few(self) -> bool:
-        return isinstance(self.hooks, UseHooks) and self.hooks.gathers.few
-
-    def must_cross(self, nbytes: int, room: int) -> int:
-        """As of BaseAttachment; of experts no more than the rows that are read."""
-        if not isinstance(self.hooks, UseHooks):
-            return super().must_cross(nbytes, room)
-        return self.hooks.gathers.must_cross(nbytes, room)
-
-    def _before_state_dict(self) -> None:
-        if isinstance(self.hooks, UseHooks):
-            self._read_before = self.hooks.on_host.blocks()
-
-    def _state_dict(self, module: nn.Module, state: Any, prefix: str, metadata: Any) -> None:
-        super()._state_dict(module, state, prefix, metadata)
-        if isinstance(self.hooks, UseHooks):
-            self.hooks.on_host.unread(self._read_before)
-
-    def _before_load(self, *_: Any) -> None:
-        """Nothing: what it writes is brought in, or lies at the host copy."""
-
-    def _in_child(self) -> None:
-        super()._in_child()
-        if isinstance(self.hooks, UseHooks):
-            self.hooks.after_fork()
-
     def _whole(self, stats: dict[str, Any]) -> int:
         return int(stats["pinned_bytes"] + stats["pages"] * self._grain)
 
@@ -286,10 +216,80 @@ class Attachment(BaseAttachment[Pager]):
         """
         return self.pager.verify()
 
+
+class Attachment(PagerAttachment):
+    """A model whose blocks Penstock pages by remapping. Made by attach().
+
+    Attributes:
+        frees_casts: Whether the copies that autocast keeps of weights, until its context ends, are
+            to go with each module: there is no room for those of all.
+    """
+
+    hooks: UseHooks
+    _parts_widen = True
+    frees_casts = True
+
+    def __init__(self, *model_and_devices: Any, outside: Outside, **more: Any) -> None:
+        self._outside = outside
+        self._read_before: set[Block] = set()
+        super().__init__(*model_and_devices, **more)
+
+    def _make_hooks(self, blocks: list[Block]) -> UseHooks:
+        self._readers = hooks = UseHooks(
+            self.model,
+            self.store,
+            self.pager,
+            self._stream,
+            turn=self._turn,
+            passes=self,
+            most_jointly=self._look_ahead,
+            always_watch=self._safety == "strict",
+        )
+        return hooks
+
+    # ---- Reads and writes beside the uses --------------------------------------------------
+
+    def _hook(self) -> None:
+        super()._hook()
+        self._outside.tell(self.hooks)
+
+    def _close(self) -> None:
+        self._outside.release()
+        super()._close()
+
+    def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
+        super()._ends(model, args, output)
+        self.hooks.returned(output)
+
+    def _inputs(self, signature: Hashable) -> None:
+        self.hooks.signature = signature
+        # Where there is room for the copies that autocast keeps they need not be made anew.
+        self.frees_casts = self.weight_bytes * (1 + CAST_SHARE) > FITS_SHARE * self.budget
+
+    def _read_few(self) -> bool:
+        return self.hooks.gathers.few
+
+    def must_cross(self, nbytes: int, room: int) -> int:
+        """As of BaseAttachment; of experts no more than the rows that are read."""
+        return self.hooks.gathers.must_cross(nbytes, room)
+
+    def _before_state_dict(self) -> None:
+        self._read_before = set(self.hooks.on_host.given)
+
+    def _state_dict(self, module: nn.Module, state: Any, prefix: str, metadata: Any) -> None:
+        super()._state_dict(module, state, prefix, metadata)
+        self.hooks.on_host.unread(self._read_before)
+
+    def _before_load(self, *_: Any) -> None:
+        """Nothing: what it writes is brought in, or lies at the host copy."""
+
+    def _in_child(self) -> None:
+        super()._in_child()
+        self.hooks.after_fork()
+
     def stats(self) -> Stats:
         """Counters and sizes of the pager, and what they amount to."""
-        in_place = self.hooks.gathers.in_place if isinstance(self.hooks, UseHooks) else 0
-        return summarize(self, Stats, in_place_bytes=in_place)
+        return summarize(self, Stats, in_place_bytes=self.hooks.gathers.in_place)
 
 
 def typical_block(blocks: list[Block], size_of: Callable[[Block], int]) -> int:

@@ -34,7 +34,7 @@ from .contracts import Hooks, Memory
 from .conversion import ConversionGuard
 from .holding import Holding
 from .leaves import tree_leaves
-from .manager import kind_of, manager_of
+from .manager import extent_of, kind_of, manager_of
 from .modes import out_of_inference
 from .saved_copies import SavedCopies
 from .share import SETTLING, Share
@@ -264,16 +264,12 @@ class BaseAttachment(ABC, Generic[MemoryT]):
             return lambda: 0
         return partial(torch._C._cuda_getCurrentRawStream, self.torch_device.index)
 
-    def _room_for_wider(self) -> int:
-        return self.budget if self._parts_widen else 0
-
     def _hook(self) -> None:
         model = self.model
         self._tables = install(model, self._readers)
-        room = self._room_for_wider
-        self._conversion = ConversionGuard(self._tables, self._slots, self.hooks.in_forward, room)
+        in_forward, room = self.hooks.in_forward, lambda: self.budget if self._parts_widen else 0
+        self._conversion = ConversionGuard(self._tables, self._slots, in_forward, room)
         self.hooks.arm()
-        self.hooks.start_watch()
         self._handles.append(
             # Before all others, which may read weights.
             model.register_forward_pre_hook(self._begins, prepend=True, with_kwargs=True)
@@ -322,7 +318,7 @@ class BaseAttachment(ABC, Generic[MemoryT]):
 
     def _size(self, name: str, tensors: list[torch.Tensor]) -> None:
         """Give the blocks the room that a pass with these inputs leaves."""
-        key = (name, torch.is_grad_enabled(), *[tensor.shape for tensor in tensors])
+        key = (name, torch.is_grad_enabled(), *map(extent_of, tensors))
         self._passing = key, elements(tensors)
         whole = self._whole(self.pager.stats())
         self._share.begins(*self._passing, first=self._first, whole=whole)

@@ -9,10 +9,10 @@ one arena. Blocks are packed without rounding: a page at a border belongs to bot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set, ValuesView
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -33,6 +33,7 @@ SMALL_BLOCK = 256 * KIB
 SMALL_SHARE = 0.002
 LITTLE = 1 * KIB
 SMALL_MODEL = 256 * MIB
+Item = TypeVar("Item")
 _PLAIN = "a plain tensor in its place, or attach() the parts of the model that do without it"
 _DISTRIBUTED = "torch.distributed"  # a part of a tensor that others have the rest of
 
@@ -320,15 +321,15 @@ def align(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def arenas(blocks: list[Block]) -> Iterator[list[Block]]:
-    """Cut paged blocks into arenas; a block larger than ARENA_BYTES has one of its own."""
-    arena: list[Block] = []
+def arenas(items: Iterable[Item], nbytes: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Cut blocks, or what is like them, into arenas; one beyond ARENA_BYTES has one of its own."""
+    arena: list[Item] = []
     size = 0
-    for block in blocks:
-        if arena and size + align(block.nbytes) > ARENA_BYTES:
+    for item in items:
+        if arena and size + align(nbytes(item)) > ARENA_BYTES:
             yield arena
             arena, size = [], 0
-        arena.append(block)
-        size += align(block.nbytes)
+        arena.append(item)
+        size += align(nbytes(item))
     if arena:
         yield arena

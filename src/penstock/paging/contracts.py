@@ -1,52 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attached model asks of the parts that page its blocks, and they of it."""
+"""What an attached model asks of the parts that page its blocks."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
-from torch import nn
+from penstock.native import ManagedSet, Pager
 
-from penstock.errors import OutOfMemory
-
-
-class Memory(Protocol):
-    """What pages the blocks: native.Pager, or what has the same figures."""
-
-    def iteration(self, kind: int = 0, work: int = 0) -> None:
-        """The uses since the last call were one iteration; one of this kind begins, that long."""
-
-    def smallest(self) -> int:
-        """The smallest budget, in bytes, that the declared uses can run in."""
-
-    def resize(self, budget: int) -> None:
-        """Change the budget (bytes)."""
-
-    def stats(self) -> dict[str, Any]:
-        """Counters and sizes, under the names of Pager.stats()."""
-
-    def close(self) -> None:
-        """Wait for its work and free all it holds."""
-
-    def abandon(self) -> None:
-        """In a child process: it is the parent's, and is not touched again."""
+# What pages the blocks; a managed set, if its figures have the names of a pager's.
+Memory = Pager | ManagedSet
 
 
 class Hooks(Protocol):
     """What tells it which blocks are about to be used."""
 
-    @property
-    def armed(self) -> bool:
-        """Whether uses are being declared."""
-
     def arm(self) -> None:
         """Declare uses from now on."""
-
-    def disarm(self) -> None:
-        """Declare none any more."""
-
-    def start_watch(self) -> None:
-        """Check what every operator touches, from the next pass on."""
 
     def pass_begins(self) -> None:
         """The root's forward starts."""
@@ -62,23 +31,3 @@ class Hooks(Protocol):
 
     def name_of(self, use: int) -> str:
         """The module path behind a use number."""
-
-
-class Passes(Protocol):
-    """What is told of passes through a part of the model.
-
-    Attributes:
-        frees_casts: Whether the copies that autocast keeps of weights, until its context ends, are
-            to go with each module: there is no room for those of all.
-    """
-
-    frees_casts: bool
-
-    def part_begins(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """The module of this path is called from outside every pass."""
-
-    def part_ends(self) -> None:
-        """It has returned, or raised."""
-
-    def out_of_memory(self, error: OutOfMemory) -> OutOfMemory:
-        """The error of a use that found no room, with who has it."""

@@ -85,6 +85,12 @@ def bytes_at(address: int, size: int, device: torch.device) -> torch.Tensor:
         raise
 
 
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of a tensor's storage, flat."""
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return flat.set_(tensor.untyped_storage())
+
+
 def view_as(
     flat: torch.Tensor,
     dtype: torch.dtype,

@@ -87,21 +87,19 @@ class EmulatedMemory:
 
     # ---- Passes ----------------------------------------------------------------------------
 
-    def pass_begins(self, who_has_what: Callable[[], str]) -> None:
+    def pass_begins(self, who_has_what: Callable[[], str], *, anew: bool = True) -> None:
         """What operators of this thread make counts, until the pass ends.
 
         Args:
             who_has_what: Tells the budget, and who has how much of it, for an error.
+            anew: Also where a pass is under way, of which this one else is a part.
         """
+        if self._mode is not None and not anew:
+            return
         self.pass_ends()
         self._who_has_what = who_has_what
         self._mode = StorageMode(self)
         self._mode.__enter__()
-
-    def pass_goes_on(self, who_has_what: Callable[[], str]) -> None:
-        """As pass_begins(), unless a pass is under way, of which this one is a part."""
-        if self._mode is None:
-            self.pass_begins(who_has_what)
 
     def pass_ends(self) -> None:
         """What they make counts no more; what they have made does as long as it is there."""

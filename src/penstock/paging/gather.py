@@ -17,7 +17,7 @@ buy skis at twice the least cost (Karlin, Manasse, Rudolph, Sleator, Competitive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from itertools import groupby
 from typing import Any
 
@@ -30,6 +30,7 @@ from penstock.bound import must_cross
 from .blocks import SMALL_BLOCK, Block
 from .chosen import Chosen
 from .on_host import OnHost
+from .running import Running
 from .split_rows import INDICES, SplitRows, can_be_split
 from .store import BlockStore
 from .use import Use
@@ -82,7 +83,7 @@ class Gathers:
         declared: Where more uses are declared.
         store: The blocks, placed.
         on_host: Lets a block's tensors lie at the host copy.
-        chunk: Bytes of a page.
+        running: The uses that run.
     """
 
     def __init__(
@@ -91,15 +92,15 @@ class Gathers:
         declared: Uses,
         store: BlockStore,
         on_host: OnHost,
-        chunk: int,
+        running: Running,
     ) -> None:
         self._rows = {use: rows for module, use in uses.items() if (rows := rows_of(module, use))}
         self._declared = declared
         self._store = store
         self._on_host = on_host
-        self._chunk = chunk
+        self._running = running
         self._pages = {
-            block: store.pages(block.address, block.nbytes, chunk)
+            block: store.pages(block.address, block.nbytes)
             for module, use in uses.items()
             if use in self._rows and not isinstance(module, nn.Embedding)
             for block in use.blocks
@@ -162,25 +163,16 @@ class Gathers:
         if self._pages:
             self._seen.append(use)
 
-    def part(
-        self,
-        use: Use,
-        args: Any,
-        kwargs: Any,
-        room: Callable[[], int],
-        covered: Callable[..., bool],
-    ) -> Use:
+    def part(self, use: Use, args: Any, kwargs: Any) -> Use:
         """What of a module's use is to be declared: the rest is read at the host copy.
 
         Args:
             use: The module's.
             args: What the module is called with.
             kwargs: What it is called with by name.
-            room: Tells the pages that there is room for.
-            covered: Whether a block is on the device for somebody else.
         """
         indices = indices_in(args, kwargs)
-        taken = any(block.written or covered(block) for block in use.blocks)
+        taken = any(block.written or self._running.covers(block) for block in use.blocks)
         if indices is None or indices.numel() >= self._rows[use] or taken:
             return use
         read = use.nbytes * indices.numel() // self._rows[use]
@@ -188,7 +180,7 @@ class Gathers:
             self.few = True
             self.touched += read
             self._chosen.note(use, indices)
-            self._choose(room())
+            self._choose(self._running.room())
         else:
             self._in_tables += read
         return self._part(use)
@@ -251,7 +243,7 @@ class Gathers:
             stay = others
         elif self._by_rows:
             read = {page: nbytes for page, nbytes in self._read().items() if page not in whole}
-            price = PRICE * self._chunk if look else None
+            price = PRICE * self._store.chunk if look else None
             stay = most_read(read, self._stay, free, spare=int(room * SPARE), price=price)
         else:
             stay = self._first(whole, room)

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -29,24 +29,25 @@ from penstock.native import Pager
 from penstock.units import format_bytes
 
 from .blocks import Block, Home, Models
-from .contracts import Passes
 from .forwards import Forwards, bound_like, own_forward
 from .gather import Gathers
 from .joint import Joints, joints
 from .leaves import tree_leaves
-from .looks import only_looks, only_saves
+from .looks import only_asks, only_looks, only_saves
 from .modes import leave_over
 from .on_host import OnHost
-from .outside import Reader
 from .running import Running
 from .store import BlockStore
-from .tables import TABLES, Table
+from .tables import TABLES
 from .turns import Turn
 from .unwritten import Unwritten
 from .use import NO_USE, Use
 from .uses import Uses
 from .watch import WATCHED, AccessWatch, block_of
-from .wrappers import plain_parts
+from .wrappers import plain_leaves, plain_parts
+
+if TYPE_CHECKING:
+    from .attach import Attachment
 
 MOST_SEARCHES = 64  # passes watched for the way they took; experts take another each time
 READS_AT_ONCE = 4  # times the bytes of one read, where no module's own use is larger
@@ -64,7 +65,6 @@ class UseHooks:
         model: The root.
         store: Its blocks, placed.
         pager: Where uses are declared.
-        chunk: Bytes of a page.
         stream: Gives the raw handle of the stream that kernels go to now.
         turn: The right to run the model.
         passes: Told of passes through a part of the model.
@@ -77,16 +77,14 @@ class UseHooks:
         model: nn.Module,
         store: BlockStore,
         pager: Pager,
-        chunk: int,
         stream: Callable[[], int],
         *,
         turn: Turn,
-        passes: Passes,
+        passes: Attachment,
         most_jointly: int,
         always_watch: bool,
     ) -> None:
         self._store = store
-        self._chunk = chunk
         self._pager = pager
         self._stream = stream
         self._turn = turn
@@ -96,10 +94,13 @@ class UseHooks:
         paged = [block for block in store.blocks if block.home is Home.PAGED]
         self._by_tensor = {id(t): block for block in paged for t in store.tensors(block)}
         self._by_pointer = {block.address: block for block in paged}
-        self.on_host = OnHost(store, chunk)
-        self._uses = Uses(store, pager, chunk, self._by_tensor, self.on_host)
+        self.on_host = OnHost(store)
+        self._uses = Uses(store, pager, self._by_tensor, self.on_host)
         self._own = self._uses.of_modules(self._names, paged)
-        self.gathers = Gathers(self._own, self._uses, store, self.on_host, chunk)
+        self._running = Running(
+            pager, stream, self._end, partial(self.on_host.give, asked_for=False)
+        )
+        self.gathers = Gathers(self._own, self._uses, store, self.on_host, self._running)
         self._gathering = frozenset(use for use in self._own.values() if use in self.gathers)
         # Within which reads last, and which may be called alone.
         scopes = [m for m in self._names if m not in (model, *self._own) and any(m.children())]
@@ -111,14 +112,10 @@ class UseHooks:
         self._reads: dict[Block, Use] = {}
         self._unwritten = Unwritten(self._read_only, self.on_host)
         self._largest = max((use.nbytes for use in self._own.values()), default=0)
-        self._tables: list[Table | Reader] = []
         self._forwards = Forwards()
         joined = {use: module for module, use in self._scopes.items() if use.parts}
         self._joints = Joints(joined, self._forwards, self._wrap)
         self._armed = False
-        self._running = Running(
-            pager, stream, self._end, partial(self.on_host.give, asked_for=False)
-        )
         self._in_pass = False
         self._broken_off = False  # something raised in a use
         self._watch: AccessWatch | None = None
@@ -136,25 +133,15 @@ class UseHooks:
 
     # ---- What is asked of hooks ------------------------------------------------------------
 
-    @property
-    def armed(self) -> bool:
-        """Whether uses are being declared."""
-        return self._armed
-
     def name_of(self, use: int) -> str:
         """The module path behind a use number, for reports."""
         return self._uses.name_of(use)
-
-    def watch_tables(self, tables: Iterable[Table | Reader]) -> None:
-        """Have reads of these told, from now on and whenever the hooks are on."""
-        self._tables = list(tables)
-        self._tell(self)
 
     def returned(self, output: Any) -> None:
         """A pass gave this to its caller: weights, and views of them, lie at the host copy."""
         if not self._armed:
             return
-        for leaf in (part for each in tree_leaves(output) for part in plain_parts(each)):
+        for leaf in plain_leaves(output):
             if (block := block_of(leaf, self._by_pointer)) is not None:
                 self.on_host.give(block, asked_for=True)
                 if id(leaf) not in self._by_tensor:
@@ -165,7 +152,6 @@ class UseHooks:
         if self._armed:
             return
         self._armed = True
-        self._tell(self)
         for module, use in (*self._own.items(), *self._scopes.items()):
             if use.parts:
                 use.tables = [table for part in use.parts for table in part.tables]
@@ -178,20 +164,12 @@ class UseHooks:
         if (use := self._own.get(module) or self._scopes.get(module)) is not None:
             self._forwards.replace(module, self._declared(module, use))
 
-    def _tell(self, readers: UseHooks | None) -> None:
-        for table in self._tables:
-            table.readers = readers
-
     def disarm(self) -> None:
         """Take them off: nothing is declared, which is right only while everything stays."""
         self._armed = False
-        self._tell(None)
         self._unwritten.forget()
         self.on_host.take_all_back()
         self._forwards.restore()
-
-    def start_watch(self) -> None:
-        """Nothing: a pass like none before is watched anyway."""
 
     def remove(self) -> None:
         """Take every hook off, also in the middle of a pass that was interrupted."""
@@ -230,12 +208,13 @@ class UseHooks:
         while self._running:
             self._running.pop()[0].leave()
         self._watch = None
-        self._tell(self)
         self._none_is_open()
 
     def _none_is_open(self) -> None:
-        for each in (*self._own.values(), *self._scopes.values(), *self._tables):
-            each.open = 0
+        for use in (*self._own.values(), *self._scopes.values()):
+            use.open = 0
+            for table in use.tables:
+                table.open = 0
 
     def _begin_anew(self) -> None:
         """No use runs; an interrupt may have come anywhere, also while one was begun or ended."""
@@ -308,7 +287,7 @@ class UseHooks:
             self._outermost(use, module, args, kwargs)
         part = use
         if use in self._gathering:
-            part = self.gathers.part(use, args, kwargs, self._running.room, self._running.covers)
+            part = self.gathers.part(use, args, kwargs)
         if part.number >= 0:
             if (step := (self._last, use.number)) not in self._steps:
                 self._new_step(step)
@@ -412,6 +391,8 @@ class UseHooks:
     def read(self, tensor: torch.Tensor) -> None:
         """A tensor is asked for while no use of its module is running."""
         for block in self._uncovered(tensor):
+            if only_asks(sys._getframe(1)):
+                return
             self._joints.reads(block)
             if self.in_forward():
                 self._read(block)
@@ -428,7 +409,7 @@ class UseHooks:
 
     def _uncovered(self, tensor: torch.Tensor) -> Iterator[Block]:
         """The blocks of a tensor that no running use covers."""
-        for part in plain_parts(tensor):
+        for part in plain_parts(tensor) if self._armed else ():
             if (block := self._by_tensor.get(id(part))) is not None:
                 self._turn.refuse_read(block.name, in_child=self._child)
                 if not self._running.covers(block):

@@ -29,6 +29,7 @@ _WALKS = {
         Table._list,
     )
 }
+_READS = {Table._read.__code__, Table.__getitem__.__code__}
 _ATTRIBUTES = frozenset({"device", "dtype", "is_cuda", "shape", "requires_grad"})
 _FUNCTIONS = frozenset(
     {
@@ -75,6 +76,42 @@ def only_looks(frame: FrameType | None) -> bool:
     return (str(frame.f_globals.get("__name__")), frame.f_code.co_name) in _FUNCTIONS
 
 
+def only_asks(frame: FrameType | None) -> bool:
+    """Whether the code that reads a tensor from its module asks for an attribute, or if it is None.
+
+    Args:
+        frame: The innermost one of the read.
+    """
+    while frame is not None and frame.f_code in _READS:
+        frame = frame.f_back
+    if frame is None or frame.f_code is not nn.Module.__getattr__.__code__:
+        return False
+    reader = frame.f_back
+    return reader is not None and _drops_tensor(reader.f_code, reader.f_lasti)
+
+
+@lru_cache(maxsize=256)
+def _drops_tensor(code: CodeType, at: int) -> bool:
+    """Whether what the instruction here has read is gone after the next, which is such a question.
+
+    ``module.weight.dtype`` is one, and ``module.bias is not None``.
+    """
+    found = _instructions(code)
+    index = next((n for n, each in enumerate(found) if each.offset == at), len(found))
+    if index + 2 >= len(found) or found[index].opname != "LOAD_ATTR":
+        return False
+    then, last = found[index + 1 : index + 3]
+    if then.opname == "LOAD_ATTR":
+        return then.argval in _ATTRIBUTES
+    none = then.opname == "LOAD_CONST" and then.argval is None
+    return (none and last.opname == "IS_OP") or then.opname.endswith(("_IF_NONE", "_IF_NOT_NONE"))
+
+
+def _instructions(code: CodeType) -> list[dis.Instruction]:
+    skipped = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG", "NOT_TAKEN"}
+    return [each for each in dis.get_instructions(code) if each.opname not in skipped]
+
+
 @lru_cache(maxsize=256)
 def _takes_attribute(code: CodeType, at: int) -> bool:
     """Whether the call at this instruction is that of ``next(model.parameters()).device``.
@@ -82,8 +119,7 @@ def _takes_attribute(code: CodeType, at: int) -> bool:
     Nothing else may get hold of the tensor: neither what the walk is handed to, such as a function
     for map() or reduce(), nor a name that the result is given.
     """
-    skipped = {"CACHE", "PRECALL", "PUSH_NULL", "EXTENDED_ARG", "NOT_TAKEN"}
-    found = [each for each in dis.get_instructions(code) if each.opname not in skipped]
+    found = _instructions(code)
     index = next((n for n, each in enumerate(found) if each.offset == at), 0)
     if index < 3 or index + 1 >= len(found):
         return False

@@ -53,6 +53,11 @@ def kind_of(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | str) else type(value)
 
 
+def extent_of(tensor: torch.Tensor) -> torch.Size | int:
+    """What sets an input apart, for the memory that a pass takes: of a nested one its elements."""
+    return tensor.numel() if tensor.is_nested else tensor.shape
+
+
 class Manager:
     """The budget of one device.
 
@@ -170,15 +175,11 @@ class Manager:
 
     def _enter(self, share: Share, smallest: int) -> None:
         self.refresh()
-        try:
-            share.enter()
-        except OutOfMemory:
-            gc.collect()  # models that nobody has any more are in cycles, as a rule
-            self.torch.empty_cache()
-            self.refresh()
-            self._enter_at_last(share, smallest)
-
-    def _enter_at_last(self, share: Share, smallest: int) -> None:
+        with suppress(OutOfMemory):
+            return share.enter()
+        gc.collect()  # models that nobody has any more are in cycles, as a rule
+        self.torch.empty_cache()
+        self.refresh()
         try:
             share.enter()
         except OutOfMemory as error:

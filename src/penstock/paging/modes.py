@@ -91,10 +91,6 @@ class PassMode(TorchDispatchMode):
         """Whether this thread has entered it."""
         return any(mode is self for mode in _get_current_dispatch_mode_stack())
 
-    def may_be_left(self) -> bool:
-        """Whether it is over, and the thread is where it was entered."""
-        return self.over and self._under == torch.is_inference_mode_enabled()
-
     def take_out(self) -> bool:
         """Leave it, wherever it lies; False where this thread has not entered it."""
         if not self.is_on():
@@ -111,8 +107,9 @@ class PassMode(TorchDispatchMode):
 
 def leave_over() -> None:
     """Leave those modes of this thread's that are over, and can be left here."""
+    under = torch.is_inference_mode_enabled()  # they are left where they were entered
     for mode in _get_current_dispatch_mode_stack():
-        if isinstance(mode, PassMode) and mode.may_be_left():
+        if isinstance(mode, PassMode) and mode.over and mode._under == under:
             mode.take_out()
 
 

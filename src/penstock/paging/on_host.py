@@ -30,12 +30,10 @@ class OnHost:
 
     Args:
         store: The blocks, placed.
-        chunk: Bytes of a page.
     """
 
-    def __init__(self, store: BlockStore, chunk: int) -> None:
+    def __init__(self, store: BlockStore) -> None:
         self._store = store
-        self._chunk = chunk
         self.given: dict[Block, int] = {}
         self.changed_in_pass = False
         self._versions: dict[Block, int] = {}  # when they were given
@@ -86,7 +84,7 @@ class OnHost:
                 # None are known where giving it failed.
                 taken = self._store.to_device(block, aliases=self._aliases.get(block, 0))
                 if taken or known != self._store.version(block):
-                    self._store.refresh(block, self._chunk)
+                    self._store.refresh(block)
                     if known == _ASKED_FOR and self._is_held(block):
                         self._held[block] = None
                         self._new_holders |= block not in self._ever_held
@@ -134,14 +132,10 @@ class OnHost:
         self._store.flush(blocks)
         yield
         for block in blocks:
-            self._store.refresh(block, self._chunk)
+            self._store.refresh(block)
 
     def _lies_at(self, value: Any) -> Block | None:
         return block_of(value, self._by_address) if self._by_address else None
-
-    def blocks(self) -> set[Block]:
-        """Those that are given now."""
-        return set(self.given)
 
     def has_new_holders(self) -> bool:
         """Whether somebody has kept a block since the last time, and may use it in forward."""
@@ -157,7 +151,7 @@ class OnHost:
 
     def _ends(self, block: Block) -> set[int]:
         """The pages that the block may share with others: its first and its last."""
-        pages = self._store.pages(block.address, block.nbytes, self._chunk)
+        pages = self._store.pages(block.address, block.nbytes)
         return {*pages[:1], *pages[-1:]}
 
     def _is_beside_written(self, block: Block) -> bool:

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -21,39 +21,16 @@ from torch import nn
 from .tables import TABLES, Readers, Table
 
 
-class Reader:
-    """Whom one attachment has told of reads, as long as it wants to be.
-
-    Attributes:
-        readers: As of a Table.
-        open: As of a Table: never, as no use covers modules that are not the model's.
-    """
-
-    def __init__(self) -> None:
-        self.readers: Readers | None = None
-        self.open = 0
-
-    def read(self, tensor: torch.Tensor) -> None:
-        """As of Readers."""
-        if self.readers is not None:
-            self.readers.read(tensor)
-
-    def listed(self, tensor: torch.Tensor) -> None:
-        """As of Readers."""
-        if self.readers is not None:
-            self.readers.listed(tensor)
-
-
-class _All(list[Reader]):
+class _All(list[Readers]):
     """Those of every attachment that the module shares a tensor with."""
 
     def read(self, tensor: torch.Tensor) -> None:
-        for reader in self:
-            reader.read(tensor)
+        for readers in self:
+            readers.read(tensor)
 
     def listed(self, tensor: torch.Tensor) -> None:
-        for reader in self:
-            reader.listed(tensor)
+        for readers in self:
+            readers.listed(tensor)
 
 
 class Shared(Table):
@@ -71,31 +48,29 @@ class Shared(Table):
 
 
 class Outside:
-    """The modules outside that hold a tensor of this model now.
-
-    Attributes:
-        reader: Is told what they read.
-    """
+    """The modules outside that hold a tensor of this model now."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.reader = Reader()
-        self._modules: WeakKeyDictionary[nn.Module, None] = WeakKeyDictionary()
-        for module in _holders(model):
-            self._modules[module] = None
+        self._modules = WeakSet(_holders(model))
+        self._readers: Readers | None = None
+
+    def tell(self, readers: Readers) -> None:
+        """Have these told of what the modules read, from here on."""
+        self._readers = readers
+        for module in self._modules:
             for name in TABLES:
                 table = module.__dict__[name]
                 if not isinstance(table, Shared):
                     table = module.__dict__[name] = Shared(table)
-                table.told.append(self.reader)
+                table.told.append(readers)
 
     def release(self) -> None:
         """Their dicts are ordinary ones again, if no other attachment wants to be told."""
-        self.reader.readers = None
         for module in self._modules:
             for name in TABLES:
                 table = module.__dict__.get(name)
-                if isinstance(table, Shared) and self.reader in table.told:
-                    table.told.remove(self.reader)
+                if isinstance(table, Shared):
+                    table.told[:] = [each for each in table.told if each is not self._readers]
                     if not table.told:
                         module.__dict__[name] = dict(dict.items(table))
         self._modules.clear()

@@ -35,7 +35,8 @@ def expand() -> None:
             text = _settings()
             if text == _left[0]:
                 text = _left[1]
-            chosen = _KEY in text or not _native()
+            # Another allocator than PyTorch's own, or the user's choice, is left as it is.
+            chosen = _KEY in text or torch.cuda.get_allocator_backend() != "native"
             _before = text if not chosen and _set(f"{text},{_KEY}:True".lstrip(",")) else None
 
 
@@ -50,28 +51,16 @@ def restore() -> None:
             _before = None
 
 
-def _native() -> bool:
-    """Whether it is PyTorch's own allocator, and not cudaMallocAsync's or Penstock's."""
-    backend: Callable[[], str] | None = getattr(torch._C, "_cuda_getAllocatorBackend", None)
-    return backend is None or backend() == "native"
-
-
 def _settings() -> str:
     """All that has been set: to set one is to forget the others."""
-    get: Callable[[], str] | None = getattr(torch._C, "_accelerator_getAllocatorSettings", None)
-    texts = [get() if get is not None else "", *(os.environ.get(name, "") for name in _VARIABLES)]
-    return next((text for text in texts if text), "")
+    get: Callable[[], str] = getattr(torch._C, "_accelerator_getAllocatorSettings", str)
+    return get() or next(filter(None, map(os.environ.get, _VARIABLES)), "")
 
 
 def _set(text: str) -> bool:
     """Whether this torch took the settings."""
-    set_ = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
-    if set_ is None:
-        set_ = getattr(torch.cuda.memory, "_set_allocator_settings", None)
-    if set_ is None:
-        return False
     try:
-        set_(text)
-    except (RuntimeError, ValueError):
+        torch._C._accelerator_setAllocatorSettings(text)
+    except (AttributeError, RuntimeError, ValueError):
         return False
     return True

@@ -5,31 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.bound import shortest_ms
 from penstock.units import format_bytes
 
-from .contracts import Hooks, Memory
-
-
-class BaseAttachment(Protocol):
-    """What a summary reads of an attachment."""
-
-    weight_bytes: int
-    budget: int
-    passes: int
-    hooks: Hooks
-
-    @property
-    def pager(self) -> Memory:
-        """The pager."""
-
-    def link(self) -> tuple[float, float]:
-        """Link speed in and out, GB/s."""
-
-    def must_cross(self, nbytes: int, room: int) -> int:
-        """Bytes that cross the link in a pass like the last, whoever pages, with so much room."""
+if TYPE_CHECKING:
+    from .attachment import BaseAttachment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,37 +152,38 @@ class Stats(PagerStats):
 StatsT = TypeVar("StatsT", bound=BaseStats)
 
 
-def summarize(attachment: BaseAttachment, kind: Callable[..., StatsT], **more: int) -> StatsT:
-    """The pager's counters, and what they mean, as statistics of this kind."""
+def figures(attachment: BaseAttachment[Any]) -> dict[str, Any]:
+    """The pager's counters, and what they mean whatever the attachment is for."""
     stats = attachment.pager.stats()
     link_in, link_out = attachment.link()
-    room = stats["budget"]
-    needed = stats["paged_bytes"] + stats["pinned_bytes"]
-    compute = max(0.0, stats["profiled_ms"] - stats["stall_ms"])
-    if not attachment.hooks.armed:  # everything stays, and passes are not even followed
-        stats.update(iteration_bytes_in=0, iteration_bytes_out=0, iteration_page_loads=0)
-    return kind(
-        **stats,
-        **more,
-        weight_bytes=attachment.weight_bytes,
-        gpu_memory_bytes=attachment.budget,
-        passes=attachment.passes,
-        hit_ratio=hit_ratio(stats),
-        compute_ms=compute,
-        link_gb_per_s=link_in,
-        link_out_gb_per_s=link_out,
-        ideal_ms=shortest_ms(
-            compute, (attachment.must_cross(attachment.weight_bytes, room), link_in)
-        ),
-        floor_ms=shortest_ms(compute, (attachment.must_cross(needed, room), link_in)),
-        largest_stall_module=attachment.hooks.name_of(stats["largest_stall_use"]),
-    )
-
-
-def hit_ratio(stats: dict[str, Any]) -> float:
-    """The share of the last pass's page uses that needed no copy."""
     uses = stats["iteration_page_uses"]
-    return 1.0 - stats["iteration_page_loads"] / uses if uses else 1.0
+    return {
+        **stats,
+        "weight_bytes": attachment.weight_bytes,
+        "gpu_memory_bytes": attachment.budget,
+        "passes": attachment.passes,
+        "hit_ratio": 1.0 - stats["iteration_page_loads"] / uses if uses else 1.0,
+        "compute_ms": max(0.0, stats["profiled_ms"] - stats["stall_ms"]),
+        "link_gb_per_s": link_in,
+        "link_out_gb_per_s": link_out,
+        "largest_stall_module": attachment.hooks.name_of(stats["largest_stall_use"]),
+    }
+
+
+def summarize(attachment: BaseAttachment[Any], kind: Callable[..., StatsT], **more: int) -> StatsT:
+    """The pager's counters, and what they mean, as statistics of this kind."""
+    found = figures(attachment)
+
+    def shortest(nbytes: int) -> float:
+        crossing = attachment.must_cross(nbytes, found["budget"])
+        return shortest_ms(found["compute_ms"], (crossing, found["link_gb_per_s"]))
+
+    return kind(
+        **found,
+        **more,
+        ideal_ms=shortest(attachment.weight_bytes),
+        floor_ms=shortest(found["paged_bytes"] + found["pinned_bytes"]),
+    )
 
 
 def explain(stats: BaseStats) -> str:
@@ -234,7 +217,7 @@ def explain(stats: BaseStats) -> str:
     return ", ".join(parts)
 
 
-def memory_summary(attachment: BaseAttachment) -> str:
+def memory_summary(attachment: BaseAttachment[Any]) -> str:
     """A few lines on where the memory is."""
     stats = attachment.pager.stats()
     rows = [

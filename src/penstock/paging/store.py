@@ -29,7 +29,7 @@ from penstock.errors import UsageError
 from penstock.native import ON_HOST, PINNED, Pager
 
 from .blocks import Block, Home, Slot, align, arenas
-from .dlpack import bytes_at, view_as
+from .dlpack import bytes_at, bytes_of, view_as
 from .modes import out_of_inference
 from .watch import has_storage
 
@@ -78,6 +78,7 @@ class BlockStore:
 
     Attributes:
         blocks: All of them.
+        chunk: Bytes of a page.
         storages: Everything that tensors over memory of the pager's can share, for as long as
             somebody does.
 
@@ -85,6 +86,7 @@ class BlockStore:
         blocks: All of them.
         pager: The pager.
         device: Where their tensors will be.
+        chunk: Bytes of a page; 0 where there are none.
         encode: Whether a block may lie encoded on the host, where that gains.
         check_host: Raises OutOfMemory where the host has no more page-locked bytes than so many;
             asked where blocks are encoded.
@@ -96,11 +98,13 @@ class BlockStore:
         pager: Pager | None,
         device: torch.device,
         *,
+        chunk: int = 0,
         encode: Callable[[Block], bool] | None = None,
         check_host: Callable[[int], None] | None = None,
     ) -> None:
         self.blocks = blocks
         self.device = device
+        self.chunk = chunk
         self.storages: list[StorageWeakRef] = []
         self._pager = pager
         self._encode = encode
@@ -114,14 +118,8 @@ class BlockStore:
     def move_in(self, load: Loader | None) -> None:
         """Place every block; on failure what was placed can be moved out again."""
         for home in (Home.PINNED, Home.HOST, Home.PAGED):
-            for arena in arenas([block for block in self.blocks if block.home is home]):
+            for arena in arenas((b for b in self.blocks if b.home is home), lambda b: b.nbytes):
                 self._place(arena, load, home)
-
-    def fetch(self) -> None:
-        """Bring everything in and wait for it; there must be room."""
-        assert self._pager is not None
-        for address, size in self._ranges:
-            self._pager.fetch(address, size)
 
     def flush(self, blocks: Iterable[Block] | None = None) -> None:
         """Make the host copies of these blocks current, or of all."""
@@ -157,6 +155,7 @@ class BlockStore:
         assert block.host_bytes is not None
         return block.host_bytes
 
+    @_disable_current_modes()  # another's, in a pass, would count copies as the device's
     @out_of_inference()
     def move_out(self, *, undo: bool = False, views: bool = False) -> None:
         """Give the model ordinary tensors on the CPU, with the content of the host copies.
@@ -253,8 +252,7 @@ class BlockStore:
         host = self._moved[block][0].host
         assert host is not None
         with torch.inference_mode(False):
-            flat = torch.empty(0, dtype=torch.uint8, device=self.device)
-            return like(view, flat.set_(host.untyped_storage()))
+            return like(view, bytes_of(host))
 
     def to_device(self, block: Block, *, aliases: int = 0) -> bool:
         """Let the block's tensors lie at their device address.
@@ -302,14 +300,14 @@ class BlockStore:
         slot.tensor.data = own
         return True
 
-    def refresh(self, block: Block, chunk: int) -> None:
+    def refresh(self, block: Block) -> None:
         """Copy the host copy to the device, page by page: the rest of the block may be evicted."""
         assert self._pager is not None
         assert block.host_bytes is not None
         assert block.device_bytes is not None
-        for page in self.pages(block.address, block.nbytes, chunk):
+        for page in self.pages(block.address, block.nbytes):
             start = max(page - block.address, 0)
-            end = min(page + chunk - block.address, block.nbytes)
+            end = min(page + self.chunk - block.address, block.nbytes)
             self._pager.fetch(block.address + start, end - start)
             # Not in sight of vmap() and its like, nor of modes: of the watch it would be a miss.
             with temporarily_clear_interpreter_stack(), _disable_current_modes():
@@ -317,11 +315,11 @@ class BlockStore:
         if self.device != _CPU:
             torch.cuda.synchronize(self.device)
 
-    def pages(self, address: int, nbytes: int, chunk: int) -> range:
-        """The addresses of the pages, of `chunk` bytes, that a part of a paged range lies in."""
+    def pages(self, address: int, nbytes: int) -> range:
+        """The addresses of the pages that a part of a paged range lies in."""
         base = next(start for start, size in self._ranges if start <= address < start + size)
-        first = address - (address - base) % chunk
-        return range(first, address + nbytes, chunk)
+        first = address - (address - base) % self.chunk
+        return range(first, address + nbytes, self.chunk)
 
     def host_aliases(self, block: Block) -> int:
         """How many tensors but its own lie over the block's host copy, as the device sees it."""
@@ -425,9 +423,7 @@ class BlockStore:
         first = block.slots[0]
         assert block.host_bytes is not None
         if first.tensor.device.type != "meta":
-            source = torch.empty(0, dtype=torch.uint8, device=first.tensor.device)
-            source.set_(first.tensor.untyped_storage())
-            block.host_bytes.copy_(source)
+            block.host_bytes.copy_(bytes_of(first.tensor))
             return
         if load is None:
             raise UsageError(

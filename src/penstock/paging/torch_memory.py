@@ -75,11 +75,8 @@ class TorchMemory:
         """Wait for the device."""
         torch.cuda.synchronize(self._device)
 
-    def pass_begins(self, who_has_what: Callable[[], str]) -> None:
+    def pass_begins(self, who_has_what: Callable[[], str], *, anew: bool = True) -> None:
         """Nothing: what tensors take is seen by the driver's calls."""
-
-    def pass_goes_on(self, who_has_what: Callable[[], str]) -> None:
-        """Nothing."""
 
     def pass_ends(self) -> None:
         """Nothing."""

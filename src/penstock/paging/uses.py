@@ -22,7 +22,6 @@ class Uses:
     Args:
         store: The model's blocks, placed.
         pager: Where uses are declared.
-        chunk: Bytes of a page.
         by_tensor: The paged block of each tensor, by its id().
         on_host: Told which references to tensors are those of uses.
     """
@@ -31,13 +30,11 @@ class Uses:
         self,
         store: BlockStore,
         pager: Pager,
-        chunk: int,
         by_tensor: dict[int, Block],
         on_host: OnHost,
     ) -> None:
         self._store = store
         self._pager = pager
-        self._chunk = chunk
         self._by_tensor = by_tensor
         self._on_host = on_host
         self._by_number: dict[int, Use] = {}
@@ -76,9 +73,7 @@ class Uses:
         """A use of these blocks, and of pieces of others, declared."""
         use = Use(name, frozenset(blocks), pieces=pieces, is_read=is_read)
         parts = [*((block.address, block.nbytes) for block in use.blocks), *pieces]
-        use.pages = frozenset(
-            page for part in parts for page in self._store.pages(*part, self._chunk)
-        )
+        use.pages = frozenset(page for part in parts for page in self._store.pages(*part))
         self.declare(use)
         return use
 

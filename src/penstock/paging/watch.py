@@ -20,9 +20,8 @@ import torch
 from penstock.errors import UsageError
 
 from .blocks import Block
-from .leaves import tree_leaves
 from .modes import PassMode, run
-from .wrappers import plain_parts
+from .wrappers import plain_leaves
 
 if TYPE_CHECKING:
     from .on_host import OnHost
@@ -89,30 +88,27 @@ class AccessWatch(PassMode):
         kwargs = kwargs or {}
         if self.over or func is _MAY_TAKE:
             return run(func, args, kwargs)
-        for leaf in tree_leaves((args, kwargs)):
-            for part in plain_parts(leaf):
-                block = block_of(part, self._blocks)
-                if block is None:
-                    self._refuse_left(part)
-                elif not self._covered(block):
-                    self._missed(block, part)
+        for part in plain_leaves((args, kwargs)):
+            block = block_of(part, self._blocks)
+            if block is None:
+                self._refuse_left(part)
+            elif not self._covered(block):
+                self._missed(block, part)
         at_host: list[Block] = []  # what the operator changes there
         schema = getattr(func, "_schema", None)  # higher-order operators have none
         if self._writes is not None and schema is not None and schema.is_mutable:
             named = (kwargs.get(each.name) for each in schema.arguments[len(args) :])
             for argument, value in zip(schema.arguments, (*args, *named), strict=False):
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    for leaf in tree_leaves(value):
-                        for part in plain_parts(leaf):
-                            written = block_of(part, self._blocks)
-                            if written is None:
-                                if given := self._on_host and self._on_host.given_at(part):
-                                    at_host.append(given)
-                                else:
-                                    self._refuse_left(part, changes=True)
-                                continue
-                            written.changed = True
-                            self._writes(written)
+                if argument.alias_info is None or not argument.alias_info.is_write:
+                    continue
+                for part in plain_leaves(value):
+                    if written := block_of(part, self._blocks):
+                        written.changed = True
+                        self._writes(written)
+                    elif given := self._on_host and self._on_host.given_at(part):
+                        at_host.append(given)
+                    else:
+                        self._refuse_left(part, changes=True)
         if self._on_host and at_host:
             with self._on_host.changing(at_host):
                 return run(func, args, kwargs)

@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .leaves import tree_leaves
+
 Path = tuple[str, ...]
 
 
@@ -35,6 +37,11 @@ def plain_parts(value: Any) -> list[Any]:
     if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
         return [leaf for _, leaf, _ in leaves_of(value)]
     return [value]
+
+
+def plain_leaves(tree: Any) -> list[Any]:
+    """What lies in a tree, with the plain tensors in the place of what is made of them."""
+    return [part for leaf in tree_leaves(tree) for part in plain_parts(leaf)]
 
 
 def made_of(wrapper: Any, leaf: Callable[[Path], torch.Tensor], path: Path = ()) -> Any:

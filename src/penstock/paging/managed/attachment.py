@@ -148,6 +148,8 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
         on_demand: The driver pages by faults, and nothing is known of what it does.
     """
 
+    hooks: GroupHooks
+
     def __init__(
         self,
         model: nn.Module,
@@ -253,6 +255,10 @@ class ManagedAttachment(BaseAttachment[GroupSet]):
         On demand nothing is known of what moves: all counts are 0, the hit ratio as well.
         """
         stats = summarize(self, ManagedStats)
+        if not self.hooks.armed:  # everything stays, and passes are not even followed
+            stats = replace(
+                stats, iteration_bytes_in=0, iteration_bytes_out=0, iteration_page_loads=0
+            )
         total = stats.managed_bytes
         moved = total if self.on_demand else min(total, stats.iteration_bytes_in)
         return replace(stats, hit_ratio=1.0 - moved / total if total else 1.0)

@@ -60,9 +60,6 @@ class GroupHooks:
             handle.remove()
         self._handles.clear()
 
-    def start_watch(self) -> None:
-        """Undeclared accesses need no watching."""
-
     def remove(self) -> None:
         """Take every hook off, also in the middle of a pass that was interrupted."""
         self._abandon()

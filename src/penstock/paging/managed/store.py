@@ -44,9 +44,6 @@ class ManagedStore(BlockStore):
             block.address = block.device_bytes.data_ptr()
             self._enter(block)
 
-    def fetch(self) -> None:
-        """Nothing to do: what has been used once and stays is there."""
-
     def flush(self, blocks: Iterable[Block] | None = None) -> None:
         """Make the host copies of buffers current; those of parameters always are."""
         for block in self._groups.others:

@@ -12,53 +12,28 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
-from penstock.errors import OutOfMemory, UsageError
+from penstock.errors import OutOfMemory
 
 from ..emulated_memory import EmulatedMemory
 from ..manager import Manager
 from ..share import Share
-from .copies import Copies, CudaCopies, HostCopies
+from .copies import Copies, CudaCopies
 from .host_buffers import HostBuffers
 from .recomputation import REPLACED
 from .room import Bounds, Room, Seen
 from .saving import Saving, may_push
 
 AUTO, KEEP = "auto", "keep"
+LAST = (
+    "activation_bytes", "activation_bytes_out", "activation_bytes_in", "activation_host_bytes",
+)  # fmt: skip
 _REFUSED = "don't yet support saved tensor hooks"  # by torch.func's transforms
-
-
-@dataclass(frozen=True, slots=True)
-class ActivationStats:
-    """Bytes of the last step.
-
-    Attributes:
-        saved: The most that there were at once, of those that may leave.
-        bytes_out: Copied out.
-        bytes_in: Copied in.
-        host: Of host memory for them.
-    """
-
-    saved: int = 0
-    bytes_out: int = 0
-    bytes_in: int = 0
-    host: int = 0
-
-
-def check_choice(activations: str) -> str:
-    """The argument of attach_training().
-
-    Raises:
-        UsageError: If it is unknown.
-    """
-    if activations not in (AUTO, KEEP):
-        raise UsageError(f"activations={activations!r} is unknown", remedy=f'"{AUTO}" or "{KEEP}"')
-    return activations
 
 
 class Activations:
@@ -66,6 +41,7 @@ class Activations:
 
     Attributes:
         saving: Lets them leave and come back.
+        last: Bytes of the last step, under the names of TrainingStats.
 
     Args:
         model: It.
@@ -99,7 +75,7 @@ class Activations:
         copies: Copies
         stream: Callable[[], int]
         if isinstance(manager.torch, EmulatedMemory):
-            copies, stream = HostCopies(manager.torch.count), lambda: 0
+            copies, stream = Copies(manager.torch.count), lambda: 0
         else:
             copies = CudaCopies(device)
             stream = partial(torch._C._cuda_getCurrentRawStream, device.index)
@@ -122,7 +98,7 @@ class Activations:
         self._before = 0
         self._foreign = 0  # bytes of tensors that no budget counts
         self._pending = self._together = 0  # forward passes before a backward
-        self._last = ActivationStats()
+        self.last: dict[str, Any] = dict.fromkeys(LAST, 0)
 
     @property
     def pending(self) -> bool:
@@ -204,9 +180,8 @@ class Activations:
     def step_ends(self) -> None:
         """The optimizer has stepped, and the peak of the step is known."""
         saving = self.saving
-        self._last = ActivationStats(
-            saving.most_saved, saving.bytes_out, saving.bytes_in, self._buffers.nbytes
-        )
+        moved = saving.most_saved, saving.bytes_out, saving.bytes_in, self._buffers.nbytes
+        self.last = dict(zip(LAST, moved, strict=True))
         if self._passing is not None and self._auto:
             known = self._learning and self._peak_first is not None
             seen = Seen(
@@ -236,7 +211,3 @@ class Activations:
         self._buffers.close()
         if self._uninstall is not None:
             self._uninstall()
-
-    def stats(self) -> ActivationStats:
-        """Of the last step."""
-        return self._last

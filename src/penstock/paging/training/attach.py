@@ -20,29 +20,31 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from penstock.errors import OutOfMemory, UsageError
+from penstock.errors import UsageError
 from penstock.host import check_host_memory
 from penstock.native import Device, Pager
-from penstock.units import KIB, format_bytes
 
-from ..attach import Attachment, chunk_size_for, typical_block
+from ..attach import PagerAttachment, chunk_size_for, typical_block
 from ..attached import refuse_attached
 from ..blocks import Block, Home, keep_if_little
 from ..compiled import refuse_trace
 from ..device import settle
 from ..leaves import tree_leaves
+from ..stats import figures
 from ..store import BlockStore, Loader
-from .activations import AUTO, Activations, check_choice
+from .activations import AUTO, KEEP, Activations
 from .gradients import HeldGradients
 from .hooks import TrainingUses
 from .loop import Loop
 from .nodes import in_backward
 from .optimizer_step import OtherOptimizers, PagedStep
+from .room import used_together
 from .state import StateStore
 from .state_dict import StateDicts
 from .stats import TrainingStats, summarize_training
-from .stepping import Stepper
-from .units import Unit, any_trained, assign_parameters, check_trained, make_units
+from .stepping import Size, Stepper
+from .threads import Threads
+from .units import Unit, assign_parameters, check_trained, make_units
 from .update import Update
 
 if TYPE_CHECKING:
@@ -113,7 +115,8 @@ def attach_training(
         EnvironmentProblem: If the device is not there.
     """
     refuse_attached(model)
-    check_choice(activations)
+    if activations not in (AUTO, KEEP):
+        raise UsageError(f"activations={activations!r} is unknown", remedy=f'"{AUTO}" or "{KEEP}"')
     update = Update(optimizer)
     if clip_norm is not None and not clip_norm > 0:
         raise UsageError(f"a clip_norm of {clip_norm} leaves nothing", remedy="a number above 0")
@@ -139,7 +142,7 @@ def attach_training(
     )
 
 
-class TrainingAttachment(Attachment):
+class TrainingAttachment(PagerAttachment):
     """A model in training whose blocks Penstock pages. Made by attach_training().
 
     Attributes:
@@ -150,7 +153,6 @@ class TrainingAttachment(Attachment):
 
     hooks: TrainingUses
     _views_follow = False  # autograd may have saved some
-    _parts_widen = False  # the optimizer has what they are made of
 
     def __init__(
         self,
@@ -231,7 +233,7 @@ class TrainingAttachment(Attachment):
             self._stream,
             grow=self._grow,
             backward_ends=self._backward_ends,
-            before_large=lambda: self._share.join_pieces(),
+            before_large=self._before_large,
             always_watch=self._safety == "strict",
         )
         self._readers = uses.reads
@@ -275,6 +277,7 @@ class TrainingAttachment(Attachment):
             check_host=self._take_host,
         )
         super()._hook()
+        self._threads = Threads(self._turn)
         self._follow_parameters()
         optimizer = self.optimizer
         self._handles += [
@@ -329,23 +332,11 @@ class TrainingAttachment(Attachment):
     def _grow(self, error: Exception, together: list[tuple[int, int]]) -> None:
         """Uses that nest find no room, though all pages that could leave have: activations do."""
         others = self.manager.held() + self.manager.uncounted()
-        pages = {
-            page
-            for address, nbytes in together
-            for page in range(address // self._grain, -(-(address + nbytes) // self._grain))
-        }
-        needed = len(pages) * self._grain + self.pager.stats()["pinned_bytes"] + others
+        pages = Size(self._grain).plus(together, self.pager.stats()["pinned_bytes"])
+        needed = pages.bytes + others
         if self.activations.make_room(needed - self.budget):
             return
-        raise OutOfMemory(
-            f"weights, gradients and optimizer state that are used together need at least "
-            f"{format_bytes(needed)}"
-            + (f", {format_bytes(others)} of it activations and PyTorch's own" if others else "")
-            + f", more than the budget of {format_bytes(self.budget)}",
-            remedy=f'gpu_memory="{-(-needed // KIB)}KiB" or more',
-            needed_bytes=needed,
-            budget_bytes=self.budget,
-        ) from error
+        raise used_together(needed, others, self.budget) from error
 
     # ---- Forward ---------------------------------------------------------------------------
 
@@ -353,15 +344,16 @@ class TrainingAttachment(Attachment):
         if in_backward():
             return  # the root itself is being recomputed
         refuse_trace()
+        self._threads.forward_begins(id(sys._getframe(1)))
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._size("", tensors)
         trains = torch.is_grad_enabled()
         self._look_for_changes(trains=trains)
-        if trains and self.hooks.was_backward and not any_trained(self._units):
+        if trains and self.hooks.was_backward and not any(unit.parameters for unit in self._units):
             self._after_step(0)  # there may be none
         self._stepper.forward_begins(trains=trains)
         self.hooks.between.stop()
-        self.manager.torch.pass_goes_on(self.manager.who_has_what)
+        self.manager.torch.pass_begins(self.manager.who_has_what, anew=False)
         self.hooks.pass_begins()
         self._running = True
         if torch.is_grad_enabled() and self._passing is not None:
@@ -385,17 +377,24 @@ class TrainingAttachment(Attachment):
             self.hooks.evaluation_ends()
             self.pager.iteration()
             self._learn_need()
-            return
+            return self._threads.forward_ends()
         for value in tree_leaves(dict(output) if isinstance(output, Mapping) else output):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
                 value.grad_fn.register_prehook(lambda _: self.hooks.enter_backward())
         self.hooks.between.start(pending=True)
+        self._threads.forward_ends()
 
     # ---- The step --------------------------------------------------------------------------
 
     def _step(self, **more: Any) -> None:
-        self._look_for_changes(trains=True)
-        self._stepper.step(**more)
+        with self._threads.step(id(sys._getframe())):
+            self._look_for_changes(trains=True)
+            self._stepper.step(**more)
+
+    def _before_large(self) -> None:  # in forward, and as backward begins
+        if in_backward():
+            self._threads.backward_begins()
+        self._share.join_pieces()
 
     def _backward_ends(self) -> None:
         self._stepper.backward_ends()
@@ -460,21 +459,15 @@ class TrainingAttachment(Attachment):
         self._stepper.touched(block.address for block, _ in self._slots[module])
         super()._state_dict(module, *more)
 
-    def stats(self) -> TrainingStats:  # type: ignore[override]
+    def stats(self) -> TrainingStats:
         """Counters and sizes of the pager, and what they amount to."""
-        stats = self.pager.stats()
         return summarize_training(
-            stats,
-            weights=self.weight_bytes,
+            figures(self),
             trained=self._trained_bytes(),
             state=self._state.nbytes,
-            link=self.link(),
-            gpu_memory_bytes=self.budget,
-            passes=self.passes,
+            moved=self.activations.last,
             steps=self.steps,
             updates_in_backward=self._stepper.in_backward,
-            activations=self.activations.stats(),
-            largest_stall_module=self.hooks.name_of(stats["largest_stall_use"]),
         )
 
     def detach(self, *, keep: bool = True) -> nn.Module:

@@ -23,14 +23,14 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode_stack,
 )
 
-from ..leaves import tree_leaves
 from ..modes import PassMode, leave_over, run
 from ..watch import block_of
-from ..wrappers import plain_parts
+from ..wrappers import plain_leaves
 from .holders import Holders
 from .kept import each, length
 from .loop import PLAIN_STEPS
 from .replaced import Replacements
+from .threads import calling
 
 _ALL: weakref.WeakSet[Between] = weakref.WeakSet()
 
@@ -77,7 +77,7 @@ class Between(PassMode):
         self.parts = parts
         self._covered = covered
         self._touching = touching
-        self.holders = Holders(())
+        self.holders = Holders([])
         self.needed = False
         self.touched: Callable[[Iterable[int]], None] = lambda addresses: None
         self.whole: Container[int] = ()
@@ -153,11 +153,10 @@ class Between(PassMode):
         kwargs = kwargs or {}
         found: dict[int, Part] = {}
         if not func.is_view:
-            for leaf in tree_leaves((args, kwargs)):
-                for tensor in plain_parts(leaf):
-                    part = block_of(tensor, self.parts)
-                    if part is not None and not self._covered(part):
-                        found[part.address] = part
+            for tensor in plain_leaves((args, kwargs)):
+                part = block_of(tensor, self.parts)
+                if part is not None and not self._covered(part):
+                    found[part.address] = part
         if not found:
             return run(func, args, kwargs)
         if self._in_backward and not self._in_loss:
@@ -180,9 +179,10 @@ def _watched(torchs: Callable[..., Any]) -> Callable[..., Any]:
             off.append(on.pop())
             off[-1].stop()
         try:
-            if on:
-                return on[-1].watch(torchs, args, kwargs)
-            return torchs(*args, **kwargs)
+            with calling():
+                if on:
+                    return on[-1].watch(torchs, args, kwargs)
+                return torchs(*args, **kwargs)
         except RuntimeError as error:
             for each in list(_ALL):
                 each.failed(error)

@@ -17,16 +17,23 @@ On the emulated GPU copies are over when they return.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 
-class Copies(Protocol):
-    """What carries bytes; tensors are flat, of dtype uint8."""
+class Copies:
+    """What carries bytes; tensors are flat, of dtype uint8. Here as on the emulated GPU.
 
-    pinned: bool
+    Args:
+        count: Called with a storage that is made on the device.
+    """
+
+    pinned = False
+
+    def __init__(self, count: Callable[[torch.UntypedStorage], None]) -> None:
+        self._count = count
 
     def here(self) -> Any:
         """The program's stream at this moment."""
@@ -42,6 +49,7 @@ class Copies(Protocol):
         Returns:
             What tells of the copy's end.
         """
+        host.copy_(content)
 
     def wait(self, content: torch.Tensor, done: Any) -> None:
         """What is in the program's stream from here on comes after a copy.
@@ -60,35 +68,6 @@ class Copies(Protocol):
         Returns:
             (the device bytes, what tells of the copy's end).
         """
-
-    def read(self, done: Any) -> None:
-        """The host bytes that a copy in has read may be written by later copies out."""
-
-
-class HostCopies:
-    """Copies of the emulated GPU.
-
-    Args:
-        count: Called with a storage that is made on the device.
-    """
-
-    pinned = False
-
-    def __init__(self, count: Callable[[torch.UntypedStorage], None]) -> None:
-        self._count = count
-
-    def here(self) -> Any:
-        """See Copies."""
-
-    def out(self, content: torch.Tensor, host: torch.Tensor, source: Any) -> Any:
-        """See Copies."""
-        host.copy_(content)
-
-    def wait(self, content: torch.Tensor, done: Any) -> None:
-        """See Copies."""
-
-    def into(self, host: torch.Tensor, nbytes: int, written: Any) -> tuple[torch.Tensor, Any]:
-        """See Copies."""
         with _disable_current_modes():  # backward may run where none follows what is made
             content = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         self._count(content.untyped_storage())
@@ -96,10 +75,10 @@ class HostCopies:
         return content, None
 
     def read(self, done: Any) -> None:
-        """See Copies."""
+        """The host bytes that a copy in has read may be written by later copies out."""
 
 
-class CudaCopies:
+class CudaCopies(Copies):
     """Copies beside the work of one GPU.
 
     Args:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from penstock.native import Pager
 
@@ -35,6 +36,7 @@ class _Range:
     nbytes: int
     use: int
     views: dict[int, torch.Tensor] = field(repr=False)
+    hosts: dict[int, torch.Tensor] = field(repr=False)
     owners: dict[int, weakref.ref[KeptGradient]] = field(default_factory=dict)
     filled: bool = False
 
@@ -48,6 +50,7 @@ class _Place:
     """Where one gradient is."""
 
     view: torch.Tensor = field(repr=False)
+    host: torch.Tensor = field(repr=False)
     held: _Range
     uses: TrainingUses
 
@@ -105,7 +108,8 @@ class HeldGradients:
                 continue
             held = self._range_for(unit, parameter)
             kept = self._make_kept(unit, parameter, held.views[id(parameter)])
-            kept.place = _Place(held.views[id(parameter)], held, self._uses)
+            number = id(parameter)
+            kept.place = _Place(held.views[number], held.hosts[number], held, self._uses)
             with kept.place.opened() as content:
                 content.copy_(grad)
                 if self._keep_norms:
@@ -178,9 +182,18 @@ class HeldGradients:
         for number, parameter in enumerate(parameters):
             grad = parameter.grad
             if grad is not None and keep and not (isinstance(grad, KeptGradient) and grad.gone):
-                copies[number] = grad.clone().cpu()
+                copies[number] = self._host_copy(grad)
             parameter.grad = None
         return copies
+
+    def _host_copy(self, grad: torch.Tensor) -> torch.Tensor:
+        """Takes no device memory, of which there may be none: of what pages, not to bring it in."""
+        place = getattr(grad, "place", None)
+        with _disable_current_modes():  # another's, in a pass, would count it as the device's
+            if not isinstance(place, _Place):
+                return grad.to("cpu", copy=True)
+            self._pager.flush(place.view.data_ptr(), place.view.nbytes)
+            return place.host.clone()
 
     def forget(self) -> None:
         """What nothing refers to any more need not be copied."""
@@ -217,17 +230,22 @@ class HeldGradients:
         sizes = [align(parameter.nbytes) for parameter in parameters]
         self._check_host(sum(sizes))
         made = self._pager.create_range(sum(sizes))
-        views = {}
-        address = made.address
+        views: dict[int, torch.Tensor] = {}
+        hosts: dict[int, torch.Tensor] = {}
+        offset = 0
         for parameter, size in zip(parameters, sizes, strict=True):
-            flat = bytes_at(address, parameter.nbytes, self._device)
             # As autograd lays a gradient out: like the parameter where that is dense.
             like = torch.empty_strided(
                 parameter.shape, parameter.stride(), dtype=parameter.dtype, device="meta"
             )
             strides = torch.empty_like(like).stride()
-            views[id(parameter)] = view_as(flat, parameter.dtype, parameter.shape, strides, 0)
-            address += size
+            for where, to, device in (
+                (made.address, views, self._device),
+                (made.host, hosts, torch.device("cpu")),
+            ):
+                flat = bytes_at(where + offset, parameter.nbytes, device)
+                to[id(parameter)] = view_as(flat, parameter.dtype, parameter.shape, strides, 0)
+            offset += size
         use = self._uses.define(f"{unit.name} (gradients)", [(made.address, sum(sizes), True)])
         self._pager.forget(made.address, sum(sizes))  # nothing is there yet
-        return _Range(made.address, sum(sizes), use, views)
+        return _Range(made.address, sum(sizes), use, views, hosts)

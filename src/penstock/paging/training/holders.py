@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from operator import gt
 
 import torch
@@ -17,13 +16,9 @@ class Holders:
         weights: Them.
     """
 
-    def __init__(self, weights: Iterable[torch.Tensor]) -> None:
-        self._weights = list(weights)
-        self._most = [0] * len(self._weights)
-
-    def others(self) -> Holders:
-        """Those of the same weights, asked for at other moments."""
-        return Holders(self._weights)
+    def __init__(self, weights: list[torch.Tensor]) -> None:
+        self._weights = weights
+        self._most = [0] * len(weights)
 
     def grown(self) -> bool:
         """Whether there are more of any than ever before when this was asked."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -96,7 +97,8 @@ class TrainingUses:
         self._by_pointer = {block.address: block for block in blocks if block.home is Home.PAGED}
         by_tensor = {id(s.tensor): b for b in self._by_pointer.values() for s in b.slots}
         self.reads = NewReads(by_tensor, self._is_begun, self._new_read)
-        self._holders = Holders(s.tensor for b in self._by_pointer.values() for s in b.slots)
+        weights = [s.tensor for b in self._by_pointer.values() for s in b.slots]
+        self._holders = Holders(weights)
         self._watch_again, self._first = False, True
         self._handles: list[Any] = []
         self._watch_handles: list[Any] = []
@@ -106,15 +108,13 @@ class TrainingUses:
         self._updating: list[int] = []
         self._touching: dict[tuple[int, ...], int] = {}  # by the addresses of blocks
         self.between = Between({**self._by_pointer}, self._is_there, self.touching)
-        self.between.holders = self._holders.others()
+        self.between.holders = Holders(weights)  # asked for at other moments
         self._open: list[Unit] = []  # units whose backward is under way
         self.recomputed = Recomputed(self.close_backward)
-        # Modules whose forward runs, innermost last, with the nodes that made their input.
-        self._stack: list[tuple[nn.Module, list[Any]]] = []
-        self._in_forward = self.was_backward = False
-        self._task = NO_TASK  # the outermost backward pass
+        self._stack: list[tuple[nn.Module, list[Any]]] = []  # in forward; what made their input
+        self._in_forward = self.was_backward = self._watching_now = False
+        self._task, self._thread = NO_TASK, 0  # the outermost backward pass, and where
         self._watch: AccessWatch | None = None
-        self._watching_now = False
         self._reads_vary = False  # a module reads what it does not own; which may be decided anew
         self._throughout: list[Block] = []  # what stays from forward to the step
         self._throughout_use = NO_USE
@@ -163,9 +163,9 @@ class TrainingUses:
             unit.open = Run(unit, unit.backward, own=True)
             self._open.append(unit)
 
-    def close_backward(self, unit: Unit, *, surely: bool = False) -> None:
-        """The unit's backward is over; not believed of those that were seen to go on."""
-        if unit.open and (surely or not unit.stays):
+    def close_backward(self, unit: Unit) -> None:
+        """The unit's backward is over."""
+        if unit.open:
             self._open.remove(unit)
             run, unit.open = unit.open, None
             self._end(run)
@@ -202,23 +202,17 @@ class TrainingUses:
     # ---- Life ------------------------------------------------------------------------------
 
     @property
-    def armed(self) -> bool:
-        """Whether uses are being declared."""
-        return bool(self._handles)
-
-    @property
     def watching(self) -> bool:
         """Whether operators are being checked."""
         return bool(self._watch_handles) or self._watching_now
 
     def arm(self) -> None:
-        """Put the hooks on every module that owns paged blocks."""
-        if self._handles:
-            return
+        """Put the hooks on every module that owns paged blocks, and watch the first pass."""
         for unit in self._units:
             if unit.blocks:
                 # Before the program's own hooks, which may make the module's weights of others.
                 self._arm(unit, prepend=True)
+        self._start_watch()
 
     def _arm(self, unit: Unit, *, prepend: bool = False) -> None:
         module, begins = unit.module, self._before_forward(unit)
@@ -227,13 +221,7 @@ class TrainingUses:
             module.register_forward_hook(self._after_forward(unit), always_call=True),
         ]
 
-    def disarm(self) -> None:
-        """Take them off."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-
-    def start_watch(self) -> None:
+    def _start_watch(self) -> None:
         """From the next forward on, check what every operator touches."""
         self._watch_again = False
         for module in () if self._watch_handles else self._model.modules():
@@ -245,7 +233,8 @@ class TrainingUses:
     def remove(self) -> None:
         """Take every hook off, also in the middle of an iteration."""
         self.abandon()
-        self.disarm()
+        for handle in self._handles:
+            handle.remove()
         self.between.end()
         self.leave_watch()
         self._end_watch()
@@ -257,7 +246,7 @@ class TrainingUses:
         self.was_backward, self._task = False, NO_TASK
         self._in_forward = self.reads.in_pass = True
         if self._holders.grown() or self._watch_again:
-            self.start_watch()
+            self._start_watch()
         if self._watch_handles and not self._watching_now:
             self._enter_watch()
         if self._throughout and not self._throughout_runs:
@@ -306,7 +295,7 @@ class TrainingUses:
     def _end_uses(self) -> None:
         self.pass_ends()
         while self._open:
-            self.close_backward(self._open[-1], surely=True)
+            self.close_backward(self._open[-1])
         for use in set(self._begun) - {*self._throughout_runs, *self._updating}:
             with suppress(UsageError):  # an interrupt came as it began or ended
                 self.end(use)
@@ -399,10 +388,12 @@ class TrainingUses:
 
     def enter_backward(self) -> None:
         """A hook runs in backward: if it is the first, see to it that the end is noticed."""
+        task, thread = graph_task(), get_ident()
+        if self._task == NO_TASK or (task != self._task and thread != self._thread):
+            self._before_large()  # refuses another thread's
         if self._task != NO_TASK:
             return
-        self._before_large()
-        self._task = graph_task()
+        self._task, self._thread = task, thread
         engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
         engine.queue_callback(self._leave_backward)
 
@@ -415,7 +406,7 @@ class TrainingUses:
         self.was_backward = True
         self._backward_ends()
         while self._open:
-            self.close_backward(self._open[-1], surely=True)
+            self.close_backward(self._open[-1])
 
     # ---- Discovery -------------------------------------------------------------------------
 

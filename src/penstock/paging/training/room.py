@@ -29,6 +29,9 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from penstock.errors import OutOfMemory
+from penstock.units import KIB, format_bytes
+
 FIRST_MARGIN = 1 / 2  # of the room, while nobody knows what operators need: logits of a vocabulary
 MOST_MARGIN = 7 / 8
 SETTLING = 8  # times that a margin may fall: what goes up and down is not settled by going on
@@ -251,3 +254,22 @@ class Room:
                 self._kinds.popitem(last=False)
         self._kinds.move_to_end(key)
         return kind
+
+
+def used_together(needed: int, others: int, budget: int) -> OutOfMemory:
+    """What to raise where uses that nest find no room.
+
+    Args:
+        needed: Bytes in all.
+        others: Bytes of them that are in no blocks.
+        budget: Bytes.
+    """
+    return OutOfMemory(
+        f"weights, gradients and optimizer state that are used together need at least "
+        f"{format_bytes(needed)}"
+        + (f", {format_bytes(others)} of it activations and PyTorch's own" if others else "")
+        + f", more than the budget of {format_bytes(budget)}",
+        remedy=f'gpu_memory="{-(-needed // KIB)}KiB" or more',
+        needed_bytes=needed,
+        budget_bytes=budget,
+    )

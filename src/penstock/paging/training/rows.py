@@ -9,7 +9,6 @@ in a use of its own, with the same result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,17 +24,7 @@ PART = 1 / 32  # of the budget, in which a part of them is to fit
 GRAIN = 64  # rows begin at multiples of so many, as vector instructions do
 
 
-@dataclass(slots=True)
-class _Cut:
-    """How one parameter's update is cut.
-
-    Attributes:
-        pieces: Addresses of the parameter and the state that it was made for.
-        parts: The first row of each, that behind its last one, and its use.
-    """
-
-    pieces: tuple[int, ...]
-    parts: list[tuple[int, int, int]] = field(default_factory=list)
+Parts = list[tuple[int, int, int]]  # the first row of each, that behind its last one, and its use
 
 
 class RowUpdates:
@@ -55,7 +44,8 @@ class RowUpdates:
         self._uses = uses
         self._state = state
         self._large, self._part = int(budget * LARGE), int(budget * PART)
-        self._cuts: dict[int, _Cut] = {}
+        # By the addresses of a parameter and its state.
+        self._cuts: dict[tuple[int, ...], Parts] = {}
 
     def __call__(self, unit: Unit, parameter: nn.Parameter, **more: Any) -> bool:
         """Update the parameter, which has a gradient; whether it was one to be cut.
@@ -81,7 +71,7 @@ class RowUpdates:
                 before[key] = value
         return True
 
-    def _parts(self, unit: Unit, parameter: nn.Parameter) -> list[tuple[int, int, int]]:
+    def _parts(self, unit: Unit, parameter: nn.Parameter) -> Parts:
         pieces = self._state.parts_of(unit.parameters)
         nbytes = parameter.nbytes + sum(piece.nbytes for piece in pieces)
         grad = parameter.grad
@@ -99,9 +89,8 @@ class RowUpdates:
         ):
             return []
         key = (parameter.data_ptr(), *(piece.address for piece in pieces))
-        cut = self._cuts.get(id(parameter))
-        if cut is None or cut.pieces != key:
-            cut = self._cuts[id(parameter)] = _Cut(key)
+        if key not in self._cuts:
+            parts: Parts = []
             rows = parameter.shape[0]
             each = max(GRAIN, rows * self._part // nbytes // GRAIN * GRAIN)
             where = [(parameter.data_ptr(), parameter.nbytes // rows)]
@@ -111,5 +100,6 @@ class RowUpdates:
                 name = f"{unit.name} (update of rows {first} to {last})"
                 rows_of = [(at + first * row, (last - first) * row, True) for at, row in where]
                 within = (*(at for at, _ in where), *(block.address for block in unit.own))
-                cut.parts.append((first, last, self._uses.define(name, rows_of, within)))
-        return cut.parts
+                parts.append((first, last, self._uses.define(name, rows_of, within)))
+            self._cuts[key] = parts
+        return self._cuts[key]

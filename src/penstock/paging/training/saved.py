@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ..dlpack import bytes_of
 from .copies import Copies
 from .host_buffers import HostBuffer, HostBuffers
 
@@ -201,7 +202,7 @@ class Block:
             tensor = self._there()[0].tensor
             assert tensor is not None
             buffer = self._buffers.take(self.nbytes)
-            self._content = _bytes_of(tensor)
+            self._content = bytes_of(tensor)
             self._written = self._copies.out(self._content, buffer.content, self._source)
             self._buffer = buffer
 
@@ -248,10 +249,3 @@ class Block:
             whole = self.nbytes // dtype.itemsize * dtype.itemsize
             self._typed[dtype] = self._content[:whole].view(dtype)
         return self._typed[dtype].as_strided(sizes, strides, offset)
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """All bytes of its storage."""
-    storage = tensor.untyped_storage()
-    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return flat.set_(storage, 0, (storage.nbytes(),), (1,))  # type: ignore[call-overload]

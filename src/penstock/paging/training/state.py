@@ -30,8 +30,9 @@ from torch.utils._pytree import tree_map
 from penstock.errors import UsageError
 from penstock.native import Pager
 
-from ..blocks import ARENA_BYTES, align
+from ..blocks import align, arenas
 from ..dlpack import bytes_at, view_as
+from ..store import like
 from ..watch import block_of
 from ..wrappers import Path, keeps_its_tensors, leaves_of, made_of
 from .between import Part
@@ -92,11 +93,6 @@ def _leaves(state: dict[str, Any]) -> Iterator[tuple[Path, torch.Tensor]]:
             yield from (((key, *at), leaf) for at, leaf in found if leaf.numel() > 1)
         elif isinstance(value, torch.Tensor) and value.numel() > 1:
             yield (key,), value
-
-
-def _laid_out_as(value: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
-    """The tensor that lies in these bytes as the value does in those of its storage."""
-    return view_as(flat, value.dtype, value.shape, value.stride(), int(value.storage_offset()))
 
 
 def _with_leaves(key: str, value: torch.Tensor, leaves: dict[Path, torch.Tensor]) -> torch.Tensor:
@@ -305,28 +301,22 @@ class StateStore:
     def _lay_out(
         self, wanted: list[tuple[nn.Parameter, Path, torch.Size, torch.dtype]]
     ) -> list[Piece]:
-        sizes = [align(shape.numel() * dtype.itemsize) for _, _, shape, dtype in wanted]
-        self._check_host(sum(sizes))
+        def size(each: tuple[nn.Parameter, Path, torch.Size, torch.dtype]) -> int:
+            return each[2].numel() * each[3].itemsize
+
+        self._check_host(sum(align(size(each)) for each in wanted))
         pieces: list[Piece] = []
-        at = 0
-        while at < len(wanted):
-            end, size = at + 1, sizes[at]
-            while end < len(wanted) and size + sizes[end] <= ARENA_BYTES:
-                size += sizes[end]
-                end += 1
-            made = self._pager.create_range(size)
+        for arena in arenas(wanted, size):
+            made = self._pager.create_range(sum(align(size(each)) for each in arena))
             offset = 0
-            for (parameter, path, shape, dtype), length in zip(
-                wanted[at:end], sizes[at:end], strict=True
-            ):
+            for parameter, path, shape, dtype in arena:
                 nbytes = shape.numel() * dtype.itemsize
                 host = bytes_at(made.host + offset, nbytes, _CPU)
                 piece = Piece(path, shape, dtype, made.address + offset, host)
                 self._pieces.setdefault(id(parameter), []).append(piece)
                 self._uses.between.parts[piece.address] = piece
                 pieces.append(piece)
-                offset += length
-            at = end
+                offset += align(nbytes)
         return pieces
 
     # ---- Out -------------------------------------------------------------------------------
@@ -342,7 +332,7 @@ class StateStore:
         state = self._optimizer.state.get(parameter, {})
         with _disable_current_modes():  # another's, in a pass, would count them as the device's
             leaves = {
-                path: _laid_out_as(value, part.host).clone()
+                path: like(value, part.host).clone()
                 for path, value in _leaves(state)
                 if isinstance(part := self._part_of(value), Piece)
             }

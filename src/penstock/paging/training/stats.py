@@ -8,8 +8,7 @@ from typing import Any
 
 from penstock.bound import shortest_ms
 
-from ..stats import PagerStats, hit_ratio
-from .activations import ActivationStats
+from ..stats import PagerStats
 
 
 def least_traffic(*, weights: int, trained: int, state: int, room: int) -> tuple[int, int]:
@@ -70,49 +69,31 @@ class TrainingStats(PagerStats):
 
 
 def summarize_training(
-    stats: dict[str, Any],
-    *,
-    weights: int,
-    trained: int,
-    state: int,
-    link: tuple[float, float],
-    activations: ActivationStats,
-    **more: Any,
+    figures: dict[str, Any], *, trained: int, state: int, moved: dict[str, Any], **more: Any
 ) -> TrainingStats:
-    """The pager's counters of the last step, and what they mean.
+    """What the figures of an attachment mean for a step.
 
     Args:
-        stats: Pager.stats().
-        weights: Bytes of all paged weights.
-        trained: Bytes of those that are updated.
+        figures: Those of any.
+        trained: Bytes of the weights that are updated.
         state: Bytes of optimizer state.
-        link: Speed in and out, GB/s.
-        activations: Those of the last step.
+        moved: Bytes of activations in the last step, by name.
         more: The fields that are the attachment's own.
     """
     least_in, least_out = least_traffic(
-        weights=weights, trained=trained, state=state, room=int(stats["budget"])
+        weights=figures["weight_bytes"], trained=trained, state=state, room=figures["budget"]
     )
-    compute = max(0.0, stats["profiled_ms"] - stats["stall_ms"])
     return TrainingStats(
-        **stats,
+        **figures,
+        **moved,
         **more,
-        weight_bytes=weights,
         trained_bytes=trained,
         state_bytes=state,
-        hit_ratio=hit_ratio(stats),
-        compute_ms=compute,
-        link_gb_per_s=link[0],
-        link_out_gb_per_s=link[1],
         least_bytes_in=least_in,
         least_bytes_out=least_out,
-        activation_bytes=activations.saved,
-        activation_bytes_out=activations.bytes_out,
-        activation_bytes_in=activations.bytes_in,
-        activation_host_bytes=activations.host,
         ideal_ms=shortest_ms(
-            compute,
-            (least_in + activations.bytes_in, link[0]),
-            (least_out + activations.bytes_out, link[1]),
+            figures["compute_ms"],
+            (least_in + moved["activation_bytes_in"], figures["link_gb_per_s"]),
+            (least_out + moved["activation_bytes_out"], figures["link_out_gb_per_s"]),
         ),
     )

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,37 +43,30 @@ RECOMPUTED = 1 / 8  # of the budget: what a recomputed region has stay for its b
 _ACCUMULATE = ", or with attachment.accumulate(): around all but the last backward"
 
 
+@dataclass(frozen=True, slots=True)
 class Size:
     """Bytes of pages, each counted once, and of what lies elsewhere.
 
     Attributes:
-        others: The latter.
-
-    Args:
         grain: Bytes of a page.
+        pages: Their numbers.
+        others: Bytes of the latter.
     """
 
-    def __init__(self, grain: int) -> None:
-        self.others = 0
-        self._grain = grain
-        self._pages: set[int] = set()
+    grain: int
+    pages: frozenset[int] = frozenset()
+    others: int = 0
 
-    def copy(self) -> Size:
-        """Another one of the same."""
-        made = Size(self._grain)
-        made.others, made._pages = self.others, set(self._pages)
-        return made
-
-    def add(self, pieces: list[tuple[int, int]]) -> None:
-        """The pages of these (address, bytes)."""
-        for address, nbytes in pieces:
-            end = -(-(address + nbytes) // self._grain)
-            self._pages.update(range(address // self._grain, end))
+    def plus(self, pieces: Iterable[tuple[int, int]], others: int) -> Size:
+        """With the pages of these (address, bytes), and so many bytes elsewhere."""
+        grain = self.grain
+        ranges = (range(at // grain, -(-(at + nbytes) // grain)) for at, nbytes in pieces)
+        return Size(grain, self.pages.union(*ranges), self.others + others)
 
     @property
     def bytes(self) -> int:
         """All of it."""
-        return len(self._pages) * self._grain + self.others
+        return len(self.pages) * self.grain + self.others
 
 
 class Stepper:
@@ -183,7 +177,8 @@ class Stepper:
             return  # what stays is updated by step(), and its gradients are the loop's till then
         if self._loop.keeps:
             self._held.hold(unit)
-            self._kept |= {p: _noted(p) for p in unit.parameters if _is_kept(p)}
+            kept = (p for p in unit.parameters if isinstance(p.grad, KeptGradient))
+            self._kept |= {p: _noted(p) for p in kept}
             self._uses.close_backward(unit)
             self._is_through_with(unit)
             return
@@ -266,14 +261,14 @@ class Stepper:
 
     # ---- Between steps ---------------------------------------------------------------------
 
-    def forward_begins(self, *, trains: bool) -> bool:
-        """A pass begins; whether updates are in backward from this one on."""
+    def forward_begins(self, *, trains: bool) -> None:
+        """A pass begins, from which on updates may be in backward."""
         self._loop.weights_touched()
         self._forget_backward()  # of one that failed
         if not trains:
             if self._updated and self._loop.stepless:
                 raise self._updated_already("a forward pass", next(iter(self._updated)))
-            return False
+            return
         self._held.forget()
         if self._state.shared():
             if self._loop.in_backward:
@@ -285,10 +280,8 @@ class Stepper:
             self._loop.gradient_touched()
         paged = [p for unit in self._units if unit.own for p in unit.parameters]
         waits = any(_waits(p) and not _is_zero(p) for p in paged)
-        if not paged or waits or not self._loop.may_turn():
-            return False
-        self._loop.in_backward = True
-        return True
+        if paged and not waits and self._loop.may_turn():
+            self._loop.in_backward = True
 
     def step(self, **more: Any) -> None:
         """What optimizer.step() is to do, for all parameters that have gradients."""
@@ -395,21 +388,20 @@ class Stepper:
         if some:
             with torch.no_grad():
                 self._step(units, some, None)
-            self._spend(some)
+            for parameter in some:
+                self._held.spend(self._unit_of[id(parameter)], parameter)
+                self._updated[parameter] = parameter._version
         for unit in units:
             self._uses.close_backward(unit)
             self._is_through_with(unit)
 
     def _with(self, unit: Unit, some: list[nn.Parameter], size: Size) -> Size:
         """So much, and what the update of these takes."""
-        size = size.copy()
         state = self._state.parts_of(unit.parameters)
-        size.add([(block.address, block.nbytes) for block in unit.own])
-        size.add([(piece.address, piece.nbytes) for piece in state])
-        size.add(self._held.ranges_of(some))
+        pieces = [(part.address, part.nbytes) for part in (*unit.own, *state)]
         weights = sum(p.nbytes for p in some)
-        size.others += weights if state else 3 * weights  # gradients, and state to be made
-        return size
+        others = weights if state else 3 * weights  # gradients, and state to be made
+        return size.plus(pieces + self._held.ranges_of(some), others)
 
     def _step(
         self,
@@ -433,16 +425,6 @@ class Stepper:
     def define_update(self, unit: Unit) -> None:
         """The unit's update touches the state that it has by now."""
         self._updates.define(unit, self._state.parts_of(unit.parameters))
-
-    def _spend(self, parameters: list[nn.Parameter]) -> None:
-        for parameter in parameters:
-            self._held.spend(self._unit_of[id(parameter)], parameter)
-            self._updated[parameter] = parameter._version
-
-
-def _is_kept(parameter: torch.Tensor) -> bool:
-    """Whether its gradient is in blocks, or wherever the loop's operators have left it."""
-    return isinstance(parameter.grad, KeptGradient)
 
 
 def _noted(parameter: torch.Tensor) -> tuple[int, int]:

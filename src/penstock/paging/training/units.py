@@ -39,7 +39,6 @@ class Unit:
         backward: Use number of its backward.
         calls: How often its forward has run since the last step.
         open: Its backward that is under way, if one is.
-        stays: Whether its blocks must stay to the end of backward.
         late: Whether backward was seen to use its parameters, or to add to their gradients, once
             these had seemed to be whole: its update is at the end of backward.
     """
@@ -54,7 +53,6 @@ class Unit:
     backward: int = NO_USE
     calls: int = 0
     open: Run | None = None
-    stays: bool = False
     late: bool = False
 
     def name_of(self, parameter: torch.Tensor) -> str:
@@ -77,7 +75,7 @@ def make_units(model: nn.Module, blocks: list[Block]) -> list[Unit]:
     for block in blocks:
         for slot in block.slots:
             unit = units.setdefault(slot.module, Unit(names[slot.module], slot.module))
-            if block.home is Home.PAGED and not _among(block, unit.blocks):
+            if block.home is Home.PAGED and block not in unit.blocks:
                 unit.blocks.append(block)
     order = {module: place for place, module in enumerate(model.modules())}
     return sorted(units.values(), key=lambda unit: order[unit.module])
@@ -104,17 +102,8 @@ def assign_parameters(units: list[Unit], blocks: list[Block], trained: set[int])
             seen.add(id(tensor))
             unit = by_module[slot.module]
             unit.parameters.append(tensor)
-            if block.home is Home.PAGED and not _among(block, unit.own):
+            if block.home is Home.PAGED and block not in unit.own:
                 unit.own.append(block)
-
-
-def _among(block: Block, blocks: list[Block]) -> bool:
-    return any(other is block for other in blocks)
-
-
-def any_trained(units: list[Unit]) -> bool:
-    """Whether the optimizer updates any parameter of these."""
-    return any(unit.parameters for unit in units)
 
 
 def check_trained(model: nn.Module, units: list[Unit]) -> None:
@@ -123,7 +112,9 @@ def check_trained(model: nn.Module, units: list[Unit]) -> None:
     Raises:
         UsageError: If it is one.
     """
-    if any(p.requires_grad for p in model.parameters()) and not any_trained(units):
+    if any(p.requires_grad for p in model.parameters()) and not any(
+        unit.parameters for unit in units
+    ):
         raise UsageError(
             "the optimizer updates no parameter of this model",
             remedy="an optimizer over model.parameters(); or model.requires_grad_(False) where "

@@ -96,19 +96,18 @@ class Update:
             parameters: Them.
             more: Further keyword arguments of the optimizer's step().
         """
-        self._narrowed(self._by_group((p, p) for p in parameters), more)
+        self._narrowed(((p, p) for p in parameters), more)
 
-    def _by_group(self, parts: Iterable[tuple[nn.Parameter, nn.Parameter]]) -> list[Any]:
-        """Parts of parameters, each with that which it is of, by the group that has this now."""
+    def _narrowed(
+        self, parts: Iterable[tuple[nn.Parameter, nn.Parameter]], more: dict[str, Any]
+    ) -> None:
+        """Step parts of parameters, each given with that which it is of, in this one's group."""
         if not self.begun:  # the loop may have moved some since the last step
             self.regroup()
-        chosen: list[list[nn.Parameter]] = [[] for _ in self.optimizer.param_groups]
+        groups = self.optimizer.param_groups
+        chosen: list[list[nn.Parameter]] = [[] for _ in groups]
         for part, parameter in parts:
             chosen[self.group_of(parameter)].append(part)
-        return chosen
-
-    def _narrowed(self, chosen: list[list[nn.Parameter]], more: dict[str, Any]) -> None:
-        groups = self.optimizer.param_groups
         whole = [group["params"] for group in groups]
         self.begun = True
         try:
@@ -162,7 +161,7 @@ class Update:
                 own[key] = value
         self.optimizer.state[part] = own
         try:
-            self._narrowed(self._by_group([(part, parameter)]), more)
+            self._narrowed([(part, parameter)], more)
         finally:
             own = self.optimizer.state.pop(part)
         by_rows = part.shape

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from .between import Part
 from .hooks import TrainingUses
-from .units import NO_USE, Unit
+from .units import Unit
 
 Pieces = tuple[tuple[int, int], ...]  # address and bytes of each
 
@@ -24,27 +24,26 @@ class UpdateUses:
         self._uses = uses
         self._by_pieces: dict[tuple[Unit | None, Pieces], int] = {}
         self._pieces: dict[Unit, Pieces] = {}
-        self._own: dict[Unit, int] = {}
 
     def define(self, unit: Unit, state: list[Part]) -> None:
         """The unit's update touches its parameters' blocks and these of state."""
         found = dict.fromkeys((part.address, part.nbytes) for part in (*unit.own, *state))
         self._pieces[unit] = tuple(found)
-        self._own[unit] = self._define(unit, f"{unit.name} (update)", self._pieces[unit])
+        self._define(unit, f"{unit.name} (update)", self._pieces[unit])
 
     @contextmanager
     def around(self, units: list[Unit]) -> Iterator[None]:
         """Around the update of these, which have been defined."""
         units = [unit for unit in units if self._pieces[unit]]
-        use = self._own[units[0]] if units else NO_USE
-        if len(units) > 1:
-            name = f"{units[0].name} (update), and {len(units) - 1} more"
-            found = dict.fromkeys(piece for unit in units for piece in self._pieces[unit])
-            use = self._define(None, name, tuple(found))
-        if use == NO_USE:
+        if not units:
             yield
             return
-        with self._uses.during(use):
+        unit, pieces = units[0], self._pieces[units[0]]
+        name = f"{unit.name} (update)"
+        if len(units) > 1:
+            name += f", and {len(units) - 1} more"
+            pieces = tuple(dict.fromkeys(piece for each in units for piece in self._pieces[each]))
+        with self._uses.during(self._define(unit if len(units) == 1 else None, name, pieces)):
             yield
 
     def _define(self, unit: Unit | None, name: str, pieces: Pieces) -> int:
