@@ -81,6 +81,15 @@ PENSTOCK_FORWARD(penstock_iteration, penstock_pager, it.iteration(kind, work), i
                  uint64_t work)
 PENSTOCK_FORWARD(penstock_fetch, penstock_pager, it.fetch(address, bytes), uint64_t address,
                  uint64_t bytes)
+penstock_status penstock_is_resident(penstock_pager* pager, uint64_t address, int32_t* resident) {
+  return with(pager, [&](auto& it) -> Status {
+    if (resident == nullptr) return missing("resident");
+    PENSTOCK_ASSIGN(const bool there, it.is_resident(address));
+    *resident = there ? 1 : 0;
+    return {};
+  });
+}
+
 PENSTOCK_FORWARD(penstock_flush, penstock_pager, it.flush(address, bytes), uint64_t address,
                  uint64_t bytes)
 PENSTOCK_FORWARD(penstock_forget, penstock_pager, it.forget(address, bytes), uint64_t address,

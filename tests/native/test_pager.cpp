@@ -317,6 +317,7 @@ TEST_CASE("pager: mistakes are refused and change nothing") {
   CHECK(program.pager().define_use({{end - 1, 2, false}}).status().code() ==
         Code::kInvalidArgument);
   CHECK(program.pager().fetch(1, 1).code() == Code::kInvalidArgument);
+  CHECK(program.pager().is_resident(1).status().code() == Code::kInvalidArgument);
   CHECK(program.pager().create_range(0, engine::RangeKind::kPaged).status().code() ==
         Code::kInvalidArgument);
   PENSTOCK_REQUIRE_OK(program.sweep());

@@ -106,6 +106,8 @@ class Pager {
   // Work: what tells how long it takes, such as a number of tokens.
   Status iteration(std::int64_t kind = 0, std::uint64_t work = 0);
   Status fetch(Addr address, Bytes bytes);
+  // Whether the page is there in which the address lies, of a paged range.
+  Result<bool> is_resident(Addr address);
   Status flush(Addr address, Bytes bytes);
   // What lies there is not needed until a use writes it.
   Status forget(Addr address, Bytes bytes);

@@ -114,6 +114,17 @@ Status Pager::fetch(Addr address, Bytes bytes) {
   return {};
 }
 
+Result<bool> Pager::is_resident(Addr address) {
+  const std::lock_guard lock(mutex_);
+  const Range* range = table_.find(address, 1);
+  if (range == nullptr || range->kind != RangeKind::kPaged) {
+    return invalid("no page of a paged range lies there");
+  }
+  const PageId id = table_.pages_of(*range, address, 1).first;
+  (void)residents_.settle(id);  // where it failed, the page is where it was
+  return table_.page(id).slot != kNoSlot;
+}
+
 Status Pager::flush(Addr address, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const Range* range = table_.find(address, bytes);

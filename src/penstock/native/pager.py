@@ -109,6 +109,12 @@ class Pager(Paging):
         """Bring a piece in and wait for it."""
         check(self._lib.penstock_fetch(self.handle, address, size))
 
+    def is_resident(self, address: int) -> bool:
+        """Whether the page is there in which the address lies, of a paged range."""
+        resident = c_int32()
+        check(self._lib.penstock_is_resident(self.handle, address, resident))
+        return bool(resident.value)
+
     def flush(self, address: int, size: int) -> None:
         """Copy what was written in a piece back to the host and wait."""
         check(self._lib.penstock_flush(self.handle, address, size))

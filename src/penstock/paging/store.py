@@ -301,14 +301,16 @@ class BlockStore:
         return True
 
     def refresh(self, block: Block) -> None:
-        """Copy the host copy to the device, page by page: the rest of the block may be evicted."""
+        """Copy the host copy to those pages that are on the device; the others come from there."""
         assert self._pager is not None
         assert block.host_bytes is not None
         assert block.device_bytes is not None
         for page in self.pages(block.address, block.nbytes):
             start = max(page - block.address, 0)
             end = min(page + self.chunk - block.address, block.nbytes)
-            self._pager.fetch(block.address + start, end - start)
+            if not self._pager.is_resident(block.address + start):
+                continue
+            self._pager.fetch(block.address + start, end - start)  # waits for its uses
             # Not in sight of vmap() and its like, nor of modes: of the watch it would be a miss.
             with temporarily_clear_interpreter_stack(), _disable_current_modes():
                 block.device_bytes[start:end].copy_(block.host_bytes[start:end])

@@ -141,9 +141,12 @@ std::uint64_t pager(Draw& draw) {
         penstock_iteration(it, static_cast<std::int64_t>(draw.odd_or(0.1, draw.below(2))),
                            draw.odd_or(0.1, draw.below(9)));
         break;
-      case 9:
+      case 9: {
         penstock_fetch(it, somewhere(draw, ranges), bytes);
+        std::int32_t resident = 0;
+        penstock_is_resident(it, somewhere(draw, ranges), &resident);
         break;
+      }
       case 10:
         penstock_flush(it, somewhere(draw, ranges), bytes);
         break;
