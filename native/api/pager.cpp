@@ -81,6 +81,13 @@ PENSTOCK_FORWARD(penstock_iteration, penstock_pager, it.iteration(kind, work), i
                  uint64_t work)
 PENSTOCK_FORWARD(penstock_fetch, penstock_pager, it.fetch(address, bytes), uint64_t address,
                  uint64_t bytes)
+PENSTOCK_FORWARD(penstock_flush, penstock_pager, it.flush(address, bytes), uint64_t address,
+                 uint64_t bytes)
+PENSTOCK_FORWARD(penstock_forget, penstock_pager, it.forget(address, bytes), uint64_t address,
+                 uint64_t bytes)
+PENSTOCK_FORWARD(penstock_cool, penstock_pager, it.cool(address, bytes), uint64_t address,
+                 uint64_t bytes)
+
 penstock_status penstock_is_resident(penstock_pager* pager, uint64_t address, int32_t* resident) {
   return with(pager, [&](auto& it) -> Status {
     if (resident == nullptr) return missing("resident");
@@ -89,13 +96,6 @@ penstock_status penstock_is_resident(penstock_pager* pager, uint64_t address, in
     return {};
   });
 }
-
-PENSTOCK_FORWARD(penstock_flush, penstock_pager, it.flush(address, bytes), uint64_t address,
-                 uint64_t bytes)
-PENSTOCK_FORWARD(penstock_forget, penstock_pager, it.forget(address, bytes), uint64_t address,
-                 uint64_t bytes)
-PENSTOCK_FORWARD(penstock_cool, penstock_pager, it.cool(address, bytes), uint64_t address,
-                 uint64_t bytes)
 
 penstock_status penstock_pack(penstock_pager* pager, penstock_packing* blocks, int32_t count) {
   return with(pager, [&](auto& it) -> Status {

@@ -307,6 +307,21 @@ TEST_CASE("pager: a steady sweep beside a mapper demands nothing and is not plan
   CHECK(settled_wrong(program) == 0);
 }
 
+TEST_CASE("pager: as many pages are there as there are slots") {
+  PagedProgram program({});
+  PENSTOCK_REQUIRE_OK(program.open());
+  for (int round = 0; round < 3; ++round) PENSTOCK_REQUIRE_OK(program.sweep());
+  std::uint64_t resident = 0;
+  for (Bytes offset = 0; offset < program.range().bytes; offset += kGranule) {
+    const auto there = program.pager().is_resident(program.range().address + offset);
+    REQUIRE(there.ok());
+    resident += there.value();
+  }
+  const engine::PagerStats stats = program.pager().stats();
+  CHECK(stats.slots < stats.pages);
+  CHECK(resident == stats.slots);
+}
+
 TEST_CASE("pager: mistakes are refused and change nothing") {
   PagedProgram program({});
   PENSTOCK_REQUIRE_OK(program.open());

@@ -39,6 +39,7 @@ double age_of(std::size_t nth) {
 void LifeTable::used(Position age, Position interval) {
   auto& ages = classes_[std::min(interval_class(interval), kIntervals - 1)];
   Class& found = ages[std::min(age_class(age), kAges - 1)];
+  told_ = false;
   if (++found.used >= kMost) found = {found.used / 2, found.waited / 2};
 }
 

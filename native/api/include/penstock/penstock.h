@@ -161,7 +161,7 @@ PENSTOCK_API penstock_status penstock_use_end(penstock_pager* pager, int32_t use
  * An order is kept for each kind that the caller tells apart, such as encoding and decoding. */
 PENSTOCK_API penstock_status penstock_iteration(penstock_pager* pager, int64_t kind, uint64_t work);
 
-/* Whether the page is there in which the address lies, of a paged range; waits for its copies. */
+/* Whether the page is there in which the address lies, of a paged range; waits while it moves. */
 PENSTOCK_API penstock_status penstock_is_resident(penstock_pager* pager, uint64_t address,
                                                   int32_t* resident);
 /* Bring pieces in and wait for them; copy written pages back to the host and wait. */
