@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace penstock::policy::residency {
 
@@ -21,7 +22,7 @@ constexpr IdlePages::Position reversed(PageId i) {
 constexpr IdlePages::Position kShare = 20;
 // Of so many pages one tells the life table how long it waits.  Simulated with every one, and with
 // 4, 8 and 32: the same within what one differs by (benchmarks/results/simulate/life-table.txt).
-constexpr PageId kSampled = 16;
+constexpr std::size_t kSampled = 16;
 // Where more uses lie between two choices, pages leave so seldom that nothing is noted.
 constexpr IdlePages::Position kLongestWait = 256;
 // A page that was used so lately, and is not known to be needed late, leaves after all others: what
@@ -35,6 +36,7 @@ constexpr IdlePages::Position kShareUnderWay = 16;
 void IdlePages::cover(PageId pages) {
   if (nth(pages) <= known_.size()) return;
   known_.resize(nth(pages));
+  met_.reserve(known_.size());
   idle_.resize(known_.size() / kBits + 1);
 }
 
@@ -108,6 +110,7 @@ void IdlePages::look_again() {
 }
 
 void IdlePages::used(PageId page) {
+  if (!std::exchange(known_[nth(page)].met, true)) met_.push_back(page);
   if (!foreseen(page, uses_.sure())) lives_.used(uses_.age(page), uses_.interval(page));
 }
 
@@ -117,10 +120,11 @@ void IdlePages::note_waits() {
   if (since > 0 && since <= kLongestWait) {
     const bool sure = uses_.sure();
     sample_ = (sample_ + 1) % kSampled;
-    for (PageId page = sample_; nth(page) < known_.size(); page += kSampled) {
+    for (std::size_t at = sample_; at < met_.size(); at += kSampled) {
+      const PageId page = met_[at];
       const Position age = uses_.age(page), interval = uses_.interval(page);
       if (interval == 0 || foreseen(page, sure)) continue;
-      lives_.waited(age, interval, kSampled * std::min(since, age));
+      lives_.waited(age, interval, Position{kSampled} * std::min(since, age));
     }
   }
   lives_.tell();

@@ -50,6 +50,7 @@ class IdlePages {
     Position next = learning::NextUses::kNone;  // as it was foreseen
     std::uint64_t jumps = 0;                    // at that time
     bool fresh = false;                         // next is of its last use, or of a later time
+    bool met = false;                           // it has been used
   };
   static constexpr std::size_t kBits = 64;
   static std::uint64_t bit(PageId page) { return std::uint64_t{1} << nth(page) % kBits; }
@@ -65,9 +66,10 @@ class IdlePages {
 
   const learning::NextUses& uses_;
   LifeTable lives_;
-  PageId sample_ = 0;  // the latest one's remainder
+  std::size_t sample_ = 0;  // the latest one's remainder
   Position under_way_ = 0;
   std::vector<Known> known_;         // by page
+  std::vector<PageId> met_;          // most of a heap's never are
   std::vector<std::uint64_t> idle_;  // a bit a page: most of a heap's are nowhere
   PageId together_ = 1;
   std::array<PageId, kChosen> chosen_{};

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <utility>
 
 namespace penstock::policy::residency {
@@ -15,12 +14,8 @@ namespace {
 // life-table.txt).
 constexpr LifeTable::Position kMost = 256;
 
-// Where the nth class of intervals begins, and of ages.
 std::size_t interval_class(LifeTable::Position interval) {
   return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(interval)));
-}
-double interval_of(std::size_t nth) {
-  return nth == 0 ? 0 : std::ldexp(1.0, static_cast<int>(nth) - 1);
 }
 std::size_t age_class(LifeTable::Position age) {
   if (age <= 1) return age > 0 ? 1 : 0;
@@ -28,47 +23,54 @@ std::size_t age_class(LifeTable::Position age) {
   const auto width = static_cast<std::size_t>(std::bit_width(value));
   return 2 * width - 2 + (value >> (width - 2) & 1);
 }
-double age_of(std::size_t nth) {
+// Where the nth class of intervals begins, and of ages.
+constexpr double interval_of(std::size_t nth) {
+  return static_cast<double>((std::uint64_t{1} << nth) / 2);
+}
+constexpr double age_of(std::size_t nth) {
   if (nth < 2) return static_cast<double>(nth);
-  const double doubling = std::ldexp(1.0, static_cast<int>(nth) / 2);
+  const auto doubling = static_cast<double>(std::uint64_t{1} << nth / 2);
   return nth % 2 == 0 ? doubling : 1.5 * doubling;
 }
 
 }  // namespace
 
 void LifeTable::used(Position age, Position interval) {
-  auto& ages = classes_[std::min(interval_class(interval), kIntervals - 1)];
-  Class& found = ages[std::min(age_class(age), kAges - 1)];
-  told_ = false;
+  Class& found = changed(age, interval);
   if (++found.used >= kMost) found = {found.used / 2, found.waited / 2};
 }
 
 void LifeTable::waited(Position age, Position interval, Position uses) {
-  auto& ages = classes_[std::min(interval_class(interval), kIntervals - 1)];
-  ages[std::min(age_class(age), kAges - 1)].waited += uses;
-  told_ = false;
+  changed(age, interval).waited += uses;
+}
+
+LifeTable::Class& LifeTable::changed(Position age, Position interval) {
+  const std::size_t row = std::min(interval_class(interval), kIntervals - 1);
+  const std::size_t at = std::min(age_class(age), kAges - 1);
+  untold_[row] = std::max(untold_[row], at + 1);
+  return rows_[row][at];
 }
 
 LifeTable::Position LifeTable::left(Position age, Position interval) const {
-  const auto& ages = left_[std::min(interval_class(interval), kIntervals - 1)];
-  return ages[std::min(age_class(age), kAges - 1)];
+  const auto& row = rows_[std::min(interval_class(interval), kIntervals - 1)];
+  return static_cast<Position>(row[std::min(age_class(age), kAges - 1)].left);
 }
 
 void LifeTable::tell() {
-  if (std::exchange(told_, true)) return;
   for (std::size_t nth = 0; nth < kIntervals; ++nth) {
-    double left = 0;  // where the next class begins
-    for (std::size_t age = kAges; age-- > 0;) {
-      const Class& found = classes_[nth][age];
+    Row& row = rows_[nth];
+    const std::size_t ages = std::exchange(untold_[nth], 0);
+    double left = ages < kAges ? row[ages].left : 0;  // where the next class begins
+    for (std::size_t age = ages; age-- > 0;) {
+      Class& found = row[age];
       const double from = age_of(age), width = age_of(age + 1) - from;
       // One page more, that waits as long as it is old or was between its uses: the mean of both.
       const double guess = 1 + (from + width / 2 + interval_of(nth)) / 2;
-      const double rate =
-          (static_cast<double>(found.used) + 1) / (static_cast<double>(found.waited) + guess);
-      const double stays =
-          age + 1 == kAges ? 0 : 1 / (1 + rate * width);  // of those that come here
-      left = (1 - stays) / rate + stays * left;
-      left_[nth][age] = static_cast<Position>(left);
+      const double uses = static_cast<double>(found.used) + 1;
+      const double waited = static_cast<double>(found.waited) + guess;
+      // The rate is uses / waited; of those that come here 1 / (1 + rate * width) stay.
+      const double stays = age + 1 == kAges ? 0 : waited / (waited + uses * width);
+      left = found.left = (1 - stays) * waited / uses + stays * left;
     }
   }
 }

@@ -16,6 +16,7 @@ class LifeTable {
  public:
   using Position = std::int64_t;  // a number of uses, of any page
 
+  LifeTable() { untold_.fill(kAges); }
   // A page of that age, and with that interval between its uses before, was used.
   void used(Position age, Position interval);
   // One was not, for so many uses.
@@ -31,11 +32,14 @@ class LifeTable {
   struct Class {
     Position used = 0;
     Position waited = 0;
+    double left = 0;
   };
+  using Row = std::array<Class, kAges>;
 
-  bool told_ = false;
-  std::array<std::array<Class, kAges>, kIntervals> classes_{};
-  std::array<std::array<Position, kAges>, kIntervals> left_{};
+  Class& changed(Position age, Position interval);
+
+  std::array<Row, kIntervals> rows_{};
+  std::array<std::size_t, kIntervals> untold_{};  // so many classes' left is to be told anew
 };
 
 }  // namespace penstock::policy::residency
