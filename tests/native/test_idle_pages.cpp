@@ -134,6 +134,27 @@ TEST_CASE("idle pages: of pages that chance chooses those whose turn is far leav
   CHECK(20 * missed_of_chosen(false) < 19 * longest_unused);
 }
 
+TEST_CASE("idle pages: what the rounds do without now is needed as late as what they did without") {
+  constexpr PageId kRound = 40, kRounds = 30;
+  Pages pages(kRound + kRounds);
+  const auto use = [&](PageId page) {
+    pages.idle.used(page);
+    pages.idle.remove(page);
+    pages.uses.use(page, 4);
+    pages.idle.add(page);
+    (void)pages.idle.needed_last();  // which the life table is told at
+  };
+  for (PageId round = 0; round < kRounds; ++round) {
+    for (PageId page = 0; page < kRound; ++page) use(page);
+    use(kRound + round / 5);  // one that comes in five rounds, and then no more
+  }
+  const PageId gone = kRound + kRounds / 5 - 2;
+  REQUIRE(pages.uses.sure());
+  REQUIRE(pages.uses.trusted(gone));
+  CHECK(pages.uses.next(gone) == NextUses::kNone);
+  CHECK(pages.idle.lateness(gone) > 2 * pages.uses.age(gone));
+}
+
 TEST_CASE("idle pages: what goes is spread over the loop, and the same in every round") {
   constexpr PageId kPages = 160;
   Pages pages(kPages);

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "doctest/doctest.h"
+#include "policy/learning/ahead_record.hpp"
 #include "policy/learning/next_uses.hpp"
 
 namespace penstock::testing {
 namespace {
 
 using policy::PageId;
+using policy::learning::AheadRecord;
 using policy::learning::NextUses;
 
 NextUses made() {
@@ -51,6 +53,27 @@ TEST_CASE("next uses: a part that is left out, or new, costs a few uses") {
   }
   CHECK(uses.sure());
   CHECK(uses.page_at(uses.place()) == 60);
+}
+
+TEST_CASE("next uses: one thing that was chosen long ago does not lead back to what was then") {
+  NextUses uses = made();
+  for (int i = 0; i < 2; ++i) {
+    sweep(uses, 0, 3);
+    sweep(uses, 100, 120);
+  }
+  for (int i = 0; i < 2; ++i) {
+    sweep(uses, 0, 3);
+    sweep(uses, 200, 203);
+  }
+  const std::uint64_t jumps = uses.jumps();
+  sweep(uses, 0, 3);
+  sweep(uses, 100, 104);  // in the place of the last of three
+  sweep(uses, 201, 202);
+  CHECK(uses.jumps() == jumps);
+  CHECK(uses.page_at(uses.place()) == 202);
+  sweep(uses, 0, 3);
+  sweep(uses, 100, 118);  // and after all it is as it was then
+  CHECK(uses.page_at(uses.place()) == 118);
 }
 
 TEST_CASE("next uses: the longest context tells one phase from another") {
@@ -205,6 +228,44 @@ TEST_CASE("next uses: how long it is between uses, whatever a use lasts") {
   CHECK(uses.interval(10) < 150);
   CHECK(std::abs(uses.interval(99) - uses.interval(10)) <= 2);
   CHECK(uses.interval(1000) == 0);
+}
+
+int that_come(AheadRecord& record, int asked) {
+  int come = 0;
+  for (int i = 0; i < asked; ++i) come += record.next_comes() ? 1 : 0;
+  return come;
+}
+
+TEST_CASE("ahead record: all come while most are used") {
+  AheadRecord record;
+  record.cover(8);
+  for (int i = 0; i < 300; ++i) {
+    const auto page = static_cast<PageId>(i % 8);
+    record.came(page);
+    i % 3 == 0 ? record.left(page) : record.used(page);
+    CHECK(record.next_comes());
+  }
+}
+
+TEST_CASE("ahead record: where most leave unused, few come, until that has changed") {
+  AheadRecord record;
+  record.cover(1);
+  for (int i = 0; i < 100; ++i) {
+    record.came(0);
+    record.left(0);
+  }
+  CHECK(that_come(record, 160) == 10);
+  for (int i = 0; i < 100; ++i) {  // what did not come ahead says nothing
+    record.used(0);
+    record.left(0);
+  }
+  CHECK(that_come(record, 160) == 10);
+  for (int i = 0; i < 100; ++i) {
+    record.came(0);
+    record.used(0);
+    record.left(0);
+  }
+  CHECK(that_come(record, 160) == 160);
 }
 
 }  // namespace

@@ -29,6 +29,7 @@
 #include "engine/paging/recorder.hpp"
 #include "engine/paging/resident_set.hpp"
 #include "engine/paging/stall_profile.hpp"
+#include "policy/learning/ahead_record.hpp"
 #include "policy/learning/next_uses.hpp"
 #include "policy/learning/turns.hpp"
 #include "policy/residency/even_pace.hpp"
@@ -310,6 +311,7 @@ class Pager {
   std::uint64_t announced_ = 0;
   policy::learning::NextUses next_uses_;
   policy::residency::IdlePages idle_{next_uses_};
+  policy::learning::AheadRecord came_ahead_;
   std::uint64_t jumps_ = 0;        // of next_uses_, when what follows was right
   Position ahead_ = 0;             // up to where in next_uses_ pages have been brought in
   Position look_again_ = 0;        // from where on it is tried again

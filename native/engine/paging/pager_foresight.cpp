@@ -34,6 +34,7 @@ void Pager::cover_pages() {
   const auto pages = table_.pages();
   next_uses_.cover(pages);
   idle_.cover(pages);
+  came_ahead_.cover(pages);
   room_for(brought_, policy::residency::LookAheadOptions{}.most + nth(pages));
   idle_.keep_together(static_cast<PageId>(pages_in_a_move()));
 }
@@ -46,6 +47,7 @@ std::size_t Pager::pages_in_a_move() const {
 
 void Pager::uses(PageId page) {
   if (!paging_) return;
+  came_ahead_.used(page);
   idle_.used(page);
   idle_.remove(page);
   next_uses_.use(page, std::max<Position>(kLeastNear, residents_.slots() / kShareOfNear));
@@ -60,6 +62,7 @@ void Pager::rests(PageId id) {
 // The page leaves, or its slot is to be another's: what was foreseen of it is to be looked at
 // again.
 void Pager::leaves(PageId page) {
+  came_ahead_.left(page);
   idle_.remove(page);
   const Position next = next_uses_.next(page);
   if (next != policy::learning::NextUses::kNone) ahead_ = std::min(ahead_, next);
@@ -136,7 +139,7 @@ Status Pager::bring_ahead() {
   while (ahead_ < next_uses_.end() && look_again_ <= place) {
     const bool beyond = brought_.size() >= most;
     if (beyond && !even_pace_.due(pages_in_a_move(), brought_.size())) break;
-    if (!missing(next_uses_.page_at(ahead_))) {
+    if (!missing(next_uses_.page_at(ahead_)) || !came_ahead_.next_comes()) {
       ++ahead_;
       continue;
     }
@@ -220,7 +223,11 @@ Result<std::size_t> Pager::bring_run(std::size_t most) {
   });
   PENSTOCK_TRY(residents_.place(first, std::span(into.data(), count), true));
   stay.keep();
-  for (std::size_t i = 0; i < count; ++i) rests(first + static_cast<PageId>(i));
+  for (std::size_t i = 0; i < count; ++i) {
+    const PageId id = first + static_cast<PageId>(i);
+    rests(id);
+    came_ahead_.came(id);
+  }
   return count;
 }
 

@@ -81,12 +81,11 @@ NextUses::Position IdlePages::next(PageId page) {
 
 NextUses::Position IdlePages::lateness(PageId page, bool sure) {
   const Position age = uses_.age(page);
-  if (!foreseen(page, sure)) {
+  const Position at = foreseen(page, sure) ? next(page) : NextUses::kNone;
+  if (at == NextUses::kNone) {
     const Position interval = uses_.interval(page);
     return interval == 0 ? age : std::max(age, lives_.left(age, interval));
   }
-  const Position at = next(page);
-  if (at == NextUses::kNone) return age;
   const Position distance = at - uses_.place();
   if (!uses_.foreseen(page) && age < distance) return age;
   return distance - distance * reversed(page / together_) / kShare;
@@ -111,20 +110,18 @@ void IdlePages::look_again() {
 
 void IdlePages::used(PageId page) {
   if (!std::exchange(known_[nth(page)].met, true)) met_.push_back(page);
-  if (!foreseen(page, uses_.sure())) lives_.used(uses_.age(page), uses_.interval(page));
+  lives_.used(uses_.age(page), uses_.interval(page));
 }
 
 // How long a sample of the pages, here or away, has waited since the last choice.
 void IdlePages::note_waits() {
   const Position since = uses_.end() - chosen_at_;
   if (since > 0 && since <= kLongestWait) {
-    const bool sure = uses_.sure();
     sample_ = (sample_ + 1) % kSampled;
     for (std::size_t at = sample_; at < met_.size(); at += kSampled) {
       const PageId page = met_[at];
       const Position age = uses_.age(page), interval = uses_.interval(page);
-      if (interval == 0 || foreseen(page, sure)) continue;
-      lives_.waited(age, interval, Position{kSampled} * std::min(since, age));
+      if (interval > 0) lives_.waited(age, interval, Position{kSampled} * std::min(since, age));
     }
   }
   lives_.tell();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages that are there and not in use, and which of them is needed last: the one whose next use is
 // foreseen last, or the one that has not been used for longest, whichever of the two is longer.
-// For a page that is foreseen nowhere, or was just used where it was not, what lies behind it is
-// the best guess at what lies before it: how long ago it was used.  Where nothing is sure, or what
-// is foreseen of a page does not come true, it is that or what a life table says of pages as old
-// and as often used: a page that a router chooses often stays while another is in turn, so does
-// one that it has come to choose of late, and that of a layer whose turn is a token away goes
-// before that of the next one.  Whether a block lives in a page does
-// not count: one that is dead is as a rule soon asked for again, and its mapping costs more than
-// the link's time.  Pure; no memory but what cover() took.
+// For a page that was just used where it was not foreseen, what lies behind it is the best guess at
+// what lies before it: how long ago it was used.  Where nothing is sure, what is foreseen of a page
+// does not come true, or nothing is, it is that or what a life table says of pages as old and as
+// often used: a page that a router chooses often stays while another is in turn, so does one that
+// it has come to choose of late, and that of a layer whose turn is a token away goes before that of
+// the next one.  Whether a block lives in a page does not count: one that is dead is as a rule soon
+// asked for again, and its mapping costs more than the link's time.  Pure; no memory but what
+// cover() took.
 #pragma once
 
 #include <array>
