@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,6 +22,7 @@ from torch.utils._python_dispatch import (
 from training_both import DATA, backward, make, plain_step, same
 from training_tower import (
     GRANULE,
+    Tower,
     adamw,
     both_ways,
     drawn,
@@ -231,3 +234,22 @@ def test_nothing_stays_replaced():
     assert torch.autograd._engine_run_backward is not before
     other.detach()
     assert torch.autograd._engine_run_backward is before
+
+
+class Keeps(Tower):
+    """As modules do with a loss of their own, or a weight that is made of others."""
+
+    def forward(self, ids):
+        self.kept = super().forward(ids)
+        return self.kept
+
+
+def test_a_graph_that_a_module_keeps_does_not_keep_the_module():
+    model = Keeps(layers=2)
+    optimizer = adamw(model)
+    with page(model, optimizer):
+        plain_step(model, optimizer, 0)
+    gone = weakref.ref(model)
+    del model, optimizer
+    gc.collect()
+    assert gone() is None
