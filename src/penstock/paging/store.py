@@ -363,7 +363,7 @@ class BlockStore:
 
     def _follow(self, block: Block, moved: _Moved) -> None:
         """What was given another view of its own bytes, as by ``weight.t_()``, keeps that."""
-        tensor, known, at = moved.tensor, moved.device, moved.tensor.storage_offset()
+        tensor, known, at = moved.tensor, moved.device, int(moved.tensor.storage_offset())
         needed = compute_required_storage_length(tensor.shape, tensor.stride(), at)
         same = _kind(tensor) == _kind(known) and at == known.storage_offset()
         if same or needed * tensor.itemsize > block.nbytes:  # after a resize_() that failed
