@@ -236,6 +236,18 @@ def test_nothing_stays_replaced():
     assert torch.autograd._engine_run_backward is before
 
 
+@pytest.mark.parametrize("to_none", [True, False])
+def test_zero_grad_between_forward_and_backward(to_none):
+    def loop(model, optimizer, n):
+        loss = loss_of(model, DATA[n])
+        optimizer.zero_grad(set_to_none=to_none)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    same(loop, in_backward=True)
+
+
 class Keeps(Tower):
     """As modules do with a loss of their own, or a weight that is made of others."""
 

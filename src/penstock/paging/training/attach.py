@@ -394,6 +394,7 @@ class TrainingAttachment(PagerAttachment):
     def _before_large(self) -> None:  # in forward, and as backward begins
         if in_backward():
             self._threads.backward_begins()
+            self._stepper.backward_begins()
         self._share.join_pieces()
 
     def _backward_ends(self) -> None:
