@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from .text import one_line
 
+_PYTORCHS = "CUDA out of memory. "  # how its own error begins
+
 
 class PenstockError(Exception):
     """Base of every error that Penstock raises on purpose.
@@ -56,7 +58,8 @@ class EnvironmentProblem(PenstockError):
 class OutOfMemory(PenstockError, MemoryError, RuntimeError):
     """The budget or the host cannot hold what has to be held at one time.
 
-    A RuntimeError, as PyTorch's own is, so that code that looks for a smaller batch sees it.
+    A RuntimeError whose one argument says so in PyTorch's words: what looks for a batch that fits
+    (accelerate, transformers, Lightning) knows it by these.
 
     Args:
         what: What did not fit, with numbers.
@@ -76,5 +79,6 @@ class OutOfMemory(PenstockError, MemoryError, RuntimeError):
         budget_bytes: int | None = None,
     ) -> None:
         super().__init__(what, remedy=remedy)
+        self.args = (_PYTORCHS + self.what.removeprefix(_PYTORCHS),)
         self.needed_bytes = needed_bytes
         self.budget_bytes = budget_bytes

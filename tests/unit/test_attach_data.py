@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
@@ -195,3 +197,28 @@ def test_data_of_their_own_are_paged_again():
             each[2].weight.data = each[2].weight.data * 0.9
         assert torch.equal(model(rows()), reference(rows()))
         assert model[2].weight.untyped_storage().data_ptr() in attached.store.addresses()
+
+
+class Observer(nn.Module):
+    """Keeps the largest of each column; how many there are it knows from its first pass on."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("most", torch.zeros(1))
+
+    def forward(self, x):
+        if self.most.numel() != x.shape[-1]:
+            self.most.resize_(x.shape[-1]).zero_()
+        return torch.maximum(self.most, x.amax(0), out=self.most) * x
+
+
+def test_a_buffer_that_grows_in_a_pass_is_refused_and_the_model_given_back():
+    model = nn.Sequential(stack(), Observer())
+    refused = pytest.raises(RuntimeError, match=r"not resizable.*a pass .* before it is attached")
+    with page(model, 1024), refused:
+        model(rows())
+    assert model[1].most.shape == (1,)
+    reference = copy.deepcopy(model)
+    model(rows()), reference(rows())
+    with page(model, 1024):
+        assert same_passes(model, reference)

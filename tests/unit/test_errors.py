@@ -29,6 +29,8 @@ def test_out_of_memory_carries_numbers_and_is_a_memory_error():
     assert (copy.needed_bytes, copy.budget_bytes) == (2**31, 5)
     assert str(copy) == str(error) == "too much; try: --gpu-memory 2GiB"
     assert isinstance(copy, MemoryError)
+    # By which accelerate's find_executable_batch_size() and Lightning know it.
+    assert copy.args == error.args == ("CUDA out of memory. too much",)
 
 
 def test_a_usage_error_is_a_value_error():

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,6 +22,7 @@ from torch.utils._python_dispatch import (
 from training_both import DATA, backward, make, plain_step, same
 from training_tower import (
     GRANULE,
+    Tower,
     adamw,
     both_ways,
     drawn,
@@ -231,3 +234,34 @@ def test_nothing_stays_replaced():
     assert torch.autograd._engine_run_backward is not before
     other.detach()
     assert torch.autograd._engine_run_backward is before
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_zero_grad_between_forward_and_backward(to_none):
+    def loop(model, optimizer, n):
+        loss = loss_of(model, DATA[n])
+        optimizer.zero_grad(set_to_none=to_none)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    same(loop, in_backward=True)
+
+
+class Keeps(Tower):
+    """As modules do with a loss of their own, or a weight that is made of others."""
+
+    def forward(self, ids):
+        self.kept = super().forward(ids)
+        return self.kept
+
+
+def test_a_graph_that_a_module_keeps_does_not_keep_the_module():
+    model = Keeps(layers=2)
+    optimizer = adamw(model)
+    with page(model, optimizer):
+        plain_step(model, optimizer, 0)
+    gone = weakref.ref(model)
+    del model, optimizer
+    gc.collect()
+    assert gone() is None

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
-from training_tower import adamw, batches, page, pair, same_state, same_weights, train
+from training_tower import adamw, batches, drawn, page, pair, same_state, same_weights, train
 
-from penstock.errors import UsageError
+from penstock.errors import OutOfMemory, UsageError
 
 
 def test_state_of_another_type_than_its_parameter_is_kept():
@@ -359,3 +359,32 @@ def test_state_in_lists_is_brought_along(monkeypatch):
     assert after.keys() <= brought
     assert train(plain, first, batches(2)) == train(paged, second, batches(2))
     assert same_weights(plain, paged)
+
+
+def test_where_the_host_cannot_hold_the_state_all_is_as_before():
+    plain, model = pair()
+    optimizers = adamw(plain), adamw(model)
+    assert train(plain, optimizers[0], batches(1)) == train(model, optimizers[1], batches(1))
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    with pytest.raises(OutOfMemory, match="page-locked"):
+        page(model, optimizers[1], host_memory=int(1.5 * weights), chunks=40)
+    assert train(plain, optimizers[0], batches(2)) == train(model, optimizers[1], batches(2))
+    assert same_weights(plain, model)
+    assert same_state(*optimizers)
+
+
+class Wrapper(torch.optim.Optimizer):
+    """Steps another, as those that average weights do."""
+
+    def __init__(self, other):
+        self.param_groups, self.state, self.defaults = other.param_groups, other.state, {}
+        self.other = other
+
+    def step(self, closure=None):
+        self.other.step(closure)
+
+
+def test_a_wrapper_around_an_optimizer_is_refused():
+    model = drawn()
+    with pytest.raises(UsageError, match=r"Wrapper is not a .* hand over the optimizer itself"):
+        page(model, Wrapper(adamw(model)))

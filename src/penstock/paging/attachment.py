@@ -147,7 +147,11 @@ class BaseAttachment(ABC, Generic[MemoryT]):
         self._slots: dict[nn.Module, list[tuple[Block, Slot]]] = {}
         for block, slot in self.store.slots():
             self._slots.setdefault(slot.module, []).append((block, slot))
-        self._hook()
+        try:
+            self._hook()
+        except BaseException:
+            self.detach()
+            raise
         LIVE.add(self)
 
     @abstractmethod

@@ -263,8 +263,10 @@ class Manager:
         return max(0, used - pages - self.held()) + min(most, int(self.bytes * share))
 
     def explain(self, error: BaseException | None) -> None:
-        """Tell PyTorch's error of a pass that ends for want of memory who has it."""
+        """Tell PyTorch's error of a pass what it cannot: who has the memory, what cannot grow."""
         self._broken_off |= isinstance(error, torch.OutOfMemoryError | OutOfMemory)
+        if type(error) is RuntimeError and "storage that is not resizable" in str(error):
+            error.args = (f"{error}; {_GROWS}",)
         if isinstance(error, torch.OutOfMemoryError) and error.args:
             error.args = (f"{error.args[0]}\n{self.who_has_what()}", *error.args[1:])
 
@@ -292,6 +294,10 @@ class Manager:
         )
 
 
+_GROWS = (
+    "an attached model's tensors cannot grow where they are, as those of observers do in their "
+    "first pass; try: a pass of the model before it is attached"
+)
 _managers: dict[int, Manager] = {}
 _managers_lock = threading.Lock()
 os.register_at_fork(after_in_child=_managers.clear)  # they are the parent's

@@ -22,6 +22,7 @@ from functools import partial
 import torch
 from torch import nn
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._prims_common import compute_required_storage_length
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -170,8 +171,7 @@ class BlockStore:
         left: dict[int, torch.Tensor] = {}  # by storage: blocks that others have views of
         for block in self.blocks:
             if block in self._moved and (block.encoded or block.host_bytes is not None):
-                made = all(moved.before is not moved.tensor for moved in self._moved[block])
-                if undo and made:
+                if undo and all(moved.before is not moved.tensor for moved in self._moved[block]):
                     self._put_back(block)
                 else:
                     flat = self._decoded(block)
@@ -363,8 +363,10 @@ class BlockStore:
 
     def _follow(self, block: Block, moved: _Moved) -> None:
         """What was given another view of its own bytes, as by ``weight.t_()``, keeps that."""
-        tensor, known = moved.tensor, moved.device
-        if _kind(tensor) == _kind(known) and tensor.storage_offset() == known.storage_offset():
+        tensor, known, at = moved.tensor, moved.device, int(moved.tensor.storage_offset())
+        needed = compute_required_storage_length(tensor.shape, tensor.stride(), at)
+        same = _kind(tensor) == _kind(known) and at == known.storage_offset()
+        if same or needed * tensor.itemsize > block.nbytes:  # after a resize_() that failed
             return
         with torch.inference_mode(False), temporarily_clear_interpreter_stack():
             assert block.device_bytes is not None

@@ -380,7 +380,7 @@ class TrainingAttachment(PagerAttachment):
             return self._threads.forward_ends()
         for value in tree_leaves(dict(output) if isinstance(output, Mapping) else output):
             if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-                value.grad_fn.register_prehook(lambda _: self.hooks.enter_backward())
+                value.grad_fn.register_prehook(self.hooks.pass_made)
         self.hooks.between.start(pending=True)
         self._threads.forward_ends()
 
@@ -394,6 +394,7 @@ class TrainingAttachment(PagerAttachment):
     def _before_large(self) -> None:  # in forward, and as backward begins
         if in_backward():
             self._threads.backward_begins()
+            self._stepper.backward_begins()
         self._share.join_pieces()
 
     def _backward_ends(self) -> None:
@@ -487,6 +488,7 @@ class TrainingAttachment(PagerAttachment):
         gradients = self._held.take_out(parameters, keep=keep)
         self._state.move_out(keep=keep)
         model: nn.Module = super().detach(keep=keep)
+        self.hooks.drop_graphs()
         for number, gradient in gradients.items():
             if parameters[number].dtype is gradient.dtype:  # and not what was converted meanwhile
                 parameters[number].grad = gradient

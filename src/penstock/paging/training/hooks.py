@@ -35,7 +35,7 @@ from ..modes import leave_over
 from ..watch import AccessWatch
 from .between import Between, Part
 from .holders import Holders
-from .nodes import NO_TASK, graph_task, in_backward, makers, sources
+from .nodes import NO_TASK, NodeHooks, graph_task, in_backward, makers, sources
 from .reads import NewReads
 from .recomputed import Recomputed
 from .run import Run
@@ -100,6 +100,8 @@ class TrainingUses:
         weights = [s.tensor for b in self._by_pointer.values() for s in b.slots]
         self._holders = Holders(weights)
         self._watch_again, self._first = False, True
+        self._of_nodes = NodeHooks()
+        self.pass_made = self._of_nodes.make(self.enter_backward)
         self._handles: list[Any] = []
         self._watch_handles: list[Any] = []
         self._running: list[Run] = []  # uses of forward, innermost last
@@ -239,6 +241,11 @@ class TrainingUses:
         self.leave_watch()
         self._end_watch()
 
+    def drop_graphs(self) -> None:
+        """Nothing of ours lies in any graph."""
+        if self._pager.closed:
+            self._of_nodes.drop()
+
     def pass_begins(self) -> None:
         """The root's forward starts, outside backward."""
         self.between.stop()
@@ -345,12 +352,14 @@ class TrainingUses:
         One for all of the unit's forward passes: what lives from each to its backward counts for
         Python's collector.
         """
-        return lambda gradients: self.close_backward(unit)
+        return self._of_nodes.make(lambda: self.close_backward(unit))
 
     def _after_forward(self, unit: Unit) -> Callable[..., None]:
-        def open_(gradients: Any) -> None:
+        def reached() -> None:
             self.enter_backward()
             self.open_backward(unit)
+
+        open_ = self._of_nodes.make(reached)
 
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             # Else autocast keeps copies of all weights until its context ends: 2.9 GiB (GPT-2 XL).

@@ -59,3 +59,29 @@ def sources(args: Any, kwargs: Any) -> list[Any]:
 def in_backward() -> bool:
     """Whether autograd is running on this thread."""
     return graph_task() != NO_TASK
+
+
+class NodeHooks:
+    """What nodes call, until it is dropped.
+
+    A module may keep a graph: in a loss of its own, in a weight made of others. That is out of
+    sight for Python's collector, and keeps all that its hooks refer to, the module with it.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[Callable[[], None]] = []
+
+    def make(self, call: Callable[[], None]) -> Callable[[Any], None]:
+        """A hook for any number of nodes."""
+        calls, number = self._calls, len(self._calls)
+        calls.append(call)
+
+        def hook(gradients: Any) -> None:
+            if calls:
+                calls[number]()
+
+        return hook
+
+    def drop(self) -> None:
+        """They do nothing from here on."""
+        self._calls.clear()

@@ -139,6 +139,13 @@ class Stepper:
 
     # ---- In backward -----------------------------------------------------------------------
 
+    def backward_begins(self) -> None:
+        """From here on updates may be in backward."""
+        if self._loop.may_turn():
+            paged = [p for unit in self._units if unit.own for p in unit.parameters]
+            waits = any(_waits(p) and not _is_zero(p) for p in paged)
+            self._loop.in_backward = bool(paged) and not waits
+
     @property
     def in_backward(self) -> bool:
         """Whether anything is updated there by now."""
@@ -262,7 +269,7 @@ class Stepper:
     # ---- Between steps ---------------------------------------------------------------------
 
     def forward_begins(self, *, trains: bool) -> None:
-        """A pass begins, from which on updates may be in backward."""
+        """A pass begins."""
         self._loop.weights_touched()
         self._forget_backward()  # of one that failed
         if not trains:
@@ -278,10 +285,6 @@ class Stepper:
                     remedy="attach_training(..., step_in_backward=False)",
                 )
             self._loop.gradient_touched()
-        paged = [p for unit in self._units if unit.own for p in unit.parameters]
-        waits = any(_waits(p) and not _is_zero(p) for p in paged)
-        if paged and not waits and self._loop.may_turn():
-            self._loop.in_backward = True
 
     def step(self, **more: Any) -> None:
         """What optimizer.step() is to do, for all parameters that have gradients."""

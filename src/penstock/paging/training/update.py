@@ -48,7 +48,9 @@ class Update:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        if not isinstance(optimizer, torch.optim.Optimizer):
+        # Wrappers may be of that class, and never have been made as one.
+        made = hasattr(optimizer, "_optimizer_state_dict_post_hooks")
+        if not (isinstance(optimizer, torch.optim.Optimizer) and made):
             raise UsageError(
                 f"{type(optimizer).__name__} is not a torch.optim.Optimizer",
                 remedy="hand over the optimizer itself, not a wrapper around it",
