@@ -197,6 +197,18 @@ def test_held_over_passes():
                 assert torch.equal(view, want[:3])
 
 
+def test_held_over_passes_where_somebody_else_did_before():
+    model, reference = with_reference(stack())
+    before = list(model.parameters())
+    with page(model):
+        assert same_passes(model, reference)
+        del before  # as many hold each weight then as when it was attached
+        kept = list(model.parameters())
+        for _ in range(2):
+            assert same_passes(model, reference, 2)
+            assert all(map(torch.equal, kept, reference.parameters()))
+
+
 def test_what_is_read_costs_no_device_memory_and_no_plan():
     model, reference = with_reference(stack())
     with page(model) as attached:

@@ -242,6 +242,7 @@ class Attachment(PagerAttachment):
             self._stream,
             turn=self._turn,
             passes=self,
+            outside=self._outside.references,
             most_jointly=self._look_ahead,
             always_watch=self._safety == "strict",
         )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -68,6 +68,7 @@ class UseHooks:
         stream: Gives the raw handle of the stream that kernels go to now.
         turn: The right to run the model.
         passes: Told of passes through a part of the model.
+        outside: How many references others had to a tensor before, by its id().
         most_jointly: Bytes of modules that are declared as one use.
         always_watch: Check every operator in every pass.
     """
@@ -81,6 +82,7 @@ class UseHooks:
         *,
         turn: Turn,
         passes: Attachment,
+        outside: Mapping[int, int],
         most_jointly: int,
         always_watch: bool,
     ) -> None:
@@ -94,7 +96,7 @@ class UseHooks:
         paged = [block for block in store.blocks if block.home is Home.PAGED]
         self._by_tensor = {id(t): block for block in paged for t in store.tensors(block)}
         self._by_pointer = {block.address: block for block in paged}
-        self.on_host = OnHost(store)
+        self.on_host = OnHost(store, outside)
         self._uses = Uses(store, pager, self._by_tensor, self.on_host)
         self._own = self._uses.of_modules(self._names, paged)
         self._running = Running(

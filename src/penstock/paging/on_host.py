@@ -10,7 +10,7 @@ held by then is given at the host copy again when the use is over.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,9 +30,11 @@ class OnHost:
 
     Args:
         store: The blocks, placed.
+        outside: How many references others had to tensors before, by id(). They may go, so that
+            they are none of those that there are anyway.
     """
 
-    def __init__(self, store: BlockStore) -> None:
+    def __init__(self, store: BlockStore, outside: Mapping[int, int]) -> None:
         self._store = store
         self.given: dict[Block, int] = {}
         self.changed_in_pass = False
@@ -45,7 +47,8 @@ class OnHost:
         self._references: dict[Block, int] = {}
         self._on_page: dict[int, list[Block]] = {}  # by where a page begins: those that lie on it
         for block in (block for block in store.blocks if block.home is Home.PAGED):
-            self._references[block] = self._count(block)
+            others = sum(outside.get(id(tensor), 0) for tensor in store.tensors(block))
+            self._references[block] = self._count(block) - others
             for page in self._ends(block):
                 self._on_page.setdefault(page, []).append(block)
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import Any
 from weakref import WeakSet
 
@@ -48,10 +49,15 @@ class Shared(Table):
 
 
 class Outside:
-    """The modules outside that hold a tensor of this model now."""
+    """The modules outside that hold a tensor of this model now.
+
+    Attributes:
+        references: How many anybody outside has to each tensor that is held so, by its id().
+    """
 
     def __init__(self, model: nn.Module) -> None:
-        self._modules = WeakSet(_holders(model))
+        self.references = _from_outside(model)
+        self._modules = WeakSet(_holders(model, self.references))
         self._readers: Readers | None = None
 
     def tell(self, readers: Readers) -> None:
@@ -84,28 +90,39 @@ def _tensors(modules: Iterable[nn.Module]) -> Iterator[torch.Tensor]:
                 yield from (tensor for tensor in dict.values(table) if tensor is not None)
 
 
+def _kept(modules: Iterable[nn.Module]) -> Iterator[Any]:
+    """What modules have as attributes, and in lists there, as nn.LSTM does its weights."""
+    for module in modules:
+        for value in vars(module).values():
+            yield from value if isinstance(value, list | tuple) else (value,)
+
+
 def _references(modules: Iterable[nn.Module]) -> dict[int, int]:
     """How many there are to each tensor, beyond one for each place in these modules."""
     found = {id(tensor): sys.getrefcount(tensor) for tensor in _tensors(modules)}
-    found.update((at, found[at] - n) for at, n in Counter(map(id, _tensors(modules))).items())
-    return found
+    places = Counter(map(id, chain(_tensors(modules), _kept(modules))))
+    return {at: count - places[at] for at, count in found.items()}
 
 
-def _holders(model: nn.Module) -> list[nn.Module]:
+def _from_outside(model: nn.Module) -> dict[int, int]:
+    """How many references to a tensor are neither the model's nor those of every parameter."""
+    (usual,) = _references([nn.Linear(1, 1, bias=False, device="meta")]).values()
+    found = _references(list(model.modules()))
+    return {at: count - usual for at, count in found.items() if count > usual}
+
+
+def _holders(model: nn.Module, suspects: Collection[int]) -> list[nn.Module]:
     """Modules that hold a tensor of the model's and are none of its own.
 
     All objects of the process are gone through only if somebody holds one, such as an optimizer.
     """
-    own = set(model.modules())
-    found = _references(own)
-    usual = _references([nn.Linear(1, 1, bias=False, device="meta")])
-    suspects = {at for at, count in found.items() if count > max(usual.values())}
     if not suspects:
         return []
+    own = set(model.modules())
     return [
         module
         for module in gc.get_objects()
         if issubclass(type(module), nn.Module)
         and module not in own
-        and not suspects.isdisjoint(map(id, _tensors([module])))
+        and any(id(tensor) in suspects for tensor in _tensors([module]))
     ]
