@@ -215,14 +215,15 @@ def _ready(product: Product, name: str, x: Tensor, residual: Tensor | None) -> R
     """What does all further products of this layout; None where a way is not the kernel's."""
     kind, _, tile = name.partition(":")
     sides = (x,) if residual is None else (x, residual)
-    dense = all(side.is_contiguous() and side.numel() for side in sides)
-    if not tile or not dense or product.weight.numel() == 0:
+    # Of any strides a side is rows already, or not at all.
+    as_it_is = all(side.numel() and (side.ndim == 2 or side.is_contiguous()) for side in sides)
+    if not tile or not as_it_is or product.weight.numel() == 0:
         return None
     deferred = kind == "deferred"
     return Ready(
         *(product.x, product.weight, product.residual),
         (*x.shape[:-1], product.weight.shape[0]),
-        *(ACTIVATIONS[product.activation], product.eps, Tile.read(tile).numbers),
+        *(ACTIVATIONS[product.activation], product.eps, list(Tile.read(tile))),
         norm=deferred,
         bias=deferred or product.bias is not None,
     )
