@@ -17,6 +17,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 IGNORED = -100  # of cross_entropy
 # Sequences that are held out of synthetic data, for evaluations.
@@ -60,13 +61,10 @@ class Source(Protocol):
 
 def collate(sequences: Sequence[Tensor]) -> Batch:
     """Make a batch of sequences of ids, each of one dimension."""
-    longest = max(len(each) for each in sequences)
-    tokens = torch.zeros(len(sequences), longest, dtype=torch.long)
-    labels = torch.full_like(tokens, IGNORED)
-    for row, each in enumerate(sequences):
-        tokens[row, : len(each)] = each
-        labels[row, : len(each)] = each
-    return Batch(tokens, labels, sum(len(each) for each in sequences))
+    rows = list(sequences)
+    tokens = pad_sequence(rows, batch_first=True)
+    labels = pad_sequence(rows, batch_first=True, padding_value=IGNORED)
+    return Batch(tokens, labels, sum(map(len, rows)))
 
 
 class Synthetic:
