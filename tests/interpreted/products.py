@@ -25,8 +25,9 @@ def test_deferred_layer_norm(activation, m, n, k, shift, dtype, launched):
     parts += (random(k, dtype=dtype), random(n, k, dtype=dtype, std=0.05), random(n, dtype=dtype))
     got = layer_norm_linear(*parts, activation=activation, implementation="triton")
     assert launched == ["forward"]
-    plain = product.reference(*parts, None, activation, 1e-5)
-    exact = product.reference(*(part.double() for part in parts), None, activation, 1e-5)
+    plain = product.Product(*parts, None, activation, 1e-5).plain()
+    wide = (part.double() for part in parts)
+    exact = product.Product(*wide, None, activation, 1e-5).plain()
     check_rule(got, plain, exact)
 
 

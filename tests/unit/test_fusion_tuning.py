@@ -164,7 +164,7 @@ def test_nothing_is_measured_on_the_cpu_or_outside_measuring(monkeypatch):
 
     monkeypatch.setattr(tuning, "choose", never)
     x, w, residual = torch.randn(4, 8), torch.randn(6, 8), torch.randn(4, 6)
-    wanted = product.reference(x, None, None, w, None, residual, None, 0.0)
+    wanted = product.Product(x, None, None, w, None, residual, None, 0.0).plain()
     assert torch.equal(residual_linear(x, w, None, residual), wanted)
     with tuning.measuring():
         assert tuning.active()
