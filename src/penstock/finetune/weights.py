@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import split_state_dict_into_shards_factory
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -28,7 +28,17 @@ WEIGHTS, OPTIMIZER = "model", "optimizer"
 ADAPTERS, GROUPS = "adapter_model.safetensors", "optimizer.json"
 # Bytes of a file; what is copied to the host at one time.
 SHARD = 4 * GIB
+# What libraries raise for files, or a configuration, that make no sense.
+UNREADABLE = (
+    *(OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(ImportError, AssertionError, EOFError, SafetensorError),
+)
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "*.model")
+
+
+def said_by(error: Exception) -> str:
+    """The first line of what a library says, for an error of one line."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def save_weights(model: Any, folder: Path, *, adapters: bool) -> None:
