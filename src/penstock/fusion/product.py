@@ -142,16 +142,16 @@ class Product:
 
     def epilogue(self, tile: Tile) -> Tensor:
         """The LayerNorm, and the kernel without one."""
-        return self._kernel(tile, self.normed(), self.bias)
+        return self._kernel(tile, self.normed(), None, None, bias=self.bias)
 
     def deferred(self, tile: Tile) -> Tensor:
         """One kernel."""
         w_gamma, offset = self.derived()
-        return self._kernel(tile, self.x, offset, gamma=self.gamma, w_gamma=w_gamma, eps=self.eps)
+        return self._kernel(tile, self.x, self.gamma, w_gamma, bias=offset)
 
-    def _kernel(self, tile: Tile, x: Tensor, bias: Tensor | None, **norm: Any) -> Tensor:
-        behind: dict[str, Any] = {"residual": self.residual, "activation": self.activation}
-        return kernel_product(x, self.weight, bias, **norm, **behind, tile=tile)
+    def _kernel(self, tile: Tile, x: Tensor, *norm: Tensor | None, bias: Tensor | None) -> Tensor:
+        how = (ACTIVATIONS[self.activation], self.eps, list(tile))
+        return kernel_product(x, *norm, self.weight, bias, self.residual, *how)
 
     def again(self, ready: Ready) -> Tensor:
         """`epilogue` or `deferred` by a kernel that is ready, with any leading dimensions."""

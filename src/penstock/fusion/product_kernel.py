@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import kernels
 from .launch import Start, operator, seen_by_torch
 
 ACTIVATIONS = {None: 0, "gelu_tanh": 1, "relu": 2}
@@ -174,39 +173,13 @@ def _gemm_op(
     return _run_kernel(*parts, activation, eps, tile, traced=True)
 
 
-def kernel_product(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    *,
-    gamma: Tensor | None = None,
-    w_gamma: Tensor | None = None,
-    residual: Tensor | None = None,
-    activation: str | None = None,
-    eps: float = 0.0,
-    tile: Tile | None = None,
-) -> Tensor:
+def kernel_product(*arguments: Any) -> Tensor:
     """One launch of the kernel on rows, (M, K) to (M, N), without a graph.
 
-    Args:
-        x: (M, K).
-        weight: (N, K), any strides.
-        bias: (N,); with gamma the float32 offset of `fold`.
-        gamma: (K,), the LayerNorm's weight; None for no LayerNorm.
-        w_gamma: (N,) float32 of `fold`.
-        residual: (M, N), added last.
-        activation: One of `ACTIVATIONS`.
-        eps: Of the LayerNorm.
-        tile: None for a fair one.
-
-    Raises:
-        EnvironmentProblem: If triton is not installed.
+    Arguments are those of the operator: x (M, K); gamma (K,) and w_gamma (N,) of `fold` for a
+    LayerNorm, or None; weight (N, K), any strides; bias (N,), with gamma the offset of `fold`;
+    residual (M, N), added last; a value of `ACTIVATIONS`; the LayerNorm's eps; a tile's numbers.
     """
-    kernels.require()
-    tile = tile or tiles(x.shape[0], x.dtype)[-1]
     run = torch.ops.penstock.layernorm_gemm if seen_by_torch() else _run_kernel
-    out: Tensor = run(
-        *(x, gamma, w_gamma, weight, bias, residual),
-        *(ACTIVATIONS[activation], eps, list(tile)),
-    )
+    out: Tensor = run(*arguments)
     return out
