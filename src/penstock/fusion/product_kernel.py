@@ -67,8 +67,7 @@ MOST_SHARED_BYTES = 200 * 1024
 def tiles(m: int, dtype: torch.dtype) -> list[Tile]:
     """The tiles worth trying for `m` rows."""
     found = NARROW_TILES if m <= FEW_ROWS else WIDE_TILES
-    size = torch.empty((), dtype=dtype).element_size()
-    return [tile for tile in found if tile.shared_bytes(size) <= MOST_SHARED_BYTES]
+    return [tile for tile in found if tile.shared_bytes(dtype.itemsize) <= MOST_SHARED_BYTES]
 
 
 class Ready:
