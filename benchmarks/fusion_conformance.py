@@ -215,11 +215,9 @@ def check_products(report: Report, share: int, shares: int) -> None:
         residual = random(m, n, dtype=dtype) if what == "residual" else None
         normed = what in ("norm", "transposed")
         parts = (gamma if normed else None, beta if normed else None, weight, bias, residual)
-        plain = product.reference(x, *parts, act, 1e-5)
-        exact = product.reference(
-            x.double(), *(q if q is None else q.double() for q in parts), act, 1e-5
-        )
-        made = product.Product(x, *parts, act, 1e-5, None)
+        made = product.Product(x, *parts, act, 1e-5)
+        wide = (q if q is None else q.double() for q in (x, *parts))
+        plain, exact = made.plain(), product.Product(*wide, act, 1e-5).plain()
         for name, way in made.ways().items():
             if dtype != torch.bfloat16 and ":" in name and not name.endswith(last_tile(m, dtype)):
                 continue  # one tile is enough for the other dtypes

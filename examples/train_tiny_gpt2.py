@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel
 
-from penstock.models.checkpoint import save_checkpoint
 from penstock.models.configs import GPTConfig
 from penstock.models.generate import generate
 from penstock.models.gpt import GPT, KVCache
@@ -125,6 +125,26 @@ def train(model: GPT, tokens: Tensor, *, steps: int, batch: int) -> None:
             )
 
 
+@torch.no_grad()
+def save(model: GPT, folder: Path, end_id: int | None) -> None:
+    """Write the weights as transformers' GPT-2 has them: in the same order, matrices turned."""
+    config = GPT2Config(
+        vocab_size=CONFIG.vocab_size,
+        n_positions=CONFIG.n_positions,
+        n_embd=CONFIG.d_model,
+        n_layer=CONFIG.n_layers,
+        n_head=CONFIG.n_heads,
+        bos_token_id=end_id,
+        eos_token_id=end_id,
+    )
+    theirs = GPT2LMHeadModel(config).half()
+    mine = model.named_parameters()
+    for (name, parameter), other in zip(mine, theirs.parameters(), strict=True):
+        turned = name.startswith("blocks") and parameter.ndim == 2
+        other.copy_(parameter.T if turned else parameter)
+    theirs.save_pretrained(folder)
+
+
 def main() -> None:
     """Train, write the checkpoint, and show what it says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -142,7 +162,7 @@ def main() -> None:
     model = new_model()
     print(f"{len(tokens)} tokens, {CONFIG.parameter_count()} parameters", flush=True)
     train(model, tokens, steps=args.steps, batch=args.batch)
-    save_checkpoint(model, args.output, dtype="float16", end_id=tokenizer.end_id)
+    save(model, args.output, tokenizer.end_id)
     vocabulary.save(str(args.output / "tokenizer.json"), pretty=False)
     prompt = tokenizer.encode("The function returns")
     new = generate(

@@ -25,8 +25,9 @@ def test_deferred_layer_norm(activation, m, n, k, shift, dtype, launched):
     parts += (random(k, dtype=dtype), random(n, k, dtype=dtype, std=0.05), random(n, dtype=dtype))
     got = layer_norm_linear(*parts, activation=activation, implementation="triton")
     assert launched == ["forward"]
-    plain = product.reference(*parts, None, activation, 1e-5)
-    exact = product.reference(*(part.double() for part in parts), None, activation, 1e-5)
+    plain = product.Product(*parts, None, activation, 1e-5).plain()
+    wide = (part.double() for part in parts)
+    exact = product.Product(*wide, None, activation, 1e-5).plain()
     check_rule(got, plain, exact)
 
 
@@ -56,9 +57,8 @@ def test_the_kernel_is_its_reference():
 def test_every_tile_and_epilogue(tile, launched):
     x, weight, bias = random(70, 90), random(150, 90, std=0.1), random(150)
     residual = random(70, 150)
-    got = product.kernel_product(
-        x, weight, bias, residual=residual, activation="gelu_tanh", tile=tile
-    )
+    parts = (x, None, None, weight, bias, residual)
+    got = product.Product(*parts, "gelu_tanh", 0.0).epilogue(tile)
     wanted = residual + F.gelu(F.linear(x, weight, bias), approximate="tanh")
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
     assert launched == ["forward"]

@@ -40,9 +40,9 @@ def values_of(option: Option) -> list:
 
 def write_toml(folder: Path, option: Option, value: object) -> Path:
     text = f'"{value}"' if isinstance(value, str) else str(value).lower()
-    table = f"[{option.group}]\n" if option.group else ""
+    table, _, leaf = option.key.rpartition(".")
     path = folder / "penstock.toml"
-    path.write_text(f"{table}{option.leaf} = {text}\n")
+    path.write_text(f"[{table}]\n{leaf} = {text}\n" if table else f"{leaf} = {text}\n")
     return path
 
 

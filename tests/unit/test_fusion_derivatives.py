@@ -40,7 +40,7 @@ def test_second_derivatives_are_refused_and_not_wrong(op):
     loss = OPS[op](t).square().sum()
     grads = torch.autograd.grad(loss, list(t.values()), create_graph=True, allow_unused=True)
     penalty = sum(grad.square().sum() for grad in grads if grad is not None)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
+    with pytest.raises(RuntimeError, match=r"differentiate twice|backward is not implemented"):
         penalty.backward()
 
 

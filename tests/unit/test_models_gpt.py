@@ -100,7 +100,7 @@ def test_a_cache_changes_nothing(name, pieces):
 def test_a_cache_can_be_used_again_and_says_its_size():
     model = tiny_model()
     cache = KVCache(TINY, max_tokens=16, dtype=torch.float16)
-    assert cache.nbytes == 2 * TINY.n_layers * 16 * TINY.d_model * 2
+    assert cache._kv.nbytes == 2 * TINY.n_layers * 16 * TINY.d_model * 2
     cache = KVCache(TINY, max_tokens=16)
     with torch.no_grad():
         first = model(tokens(TINY, 1, 16), cache)

@@ -17,16 +17,12 @@ from typing import Any
 from .frames import FrameTable
 
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, MAP, UNMAP, STITCH, UNSTITCH, OOM = range(8)
-ACTIONS = {
-    ALLOC: "alloc",
-    FREE_REQUESTED: "free_requested",
-    FREE_COMPLETED: "free_completed",
-    MAP: "segment_map",
-    UNMAP: "segment_unmap",
-    STITCH: "segment_alloc",
-    UNSTITCH: "segment_free",
-    OOM: "oom",
-}
+# torch's words for them.
+ACTIONS = (
+    *("alloc", "free_requested", "free_completed"),
+    *("segment_map", "segment_unmap", "segment_alloc", "segment_free", "oom"),
+)
+ALL = frozenset(range(len(ACTIONS)))
 OF_BLOCKS = frozenset({ALLOC, FREE_REQUESTED, FREE_COMPLETED})
 OF_SEGMENTS = frozenset({MAP, UNMAP, STITCH, UNSTITCH})
 
@@ -46,13 +42,13 @@ def retell(
     known = [(each["address"], each["total_size"]) for each in segments]
     idle = _idle_ranges(events, known)
     if _comes_out_even(events, [*known, *idle]):
-        return idle, _told(events, frames, frozenset(ACTIONS))
+        return idle, _told(events, frames, ALL)
     wanted = _Spans(known)
     lost = _Spans([])
     for event in events:
         if event.event in OF_BLOCKS and not wanted.holds(event.address, event.address + 1):
             lost.cover(event.address, event.address + event.bytes)
-    return lost.ranges(), _told(events, frames, frozenset(ACTIONS) - OF_SEGMENTS)
+    return lost.ranges(), _told(events, frames, ALL - OF_SEGMENTS)
 
 
 def _idle_ranges(events: Iterable[Any], known: Iterable[Range]) -> list[Range]:

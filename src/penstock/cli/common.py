@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -40,13 +40,7 @@ LINKS = (1e-3, 1e6)
 _NUMBERS = re.compile(r"\[\n\s+((?:[-+.\deE]+|null)(?:,\n\s+(?:[-+.\deE]+|null))*)\n\s+\]")
 
 
-if TYPE_CHECKING:
-    _Handler = logging.StreamHandler[Any]
-else:
-    _Handler = logging.StreamHandler  # takes no type before Python 3.11
-
-
-class _OnStderr(_Handler):
+class _OnStderr(logging.StreamHandler):  # type: ignore[type-arg]  # not before Python 3.11
     """Logs to what stderr is at that moment: the entry point may run more than once."""
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -219,7 +219,9 @@ def command(
         _refuse_shapes(model)
         work = of_folder(read_folder(Path(model)), link)
     else:
-        work = _of_name(model, batch, seq_len, dtype, link, compute_tflops)
+        config = get_config(model)
+        length = sequence_length(seq_len, 1024, config.n_positions, config.name)
+        work = of_shape(config, batch, length, dtype_name(dtype), link, compute_tflops)
     chosen = _chosen(work, settings.gpu_memory)
     output.emit(_document(work, chosen), lambda: _print(work, chosen))
 
@@ -238,19 +240,6 @@ def _refuse_shapes(folder: str) -> None:
                 f"{flag} cannot be given with {folder}, of which the weights alone are known",
                 remedy=f"leave {flag} out",
             )
-
-
-def _of_name(
-    model: str, batch: int, seq_len: int | None, dtype: str, link: float, tflops: float | None
-) -> Work:
-    """A step of a shape that is known by name.
-
-    Raises:
-        UsageError: If there is no such shape, or the sequences are longer than its positions.
-    """
-    config = get_config(model)
-    seq_len = sequence_length(seq_len, 1024, config.n_positions, config.name)
-    return of_shape(config, batch, seq_len, dtype_name(dtype), link, tflops)
 
 
 def _chosen(work: Work, gpu_memory: str) -> Step | None:

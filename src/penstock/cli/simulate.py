@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,8 +83,7 @@ class Outcome:
     def ratio_to(self, times: list[float]) -> float | None:
         """The median of the steady steps, each over its own of these times in ms."""
         pairs = zip(self.simulated.steps, times, strict=True)
-        every = [step["ms"] / time for step, time in pairs if time]
-        return statistics.median(every[len(every) // 2 :]) if every else None
+        return _steady([step["ms"] / time for step, time in pairs if time])
 
 
 def _steady(times: list[float]) -> float | None:
@@ -256,43 +256,31 @@ def _mean(steps: list[dict[str, Any]], field: str) -> int | None:
 
 
 def _print(outcome: Outcome) -> None:
-    """The figures, a line each."""
-    document, steady = _document(outcome), outcome.steady
-    figures = outcome.simulated.figures
-    lines = [
-        (
-            "work",
-            f"{figures['pieces']:,} pieces, {figures['blocks']:,} blocks, "
-            f"{format_bytes(figures['peak_bytes'])} at most",
-        ),
-        (
-            "policy",
-            f"{outcome.policy}, {format_bytes(outcome.budget)}, pages of "
-            f"{format_bytes(figures['page_bytes'])}, "
-            f"{format_number(document['link_gb_per_s'])} GB/s",
-        ),
-        ("steps", f"{len(outcome.simulated.steps)}; figures are of the last {len(steady)}"),
-    ]
-    if steady:
-        ideal, ratio = document["ideal_ms"], document["ratio_to_ideal"]
-        least, to_least = document["least_ms"], document["ratio_to_least"]
-        lines += [
-            (
-                "step ms",
-                f"{format_number(outcome.median('ms'))}  (recorded "
-                f"{format_number(outcome.median('recorded_ms'))})",
-            ),
-            ("ideal ms", f"{format_number(ideal)}  (x {ratio:.2f})" if ideal else "-"),
-            ("least ms", f"{format_number(least)}  (x {to_least:.2f})" if least else "-"),
-            ("hit ratio", f"{outcome.hit_ratio:.3f}" if outcome.hit_ratio is not None else "-"),
-            (
-                "bytes a step",
-                f"{format_bytes(document['bytes_in'])} in, "
-                f"{format_bytes(document['bytes_out'])} out",
-            ),
-        ]
-    for title, text in lines:
+    for title, text in _lines(outcome):
         click.echo(f"{title:<14}{text}")
+
+
+def _lines(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """The figures, a line each."""
+    document, figures = _document(outcome), outcome.simulated.figures
+    peak, budget, pages = map(
+        format_bytes, (figures["peak_bytes"], outcome.budget, figures["page_bytes"])
+    )
+    yield "work", f"{figures['pieces']:,} pieces, {figures['blocks']:,} blocks, {peak} at most"
+    link = format_number(document["link_gb_per_s"])
+    yield "policy", f"{outcome.policy}, {budget}, pages of {pages}, {link} GB/s"
+    steps, steady = len(outcome.simulated.steps), len(outcome.steady)
+    yield "steps", f"{steps}; figures are of the last {steady}"
+    if not steady:
+        return
+    ms, recorded = (format_number(outcome.median(field)) for field in ("ms", "recorded_ms"))
+    yield "step ms", f"{ms}  (recorded {recorded})"
+    for kind in ("ideal", "least"):
+        bound, ratio = document[f"{kind}_ms"], document[f"ratio_to_{kind}"]
+        yield f"{kind} ms", f"{format_number(bound)}  (x {ratio:.2f})" if bound else "-"
+    yield "hit ratio", "-" if outcome.hit_ratio is None else f"{outcome.hit_ratio:.3f}"
+    into, out = (format_bytes(document[way]) for way in ("bytes_in", "bytes_out"))
+    yield "bytes a step", f"{into} in, {out} out"
 
 
 def _refuse_failure(outcome: Outcome) -> None:

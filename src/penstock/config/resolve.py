@@ -141,20 +141,16 @@ def _variables(option: Option, environ: Mapping[str, str]) -> list[tuple[str, st
 def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
     aliases = [alias.variable for option in OPTIONS for alias in option.aliases]
     known = [*BY_VARIABLE, *OTHER_VARIABLES, *aliases]
-    notes = []
-    for name in sorted(environ):
-        if name.startswith((PREFIX, *ANCESTORS)) and name not in known:
-            suggestion = nearest(name, known)
-            hint = f"; did you mean {suggestion}?" if suggestion else ""
-            notes.append(f"{name} is set, but nothing reads it{hint}")
-    return notes
+    ours = sorted(name for name in environ if name.startswith((PREFIX, *ANCESTORS)))
+    unknown = [name for name in ours if name not in known]
+    return [f"{name} is set, but nothing reads it{_hint(name, known)}" for name in unknown]
 
 
 def _unknown_keys(values: Mapping[str, Any], path: Path | None) -> list[str]:
-    notes = []
-    for key in sorted(values):
-        if key not in BY_KEY:
-            suggestion = nearest(key, list(BY_KEY))
-            hint = f"; did you mean {suggestion}?" if suggestion else ""
-            notes.append(f"{path}: nothing reads the key {key}{hint}")
-    return notes
+    unknown = sorted(values.keys() - BY_KEY.keys())
+    return [f"{path}: nothing reads the key {key}{_hint(key, [*BY_KEY])}" for key in unknown]
+
+
+def _hint(name: str, known: list[str]) -> str:
+    suggestion = nearest(name, known)
+    return f"; did you mean {suggestion}?" if suggestion else ""

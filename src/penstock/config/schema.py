@@ -26,6 +26,9 @@ PREFIX = "PENSTOCK_"
 # The prefixes of ancestors whose variables somebody may misspell.
 ANCESTORS = ("ULMS_",)
 
+# The tables of a file, beside its top.
+TABLES = ("allocator", "emulated")
+
 # When the allocator stitches, in the order of GMLake's defragLevel.
 STITCH_WHEN = ("first", "when-full", "after-release", "never")
 
@@ -64,7 +67,6 @@ class Option:
 
     Attributes:
         field: Its name in `Settings` and as an API argument.
-        group: The TOML table it is in; empty at the top.
         kind: How its values are read.
         default: Its value where nobody says anything.
         summary: One line for help texts.
@@ -73,7 +75,6 @@ class Option:
     """
 
     field: str
-    group: str
     kind: Kind
     default: Any
     summary: str
@@ -83,12 +84,8 @@ class Option:
     @property
     def key(self) -> str:
         """The key in a file, with its table: ``emulated.capacity``."""
-        return f"{self.group}.{self.leaf}" if self.group else self.field
-
-    @property
-    def leaf(self) -> str:
-        """The key within its table."""
-        return self.field.removeprefix(f"{self.group}_") if self.group else self.field
+        table, _, leaf = self.field.partition("_")
+        return f"{table}.{leaf}" if table in TABLES else self.field
 
     @property
     def variable(self) -> str:
@@ -106,12 +103,11 @@ def _option(
     kind: Kind,
     summary: str,
     *,
-    group: str = "",
     details: str = "",
     aliases: tuple[Alias, ...] = (),
 ) -> Any:
     """A field of `Settings` that carries its row of the table."""
-    row = {"kind": kind, "summary": summary, "group": group, "details": details, "aliases": aliases}
+    row = {"kind": kind, "summary": summary, "details": details, "aliases": aliases}
     return dataclasses.field(default=default, metadata=row)
 
 
@@ -257,7 +253,6 @@ class Settings:
         True,
         kinds.boolean(),
         "Whether Penstock allocates for PyTorch.",
-        group="allocator",
         details="false leaves PyTorch's own caching allocator in place. In GMLake as well it is "
         "on by default.",
         aliases=(Alias("vmmDefragment", str),),
@@ -266,7 +261,6 @@ class Settings:
         "auto",
         kinds.size(),
         "The smallest request that may be stitched.",
-        group="allocator",
         details="Smaller ones get an unbroken piece. auto packs recorded work best at little "
         "cost. GMLake's default is 512 MiB (32 MiB for PyTorch 1.13): it makes 2 MiB accessible "
         "at a time, Penstock a whole range.",
@@ -276,7 +270,6 @@ class Settings:
         "first",
         kinds.choice(*STITCH_WHEN),
         "When to stitch.",
-        group="allocator",
         details="first does so before the device is asked for more memory, when-full once it has "
         "no more to give, after-release once cached memory was given back as well. GMLake's "
         "default is 0, first (1 for PyTorch 1.13).",
@@ -286,7 +279,6 @@ class Settings:
         "auto",
         kinds.factor(),
         "Maximum size of a stitched range, as a multiple of the request it serves.",
-        group="allocator",
         details="What it has beyond the request stays free for others. GMLake's default is 10.",
         aliases=(Alias("reuseLimit", str),),
     )
@@ -294,7 +286,6 @@ class Settings:
         "auto",
         kinds.size(),
         "Addresses that stitched ranges may span before unused ones are given up.",
-        group="allocator",
         details="The least recently used go first, and only as many as it takes. GMLake's default "
         "is 1000 GiB (80 GiB for PyTorch 1.13), at which it drops all that are unused.",
         aliases=(Alias("autoGC", _gmlake_gib), Alias("auto_gc_limits", _gmlake_gib)),
@@ -303,7 +294,6 @@ class Settings:
         True,
         kinds.boolean(),
         "Whether a request that free memory serves in part takes only the rest from the device.",
-        group="allocator",
         details="Old chunks and new ones are then stitched. GMLake's default is no.",
         aliases=(Alias("reAlloc", str),),
     )
@@ -311,7 +301,6 @@ class Settings:
         "auto",
         kinds.size(),
         "The allocator's unit of device memory.",
-        group="allocator",
         details="A power of two, and a multiple of the device's granularity (2 MiB as a rule). "
         "Larger chunks cost fewer mapping calls and leave more at the edges; auto is a few MiB. "
         "GMLake's is 2 MiB and fixed.",
@@ -320,7 +309,6 @@ class Settings:
         "auto",
         kinds.size(),
         "The least to map at once while memory in use is growing fast.",
-        group="allocator",
         details="More costs fewer mapping calls at the start, and may be left over at the end. "
         "auto is a few chunks. GMLake maps what the request at hand needs.",
     )
@@ -328,14 +316,12 @@ class Settings:
         "auto",
         kinds.size(),
         "Memory of the emulated GPU.",
-        group="emulated",
         details="auto takes a size that fits the host.",
     )
     emulated_granularity: str = _option(
         "auto",
         kinds.size(),
         "Granularity of the emulated GPU's memory.",
-        group="emulated",
         details="A power of two from 4 KiB on. auto is 2 MiB, as GPUs have; less lets a small "
         "model run in less than its weights.",
     )
@@ -343,14 +329,12 @@ class Settings:
         0,
         kinds.integer(0, 1_000_000),
         "Longest random delay of its work, in microseconds.",
-        group="emulated",
         details="Delays show whether any work forgot to wait for other work. 0 is no delay.",
     )
     emulated_seed: int = _option(
         0,
         kinds.integer(0, 2**63 - 1),
         "Seed of its random delays.",
-        group="emulated",
     )
 
 

@@ -6,13 +6,12 @@ than its reader can use. Standard library only.
 """
 
 from .read import beginning, read_bytes, read_json, read_text
-from .write import check_place, discard, move, publish, remedy_of, write_whole
+from .write import check_place, discard, publish, remedy_of, write_whole
 
 __all__ = [
     "beginning",
     "check_place",
     "discard",
-    "move",
     "publish",
     "read_bytes",
     "read_json",

@@ -98,20 +98,6 @@ def write_whole(what: str, name: str, content: str | bytes) -> None:
         raise _failure(what, name, error) from error
 
 
-def move(what: str, source: str, name: str) -> None:
-    """Put a file that a library wrote whole beside its place there, once it is on the disk.
-
-    Raises:
-        FailedError: If that fails.
-    """
-    try:
-        _sync(source)
-        os.replace(source, os.path.realpath(name))
-        _sync(os.path.dirname(os.path.realpath(name)))
-    except OSError as error:
-        raise _failure(what, name, error) from error
-
-
 def publish(partial: Path, place: Path) -> None:
     """Give a whole folder its name, once all that is in it is on the disk.
 

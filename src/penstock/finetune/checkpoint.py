@@ -37,7 +37,7 @@ from .history import History
 from .manifest import check_manifest, write_manifest
 from .memory import out_of_memory
 from .request import Request
-from .weights import copy_tokenizer
+from .weights import UNREADABLE, copy_tokenizer, said_by
 
 STATE = "state.json"
 FORMAT = 2
@@ -45,11 +45,6 @@ FORMAT = 2
 KEEP = 2
 _NAME, _PARTIAL = "step-", ".partial-step-"
 _LEFT = (f"{_PARTIAL}*", f".removed-{_NAME}*")
-# What a library may say of content that is not what it should be.
-_WRONG = (
-    *(OSError, SafetensorError, EOFError, AttributeError, LookupError, TypeError, ValueError),
-    *(RuntimeError, AssertionError),
-)
 # What a write meets where another run makes and removes the same folders.
 _OF_OTHERS = (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY)
 # What decides a loss curve; a run that differs in any of it is another run.
@@ -188,12 +183,11 @@ class Store:
             if engine.device.is_cuda:
                 torch.cuda.set_rng_state(random["cuda"], engine.device.torch_device)
             return History.from_json(state["history"])
-        except _WRONG as error:
+        except UNREADABLE as error:
             if out_of_memory(error):
                 raise
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise FailedError(
-                f"{newest} cannot be loaded: {said}", remedy=self._without(newest)
+                f"{newest} cannot be loaded: {said_by(error)}", remedy=self._without(newest)
             ) from error
 
     def save(self, engine: Engine, history: History) -> None:

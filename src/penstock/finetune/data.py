@@ -13,10 +13,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 IGNORED = -100  # of cross_entropy
 # Sequences that are held out of synthetic data, for evaluations.
@@ -45,28 +45,12 @@ class Batch:
         return Batch(self.tokens.to(device), self.labels.to(device), self.count)
 
 
-class Source(Protocol):
-    """Where sequences come from."""
-
-    def batch(self, step: int, size: int, rank: int = 0, world: int = 1) -> Batch:
-        """What rank `rank` of `world` trains on in step `step`: `size` sequences, on the CPU."""
-
-    def longest(self, size: int) -> Batch:
-        """The batch that needs the most memory."""
-
-    def held_out(self, size: int) -> list[Batch]:
-        """What evaluations are made on, in batches of `size`."""
-
-
 def collate(sequences: Sequence[Tensor]) -> Batch:
     """Make a batch of sequences of ids, each of one dimension."""
-    longest = max(len(each) for each in sequences)
-    tokens = torch.zeros(len(sequences), longest, dtype=torch.long)
-    labels = torch.full_like(tokens, IGNORED)
-    for row, each in enumerate(sequences):
-        tokens[row, : len(each)] = each
-        labels[row, : len(each)] = each
-    return Batch(tokens, labels, sum(len(each) for each in sequences))
+    rows = list(sequences)
+    tokens = pad_sequence(rows, batch_first=True)
+    labels = pad_sequence(rows, batch_first=True, padding_value=IGNORED)
+    return Batch(tokens, labels, sum(map(len, rows)))
 
 
 class Synthetic:
@@ -86,16 +70,16 @@ class Synthetic:
         self._seed = seed
 
     def batch(self, step: int, size: int, rank: int = 0, world: int = 1) -> Batch:
-        """The sequences of a step."""
+        """What rank `rank` of `world` trains on in step `step`: `size` sequences, on the CPU."""
         first = (step * world + rank) * size
         return collate([self._sequence(f"{first + row}") for row in range(size)])
 
     def longest(self, size: int) -> Batch:
-        """Every sequence as long as any may be."""
+        """The batch that needs the most memory: every sequence as long as any may be."""
         return collate([self._tokens(self._longest, row) for row in range(size)])
 
     def held_out(self, size: int) -> list[Batch]:
-        """Sequences that no step has."""
+        """What evaluations are made on, in batches of `size`: sequences that no step has."""
         sequences = [self._sequence(f"held out {row}") for row in range(HELD_OUT)]
         return [collate(sequences[at : at + size]) for at in range(0, HELD_OUT, size)]
 
@@ -131,7 +115,7 @@ class Texts:
         return len(self._sequences)
 
     def batch(self, step: int, size: int, rank: int = 0, world: int = 1) -> Batch:
-        """The sequences of a step; the epoch follows from its number."""
+        """As `Synthetic.batch`; the epoch follows from the step's number."""
         first = (step * world + rank) * size
         picked = []
         for place in range(first, first + size):
@@ -140,7 +124,7 @@ class Texts:
         return collate(picked)
 
     def longest(self, size: int) -> Batch:
-        """The longest of the file, again and again where it has fewer."""
+        """As `Synthetic.longest`: those of the file, again and again where it has fewer."""
         ordered = sorted(self._sequences, key=len, reverse=True)[:size]
         return collate([ordered[row % len(ordered)] for row in range(size)])
 
@@ -153,3 +137,6 @@ class Texts:
         order = list(range(len(self._sequences)))
         random.Random(f"{self._seed}/epoch {epoch}").shuffle(order)
         return order
+
+
+Source = Synthetic | Texts

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
@@ -49,7 +48,12 @@ def launch(request: Request, *, stream: TextIO, verbose: bool) -> dict[str, Any]
     with tempfile.TemporaryDirectory(prefix="penstock-finetune-") as name:
         folder = Path(name)
         write_whole("the request", str(folder / REQUEST), json.dumps(asdict(request)))
-        kept = follow(_command(request, folder), _environment(os.environ), stream, verbose)
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(request.gpus), "-m", "penstock.finetune.worker", name),
+        ]
+        # Without a number of threads torchrun says at length that it sets one.
+        kept = follow(command, {"OMP_NUM_THREADS": "1", **os.environ}, stream, verbose)
         if (folder / RESULT).exists():
             result: dict[str, Any] = json.loads((folder / RESULT).read_text())
             return result
@@ -75,18 +79,6 @@ def _check_places(request: Request) -> None:
         raise EnvironmentProblem(
             f"--gpus {request.gpus}, but {there}", remedy=f"--gpus {most} or less"
         )
-
-
-def _command(request: Request, folder: Path) -> list[str]:
-    return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", str(request.gpus), "-m", "penstock.finetune.worker", str(folder)),
-    ]
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without it torchrun says at length that it sets the number of threads."""
-    return {"OMP_NUM_THREADS": "1", **environ}
 
 
 def follow(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -71,22 +71,6 @@ class MemoryFigures:
         return self.requested / self.reserved if self.reserved else 0.0
 
 
-class Meter(Protocol):
-    """Watches the memory of a run."""
-
-    def step(self) -> AbstractContextManager[Any]:
-        """A context for one step."""
-
-    def note(self) -> str:
-        """Memory now, in a word, for a progress bar."""
-
-    def figures(self) -> MemoryFigures:
-        """What was seen so far."""
-
-    def restart(self) -> None:
-        """Forget the peaks so far."""
-
-
 class CudaMeter:
     """Asks torch's allocator, whichever it is, after every step; the driver too.
 
@@ -140,7 +124,7 @@ class CudaMeter:
         torch.cuda.reset_peak_memory_stats(self._device.torch_device)
 
     def note(self) -> str:
-        """Bytes that the allocator holds."""
+        """Bytes that the allocator holds now, for a progress bar."""
         return format_bytes(torch.cuda.memory_reserved(self._device.torch_device))
 
     def figures(self) -> MemoryFigures:
@@ -224,6 +208,9 @@ class ReplayMeter:
         sizes = (trace.size.astype(np.int64) + ROUNDING - 1) // ROUNDING * ROUNDING
         change = np.where(trace.op == 0, sizes, np.where(trace.op == 2, -sizes, 0))
         return int(np.cumsum(change).max(initial=0))
+
+
+Meter = CudaMeter | ReplayMeter
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,10 @@ from torch import nn
 from penstock.errors import FailedError, UsageError
 
 from .request import Request
+from .weights import UNREADABLE, said_by
 
 log = logging.getLogger("penstock.finetune")
 
-# What transformers raises for a configuration or files that make no sense.
-_UNFIT = (
-    *(OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError, ArithmeticError),
-    *(ImportError, AssertionError, RecursionError, SafetensorError),
-)
 _DIGITS = re.compile(r"\d+")
 # Packed formats have up to eight weights in an element.
 _PACKED = 8
@@ -106,7 +102,7 @@ def _check_size(folder: Path, config: Any) -> None:
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except _UNFIT as error:
+    except UNREADABLE as error:
         raise _unreadable(folder, error) from error
     parameters = sum(each.numel() for each in model.parameters())
     if parameters > _PACKED * elements:
@@ -134,8 +130,7 @@ def _stored_size(folder: Path) -> tuple[int, int]:
 
 
 def _unreadable(folder: Path, error: Exception) -> FailedError:
-    said = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return FailedError(f"{folder} cannot be loaded: {said}", remedy=_FITTING)
+    return FailedError(f"{folder} cannot be loaded: {said_by(error)}", remedy=_FITTING)
 
 
 def weight_dtype(request: Request) -> torch.dtype:
@@ -205,7 +200,7 @@ def _load(request: Request, plan: Plan, device: torch.device) -> Any:
         )
     except torch.OutOfMemoryError:
         raise
-    except _UNFIT as error:
+    except UNREADABLE as error:
         raise _unreadable(plan.folder, error) from error
     model, loaded = found
     _check_filled(plan.folder, model, loaded)

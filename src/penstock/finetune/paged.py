@@ -10,22 +10,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from penstock.paging.training import TrainingAttachment, attach_training
-from penstock.runner.device import RunDevice
 
 from .data import Batch
 from .engine import Engine
-from .request import Request
 
 
 class Paged(Engine):
     """Everything of a step but where weights and optimizer state are."""
 
-    def __init__(self, request: Request, model: nn.Module, device: RunDevice) -> None:
-        super().__init__(request, model, device)
-        self._attachment: TrainingAttachment | None = None
+    _attachment: TrainingAttachment | None = None
 
     def start(self) -> None:
         """Move weights, and state that was loaded, into the pager's blocks."""

@@ -62,14 +62,13 @@ class AllocationRecorder(TorchDispatchMode):
             name: What messages call it.
         """
         columns = {
-            "op": np.frombuffer(self._op, np.uint8),
-            "id": np.frombuffer(self._id, np.uint32),
-            "size": np.frombuffer(self._size, np.uint64),
+            "op": np.array(self._op),
+            "id": np.array(self._id),
+            "size": np.array(self._size),
             "stream": np.zeros(len(self._op), np.uint32),
-            "time_us": np.frombuffer(self._time, np.uint64),
+            "time_us": np.array(self._time),
         }
-        copies = {key: np.array(column) for key, column in columns.items()}
-        return make_trace(name, copies)
+        return make_trace(name, columns)
 
     def __enter__(self) -> AllocationRecorder:
         """Begin to record; what resizes a storage in place (FSDP2) is seen as well."""

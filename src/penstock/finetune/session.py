@@ -76,10 +76,6 @@ def _frozen() -> Iterator[None]:
         gc.unfreeze()
 
 
-class _DoesNotFitError(RuntimeError):
-    """On the emulated GPU: what a GPU would have said by an error."""
-
-
 class _Session:
     """The parts of one run; what it holds to its end is in `held`."""
 
@@ -134,7 +130,7 @@ class _Session:
                 with _frozen():
                     loop.run()
             except (RuntimeError, OutOfMemory) as error:
-                if not (isinstance(error, _DoesNotFitError) or out_of_memory(error)):
+                if not out_of_memory(error):
                     raise
                 if not self._found_too_large(engine, error, time.perf_counter() - begin):
                     self._too_large(engine, error)
@@ -172,7 +168,7 @@ class _Session:
         def check(done: int) -> None:
             due = done - first in CHECKED_STEPS or done == self.request.steps
             if due and not budget.holds(meter):
-                raise _DoesNotFitError
+                raise torch.OutOfMemoryError("the recorded steps do not fit")  # as a GPU says it
 
         loop.after_step = check
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from huggingface_hub import split_state_dict_into_shards_factory
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -27,7 +28,17 @@ WEIGHTS, OPTIMIZER = "model", "optimizer"
 ADAPTERS, GROUPS = "adapter_model.safetensors", "optimizer.json"
 # Bytes of a file; what is copied to the host at one time.
 SHARD = 4 * GIB
+# What libraries raise for files, or a configuration, that make no sense.
+UNREADABLE = (
+    *(OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(ImportError, AssertionError, EOFError, SafetensorError),
+)
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "*.model")
+
+
+def said_by(error: Exception) -> str:
+    """The first line of what a library says, for an error of one line."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def save_weights(model: Any, folder: Path, *, adapters: bool) -> None:
@@ -63,7 +74,7 @@ def load_weights(model: nn.Module, folder: Path, *, adapters: bool) -> None:
         set_peft_model_state_dict(model, given)
         return
     own = model.state_dict()
-    _check_tensors(own, stored_names(folder, WEIGHTS), folder)
+    _check_tensors(own, (name for name, _ in stored_tensors(folder, WEIGHTS)), folder)
     for name, tensor in stored_tensors(folder, WEIGHTS):
         if own[name].shape != tensor.shape:
             shapes = f"{tuple(tensor.shape)}, the model's {tuple(own[name].shape)}"
@@ -120,37 +131,22 @@ def load_optimizer(optimizer: torch.optim.Optimizer, folder: Path) -> None:
 
 def save_tensors(tensors: Mapping[str, Tensor], folder: Path, stem: str) -> None:
     """Write tensors into ``stem.safetensors``, or into several files and their index."""
-    shards: list[list[str]] = [[]]
-    room = SHARD
-    for name, tensor in tensors.items():
-        if tensor.nbytes > room and shards[-1]:
-            shards.append([])
-            room = SHARD
-        shards[-1].append(name)
-        room -= tensor.nbytes
-    where: dict[str, str] = {}
-    for number, names in enumerate(shards, start=1):
-        file = f"{stem}.safetensors"
-        if len(shards) > 1:
-            file = f"{stem}-{number:05d}-of-{len(shards):05d}.safetensors"
+    split = split_state_dict_into_shards_factory(
+        dict(tensors),
+        get_storage_size=lambda tensor: tensor.nbytes,
+        filename_pattern=f"{stem}{{suffix}}.safetensors",
+        max_shard_size=SHARD,
+    )
+    for file, names in split.filename_to_tensors.items():
         copies = {name: tensors[name].to("cpu", copy=True).contiguous() for name in names}
         save_file(copies, folder / file, metadata={"format": "pt"})
-        where |= dict.fromkeys(names, file)
-    if len(shards) > 1:
-        total = sum(tensor.nbytes for tensor in tensors.values())
-        index = {"metadata": {"total_size": total}, "weight_map": where}
+    if split.is_sharded:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
         (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index))
 
 
-def stored_names(folder: Path, stem: str) -> Iterator[str]:
-    """Their names alone."""
-    for file in sorted(folder.glob(f"{stem}*.safetensors")):
-        with safe_open(file, framework="pt") as opened:
-            yield from opened.keys()
-
-
 def stored_tensors(folder: Path, stem: str) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor that `save_tensors` wrote, one after the other, on the CPU."""
+    """Every tensor that `save_tensors` wrote, one after the other, mapped from its file."""
     for file in sorted(folder.glob(f"{stem}*.safetensors")):
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118  no mapping, only keys()

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from penstock.errors import FailedError
-from penstock.runner.device import RunDevice
 
 from .data import Batch
 from .engine import Engine
@@ -24,10 +23,6 @@ class Zero(Engine):
     """Forward, backward and step through a DeepSpeed engine."""
 
     autocasts = False  # the model is bf16 as it is
-
-    def __init__(self, request: Request, model: nn.Module, device: RunDevice) -> None:
-        super().__init__(request, model, device)
-        self.optimizer = self.forward.optimizer
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         import deepspeed

@@ -72,7 +72,7 @@ def dropout_add(
 
 def _apply(*tensors: Any, seed: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:
     """Both y and z, of x, residual, x_bias, weight and bias; y is z where there is no weight."""
-    x, residual = tensors[:2]
+    x, residual, _, weight, _ = tensors
     p = check_probability(p)
     if x is None:
         p = 0.0
@@ -81,33 +81,16 @@ def _apply(*tensors: Any, seed: Tensor | None, p: float, eps: float) -> tuple[Te
     elif seed is None:
         assert x is not None
         seed = draw_seed(x.device)
-    y: Tensor | None
-    z: Tensor | None
     parts = (*tensors, seed, p, eps)
-    graph = needs_graph(*tensors)
-    if seen_by_torch():
-        y, z = _seen(*parts, graph)
-    elif graph:
+    graph, seen = needs_graph(*tensors), seen_by_torch()
+    if graph and not seen:
         y, z = _Rows.apply(*parts)
     else:
-        y, z, _, _ = rows.forward(*parts, statistics=False)
+        if seen:  # under the autocast of here, which may be off by the time the operator runs
+            rows.check(*tensors)
+        y, z, _, _ = forward_rows(*parts, statistics=graph)
     z = residual if x is None else z
-    assert z is not None
-    return z if y is None else y, z
-
-
-def _seen(
-    x: Tensor | None, residual: Tensor | None, *others: Any
-) -> tuple[Tensor | None, Tensor | None]:
-    """As the operator, which takes rows and gives empty tensors for None."""
-    x_bias, weight, bias = others[:3]
-    shape = rows.check(x, residual, x_bias, weight, bias).shape
-    flat = (None if part is None else as_rows(part) for part in (x, residual))
-    y, z, _, _ = torch.ops.penstock.dropout_layernorm(*flat, *others)
-    return (
-        y.view(shape) if weight is not None else None,
-        z.view(shape) if x is not None else None,
-    )
+    return z if weight is None else y, z
 
 
 # ---- Operators ---------------------------------------------------------------------------------
@@ -131,7 +114,6 @@ def _forward_op(
     # Another kernel: ptxas takes one rounding less where the mean is not stored.
     statistics: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    # Autocast may be off by the time that a compiler runs this.
     first = rows.check(x, residual, x_bias, weight, bias, mixed=True)
     run = rows.Forward(x, residual, x_bias, weight, bias, seed, p, eps, statistics=statistics)
     found = run(x, residual, x_bias, weight, bias, seed, traced=True)
@@ -234,13 +216,13 @@ class _Rows(torch.autograd.Function):
 # it, these leave it out.
 
 
-def forward_rows(*arguments: Any) -> tuple[Any, ...]:
+def forward_rows(*arguments: Any, statistics: bool = True) -> tuple[Any, ...]:
     """y, z, mean and rstd of rows: kernel or reference, as an operator if torch has to see it.
 
-    Arguments are those of `rows.Forward`, and are rows. What does not apply is None or empty.
+    Arguments are those of `rows.Forward`. What does not apply is None or empty.
     """
     run = torch.ops.penstock.dropout_layernorm if seen_by_torch() else rows.forward
-    found: tuple[Any, ...] = run(*arguments)
+    found: tuple[Any, ...] = run(*arguments, statistics=statistics)
     return found
 
 

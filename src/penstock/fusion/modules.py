@@ -22,10 +22,8 @@ from torch import Tensor, nn
 from penstock.models.configs import GPTConfig
 from penstock.models.gpt import Attention, KVCache
 
-from .attention import attention_projection
 from .dropout_layernorm import dropout_add, dropout_add_layer_norm
 from .ffn import layer_norm_mlp
-from .guard import needs_graph
 from .layernorm_gemm import layer_norm_linear, residual_linear
 from .product import Folded
 from .variants import Fusion, parse
@@ -160,29 +158,15 @@ class FusedAttention(Attention):
         """
         fusion, p = self.fusion, self.dropout_p if self.training else 0.0
         qkv_BTE = self.qkv(x_BTD, norm if fusion.attention_layernorm else None)
-        taken = cache is None and self._with_residual(p)
-        if taken and needs_graph(qkv_BTE, stream, self.out.weight):
-            return attention_projection(
-                qkv_BTE,
-                self.out.weight,
-                self.out.bias,
-                stream,
-                n_heads=self.n_heads,
-                attention_p=p,
-                p=p,
-            )
         y_BTD = self.attend(qkv_BTE, cache)
         del qkv_BTE
         if fusion.attention_projection and p == 0.0:
             return self.out(y_BTD, stream)  # type: ignore[no-any-return]
-        if fusion.dropout_layernorm:
-            return Pending(self.out(y_BTD, with_bias=False), self.out.bias, stream, p)
-        return stream + self.dropout(self.out(y_BTD))  # type: ignore[no-any-return]
-
-    def _with_residual(self, p: float) -> bool:
-        """Whether the sum belongs to this op: with dropout, the next LayerNorm may want it."""
-        taken = p > 0.0 and self.fusion.dropout_layernorm and not self.fusion.ffn_layernorm
-        return self.fusion.attention_projection and not taken
+        if not (fusion.attention_projection or fusion.dropout_layernorm):
+            return stream + self.dropout(self.out(y_BTD))  # type: ignore[no-any-return]
+        pending = Pending(self.out(y_BTD, with_bias=False), self.out.bias, stream, p)
+        # The LayerNorm that comes next takes the sum in, or takes it before it is deferred.
+        return pending if fusion.dropout_layernorm else pending.add()
 
 
 class FusedMLP(nn.Module):
@@ -214,7 +198,7 @@ class FusedMLP(nn.Module):
             if self.fusion.dropout_layernorm:
                 return Pending(self.down(inner_BTF, with_bias=False), self.down.bias, stream, p)
             return stream + self.dropout(self.down(inner_BTF))  # type: ignore[no-any-return]
-        if p == 0.0 and not (torch.is_grad_enabled() and self._needs_graph(stream, norm)):
+        if p == 0.0 and not torch.is_grad_enabled():  # each matrix within its own module's forward
             inner_BTF = self.up(stream, norm, "gelu_tanh")
             return self.down(inner_BTF, stream)  # type: ignore[no-any-return]
         return layer_norm_mlp(
@@ -228,13 +212,6 @@ class FusedMLP(nn.Module):
             p=p,
             eps=norm.eps,
             recompute=self.fusion.recompute,
-        )
-
-    def _needs_graph(self, stream_BTD: Tensor, norm: StreamNorm) -> bool:
-        # By name: walking through the modules for their parameters takes as long as a product.
-        up, down = self.up, self.down
-        return needs_graph(
-            stream_BTD, norm.weight, norm.bias, up.weight, up.bias, down.weight, down.bias
         )
 
 

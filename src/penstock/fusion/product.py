@@ -6,7 +6,7 @@
 The ways are a library product between torch's own layers, one with the library's own GELU, the
 kernel of `kernels.gemm` behind a LayerNorm, and the kernel alone, with several tiles each. Which
 runs is what `tuning` measured for the shape, and the library where nothing was measured. All on
-rows, without a graph; the reference is plain torch.
+rows, without a graph; the plain way is their reference.
 """
 
 from __future__ import annotations
@@ -80,31 +80,6 @@ def folded_of(weight: Tensor) -> Folded:
     return found
 
 
-# ---- References --------------------------------------------------------------------------------
-
-
-def reference(
-    x: Tensor,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str | None,
-    eps: float,
-) -> Tensor:
-    """The op in torch's own layers: rounded wherever torch rounds."""
-    y = x if gamma is None else F.layer_norm(x, x.shape[-1:], gamma, beta, eps)
-    out = F.linear(y, weight, bias)
-    # Without a graph the product is nobody else's. With 8 x 1,024 tokens a second inner tensor of
-    # the feed-forward part would be 256 MiB of 6.7B.
-    own = not needs_graph(out, residual) and not torch.compiler.is_compiling()
-    out = activate(out, activation, inplace=own)
-    if residual is None:
-        return out
-    return out.add_(residual) if own and out.dtype == residual.dtype else residual + out
-
-
 # ---- Ways --------------------------------------------------------------------------------------
 
 
@@ -120,7 +95,7 @@ class Product:
     residual: Tensor | None
     activation: str | None
     eps: float
-    folded: Folded | None
+    folded: Folded | None = None
 
     @property
     def key(self) -> tuning.Key:
@@ -147,9 +122,16 @@ class Product:
         return fold_(self.gamma, self.beta, self.weight, self.bias)
 
     def plain(self) -> Tensor:
-        """Torch's own layers."""
-        parts = (self.x, self.gamma, self.beta, self.weight, self.bias, self.residual)
-        return reference(*parts, self.activation, self.eps)
+        """Torch's own layers, rounded wherever torch rounds; of any leading dimensions."""
+        out = F.linear(self.normed(), self.weight, self.bias)
+        # Without a graph the product is nobody else's. With 8 x 1,024 tokens a second inner tensor
+        # of the feed-forward part would be 256 MiB of 6.7B.
+        own = not needs_graph(out, self.residual) and not torch.compiler.is_compiling()
+        out = activate(out, self.activation, inplace=own)
+        if self.residual is None:
+            return out
+        in_place = own and out.dtype == self.residual.dtype
+        return out.add_(self.residual) if in_place else self.residual + out
 
     def library_epilogue(self) -> Tensor:
         """The LayerNorm, and the product with the GELU of cuBLASLt's epilogue."""
@@ -160,16 +142,16 @@ class Product:
 
     def epilogue(self, tile: Tile) -> Tensor:
         """The LayerNorm, and the kernel without one."""
-        return self._kernel(tile, self.normed(), self.bias)
+        return self._kernel(tile, self.normed(), None, None, bias=self.bias)
 
     def deferred(self, tile: Tile) -> Tensor:
         """One kernel."""
         w_gamma, offset = self.derived()
-        return self._kernel(tile, self.x, offset, gamma=self.gamma, w_gamma=w_gamma, eps=self.eps)
+        return self._kernel(tile, self.x, self.gamma, w_gamma, bias=offset)
 
-    def _kernel(self, tile: Tile, x: Tensor, bias: Tensor | None, **norm: Any) -> Tensor:
-        behind: dict[str, Any] = {"residual": self.residual, "activation": self.activation}
-        return kernel_product(x, self.weight, bias, **norm, **behind, tile=tile)
+    def _kernel(self, tile: Tile, x: Tensor, *norm: Tensor | None, bias: Tensor | None) -> Tensor:
+        how = (ACTIVATIONS[self.activation], self.eps, list(tile))
+        return kernel_product(x, *norm, self.weight, bias, self.residual, *how)
 
     def again(self, ready: Ready) -> Tensor:
         """`epilogue` or `deferred` by a kernel that is ready, with any leading dimensions."""
@@ -215,14 +197,15 @@ def _ready(product: Product, name: str, x: Tensor, residual: Tensor | None) -> R
     """What does all further products of this layout; None where a way is not the kernel's."""
     kind, _, tile = name.partition(":")
     sides = (x,) if residual is None else (x, residual)
-    dense = all(side.is_contiguous() and side.numel() for side in sides)
-    if not tile or not dense or product.weight.numel() == 0:
+    # Of any strides a side is rows already, or not at all.
+    as_it_is = all(side.numel() and (side.ndim == 2 or side.is_contiguous()) for side in sides)
+    if not tile or not as_it_is or product.weight.numel() == 0:
         return None
     deferred = kind == "deferred"
     return Ready(
         *(product.x, product.weight, product.residual),
         (*x.shape[:-1], product.weight.shape[0]),
-        *(ACTIVATIONS[product.activation], product.eps, Tile.read(tile).numbers),
+        *(ACTIVATIONS[product.activation], product.eps, list(Tile.read(tile))),
         norm=deferred,
         bias=deferred or product.bias is not None,
     )
@@ -264,7 +247,7 @@ def compute(
     if autocast_of(x) is not None:  # each part in the precision that it has there
         if check is not None:
             check_once(check, *tensors)
-        return reference(*tensors, activation, eps)
+        return Product(*tensors, activation, eps).plain()
     tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
     key, name = None, None
     if not torch.compiler.is_compiling():
@@ -276,7 +259,7 @@ def compute(
     if name is None and check is not None:
         check(*tensors)
     if name == "torch":
-        return reference(*tensors, activation, eps)
+        return Product(*tensors, activation, eps).plain()
     rows = None if residual is None else as_rows(residual)
     product = Product(as_rows(x), gamma, beta, weight, bias, rows, activation, eps, folded)
     if name is None:

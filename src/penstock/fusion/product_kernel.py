@@ -4,26 +4,22 @@
     out = act(LayerNorm(x) @ W.T + bias) + residual
 
 On rows, without a graph. Small models are bound by the host: what a layout of arguments decides is
-decided once, and a `Ready` keeps it for those who know already that their arguments have it.
+decided once, and a `Ready` is for those who know already that their arguments have it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from . import kernels
-from .arguments import Layouts, layout
 from .launch import Start, operator, seen_by_torch
 
 ACTIVATIONS = {None: 0, "gelu_tanh": 1, "relu": 2}
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """How the kernel divides a product.
 
     Attributes:
@@ -43,12 +39,7 @@ class Tile:
     @property
     def name(self) -> str:
         """As `Tile.read` takes it."""
-        return f"{self.m}x{self.n}x{self.k}x{self.stages}x{self.warps}"
-
-    @property
-    def numbers(self) -> list[int]:
-        """Its attributes in their order, as an operator takes them."""
-        return [self.m, self.n, self.k, self.stages, self.warps]
+        return "x".join(map(str, self))
 
     @staticmethod
     def read(name: str) -> Tile:
@@ -76,8 +67,7 @@ MOST_SHARED_BYTES = 200 * 1024
 def tiles(m: int, dtype: torch.dtype) -> list[Tile]:
     """The tiles worth trying for `m` rows."""
     found = NARROW_TILES if m <= FEW_ROWS else WIDE_TILES
-    size = torch.empty((), dtype=dtype).element_size()
-    return [tile for tile in found if tile.shared_bytes(size) <= MOST_SHARED_BYTES]
+    return [tile for tile in found if tile.shared_bytes(dtype.itemsize) <= MOST_SHARED_BYTES]
 
 
 class Ready:
@@ -90,7 +80,7 @@ class Ready:
         shape: The result's, (M, N) or with more leading dimensions.
         activation: A value of `ACTIVATIONS`.
         eps: Of the LayerNorm in the kernel.
-        tile: See `Tile.numbers`.
+        tile: The numbers of a `Tile`, as an operator takes them.
         norm: Whether the kernel takes a LayerNorm.
         bias: Whether there is a bias, or an offset.
 
@@ -156,26 +146,14 @@ class Ready:
         return out
 
 
-_ready: Layouts[Ready] = Layouts()
-
-
 def _run_kernel(*arguments: Any, traced: bool = False) -> Tensor:
     x, gamma, w_gamma, weight, bias, residual, activation, eps, tile = arguments
     shape = x.shape[0], weight.shape[0]
     if 0 in shape:
         return x.new_empty(shape)
-
-    def make() -> Ready:
-        has = gamma is not None, bias is not None
-        return Ready(*(x, weight, residual, shape, activation, eps, tile), norm=has[0], bias=has[1])
-
-    tensors = (x, weight, bias, gamma, w_gamma, residual)
-    if traced:
-        return make()(*tensors, traced=True)
-    tf32 = x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
-    key = (*map(layout, (x, gamma, weight, bias, residual)), activation, eps, *tile, tf32)
-    ready = _ready.get(key) or _ready.keep(key, make())
-    return ready(*tensors)
+    has = gamma is not None, bias is not None
+    ready = Ready(*(x, weight, residual, shape, activation, eps, tile), norm=has[0], bias=has[1])
+    return ready(*(x, weight, bias, gamma, w_gamma, residual), traced=traced)
 
 
 @operator("layernorm_gemm")
@@ -194,39 +172,13 @@ def _gemm_op(
     return _run_kernel(*parts, activation, eps, tile, traced=True)
 
 
-def kernel_product(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    *,
-    gamma: Tensor | None = None,
-    w_gamma: Tensor | None = None,
-    residual: Tensor | None = None,
-    activation: str | None = None,
-    eps: float = 0.0,
-    tile: Tile | None = None,
-) -> Tensor:
+def kernel_product(*arguments: Any) -> Tensor:
     """One launch of the kernel on rows, (M, K) to (M, N), without a graph.
 
-    Args:
-        x: (M, K).
-        weight: (N, K), any strides.
-        bias: (N,); with gamma the float32 offset of `fold`.
-        gamma: (K,), the LayerNorm's weight; None for no LayerNorm.
-        w_gamma: (N,) float32 of `fold`.
-        residual: (M, N), added last.
-        activation: One of `ACTIVATIONS`.
-        eps: Of the LayerNorm.
-        tile: None for a fair one.
-
-    Raises:
-        EnvironmentProblem: If triton is not installed.
+    Arguments are those of the operator: x (M, K); gamma (K,) and w_gamma (N,) of `fold` for a
+    LayerNorm, or None; weight (N, K), any strides; bias (N,), with gamma the offset of `fold`;
+    residual (M, N), added last; a value of `ACTIVATIONS`; the LayerNorm's eps; a tile's numbers.
     """
-    kernels.require()
-    tile = tile or tiles(x.shape[0], x.dtype)[-1]
     run = torch.ops.penstock.layernorm_gemm if seen_by_torch() else _run_kernel
-    out: Tensor = run(
-        *(x, gamma, w_gamma, weight, bias, residual),
-        *(ACTIVATIONS[activation], eps, tile.numbers),
-    )
+    out: Tensor = run(*arguments)
     return out

@@ -68,15 +68,6 @@ def _block(columns: int) -> tuple[int, int]:
     return block, max(1, min(16, block // 512))
 
 
-def _flat(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else as_rows(tensor)
-
-
-def _shaped(rows: Tensor | None, like: Tensor) -> Tensor | None:
-    # No view: autograd forbids to change in place what a function of its own returns as one.
-    return None if rows is None else torch.ops.aten._unsafe_view(rows, like.shape)
-
-
 def _unless_dense(tensor: Tensor | None) -> Tensor | None:
     """Rows of what is not rows side by side already: a view, or a copy."""
     if tensor is None or tensor.ndim == 2 or tensor.is_contiguous():
@@ -156,9 +147,10 @@ class Forward:
 
     def __call__(self, *tensors: Tensor | None, traced: bool = False) -> Found:
         """y, z, mean and rstd; None for what does not apply, see `rows_reference.forward`."""
-        if not self._on_kernel:
-            return self._plain(*tensors)
         x, residual, x_bias, weight, bias, seed = tensors
+        if not self._on_kernel:
+            found = rows_reference.forward(*tensors, p=self._p, eps=self._eps)
+            return found if self._statistics else (*found[:2], None, None)
         first = x if x is not None else residual
         assert first is not None
         y = mean = rstd = None
@@ -175,15 +167,6 @@ class Forward:
         given = [first if part is None else part for part in parts]
         (self.start.traced if traced else self.start)(*given)
         return y, z, mean, rstd
-
-    def _plain(self, x: Tensor | None, residual: Tensor | None, *others: Any) -> Found:
-        first = x if x is not None else residual
-        assert first is not None
-        rows = (_flat(x), _flat(residual), *others, self._p, self._eps)
-        y, z, mean, rstd = rows_reference.forward(*rows)
-        if not self._statistics:
-            mean = rstd = None
-        return _shaped(y, first), _shaped(z, first), mean, rstd
 
 
 class Backward:
@@ -251,9 +234,11 @@ class Backward:
 
     def __call__(self, *tensors: Any, traced: bool = False) -> Found:
         """Gradients as `rows_reference.backward` gives them, and y or None."""
-        if not self._on_kernel:
-            return self._plain(*tensors)
         dy, dz, z, weight, mean, rstd, seed, bias = tensors
+        if not self._on_kernel:
+            found = rows_reference.backward(*tensors[:7], p=self._p, x_bias=self._x_bias)
+            of = (weight, mean, rstd, bias)
+            return *found, rows_reference.normalised(z, *of) if self._normalised else None
         norm = weight is not None
         dresidual = _like(z) if norm else None
         dx = _like(z) if seed is not None else None
@@ -272,14 +257,6 @@ class Backward:
             sums[-1] if self._x_bias else None,
             y,
         )
-
-    def _plain(self, dy: Tensor | None, dz: Tensor | None, z: Tensor, *others: Any) -> Found:
-        weight, mean, rstd, seed, bias = others
-        norm, flat = (weight, mean, rstd), as_rows(z)
-        rows = (_flat(dy), _flat(dz), flat, *norm, seed, self._p, self._x_bias)
-        found = rows_reference.backward(*rows)
-        y = rows_reference.normalised(flat, *norm, bias) if self._normalised else None
-        return (_shaped(found[0], z), _shaped(found[1], z), *found[2:], _shaped(y, z))
 
 
 FORWARDS: Layouts[Forward] = Layouts()

@@ -4,7 +4,7 @@
     z = residual + dropout(x + x_bias)        y = LayerNorm(z) * weight + bias
 
 Float32 inside, float64 for float64; the mask is that of the kernels, bit for bit. Pure functions
-of rows, (M, N), whose arguments `rows` has checked.
+whose arguments `rows` has checked: (..., N), and (M,) of statistics, M rows in all.
 """
 
 from __future__ import annotations
@@ -12,11 +12,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .arguments import as_rows
 from .philox import keep
 
 
 def _wide(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def _dropped(x: Tensor, seed: Tensor | None, p: float) -> Tensor:
+    """What is dropped is zero, what stays as much larger; without a seed nothing is."""
+    if seed is None:
+        return x
+    rows = as_rows(x)
+    stays = keep(seed, rows.shape[0], rows.shape[1], p).view(x.shape)
+    return torch.where(stays, x * (1.0 / (1.0 - p)), 0.0)
+
+
+def _normed(z: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
+    rows = (*z.shape[:-1], 1)
+    return (_wide(z) - mean.view(rows)) * rstd.view(rows)
 
 
 def forward(
@@ -26,6 +41,7 @@ def forward(
     weight: Tensor | None,
     bias: Tensor | None,
     seed: Tensor | None,
+    *,
     p: float,
     eps: float,
 ) -> tuple[Tensor | None, ...]:
@@ -39,26 +55,25 @@ def forward(
     if x is not None:
         if x_bias is not None:
             z = z + _wide(x_bias)
-        if seed is not None:
-            stays = keep(seed, z.shape[0], z.shape[1], p)
-            z = torch.where(stays, z * (1.0 / (1.0 - p)), 0.0)
+        z = _dropped(z, seed, p)
         if residual is not None:
             z = z + _wide(residual)
     # An operator must not return its input: nothing to drop and nothing to add is a copy.
     dtype = first.dtype
     if x is not None and residual is not None:
         dtype = torch.promote_types(dtype, residual.dtype)
-    stored = z.to(dtype, copy=z is x)
+    stored = z.to(dtype, copy=z is x, memory_format=torch.contiguous_format)
     if weight is None:
         return None, stored, None, None
     z = _wide(stored)
-    mean = z.mean(1)
-    centred = z - mean.unsqueeze(1)
-    rstd = torch.rsqrt((centred * centred).mean(1) + eps)
-    y = centred * rstd.unsqueeze(1) * _wide(weight)
+    mean = z.mean(-1, keepdim=True)
+    centred = z - mean
+    rstd = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + eps)
+    y = centred * rstd * _wide(weight)
     if bias is not None:
         y = y + _wide(bias)
-    return y.to(dtype), stored if x is not None else None, mean, rstd
+    kept = stored if x is not None else None
+    return y.to(dtype).contiguous(), kept, mean.flatten(), rstd.flatten()
 
 
 def backward(
@@ -69,6 +84,7 @@ def backward(
     mean: Tensor | None,
     rstd: Tensor | None,
     seed: Tensor | None,
+    *,
     p: float,
     x_bias: bool,
 ) -> tuple[Tensor | None, ...]:
@@ -83,22 +99,19 @@ def backward(
         assert dy is not None
         assert mean is not None
         assert rstd is not None
-        over_sigma = rstd.view(-1, 1)
-        xhat = (_wide(z) - mean.view(-1, 1)) * over_sigma
+        xhat = _normed(z, mean, rstd)
         dxhat = _wide(dy) * _wide(weight)
-        c1 = (xhat * dxhat).mean(1, keepdim=True)
-        c2 = dxhat.mean(1, keepdim=True)
-        total = total + (dxhat - (xhat * c1 + c2)) * over_sigma
-        dweight = (_wide(dy) * xhat).sum(0).to(weight.dtype)
-        dbias = _wide(dy).sum(0).to(weight.dtype)
+        c1 = (xhat * dxhat).mean(-1, keepdim=True)
+        c2 = dxhat.mean(-1, keepdim=True)
+        total = total + (dxhat - (xhat * c1 + c2)) * rstd.view(*z.shape[:-1], 1)
+        dweight = as_rows(_wide(dy) * xhat).sum(0).to(weight.dtype)
+        dbias = as_rows(_wide(dy)).sum(0).to(weight.dtype)
         dresidual = total.to(z.dtype)
-    dx = total
+    dx = _dropped(total, seed, p)
     if seed is not None:
-        stays = keep(seed, z.shape[0], z.shape[1], p)
-        dx = torch.where(stays, total * (1.0 / (1.0 - p)), 0.0)
         dx_out = dx.to(z.dtype)
     if x_bias:
-        dx_bias = dx.sum(0).to(z.dtype)
+        dx_bias = as_rows(dx).sum(0).to(z.dtype)
     return dresidual, dx_out, dweight, dbias, dx_bias
 
 
@@ -109,5 +122,5 @@ def normalised(
     assert weight is not None
     assert mean is not None
     assert rstd is not None
-    y = (_wide(z) - mean.view(-1, 1)) * rstd.view(-1, 1) * _wide(weight)
+    y = _normed(z, mean, rstd) * _wide(weight)
     return (y if bias is None else y + _wide(bias)).to(z.dtype)

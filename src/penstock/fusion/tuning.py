@@ -85,17 +85,9 @@ def _choices(device: torch.device) -> dict[str, str]:
     return _known[name]
 
 
-_fast: dict[Key, str] = {}
-
-
 def known(key: Key, device: torch.device) -> str | None:
-    """What was chosen for `key`, or None. Cheap enough for every call of an operator."""
-    name = _fast.get((device.index, key))
-    if name is None:
-        name = _choices(device).get(json.dumps(key))
-        if name is not None:
-            _fast[(device.index, key)] = name
-    return name
+    """What was chosen for `key`, or None."""
+    return _choices(device).get(json.dumps(key))
 
 
 def changes() -> int:
@@ -108,7 +100,6 @@ def forget() -> None:
     global _changes
     _changes += 1
     _known.clear()
-    _fast.clear()
 
 
 def active() -> bool:
@@ -143,7 +134,7 @@ def choose(key: Key, device: torch.device, ways: Mapping[str, Way]) -> str:
     times: dict[str, float] = {}
     for name in sound(key, ways):
         try:
-            times[name] = measure(ways[name], device)
+            times[name] = measure(ways[name])
         except Exception as error:  # it runs, but cannot be captured
             log.info("fusion %s: %s cannot be timed: %s", key, name, error)
     best = min(times, key=lambda name: times[name])
@@ -185,7 +176,6 @@ def remember(key: Key, device: torch.device, name: str) -> None:
     _changes += 1
     choices = _choices(device)
     choices[json.dumps(key)] = name
-    _fast[(device.index, key)] = name
     path = folder() / f"{place(device)}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,15 +184,13 @@ def remember(key: Key, device: torch.device, name: str) -> None:
         log.warning("fusion: %s cannot be written: %s", path, error)
 
 
-def measure(way: Way, device: torch.device) -> float:
+def measure(way: Way) -> float:
     """Milliseconds that one call takes the GPU, the least of a few rounds.
 
     Short calls are recorded as a CUDA graph. One after the other from the host they once had a slow
     spell of it decide: tiles were chosen for 1.5B at batch 1 with which ffn_layernorm, in a graph,
     took 1.11 times the baseline's time, where it takes 0.97 (H200).
     """
-    if device.type != "cuda":
-        return _measure_on_host(way)
     way()
     once = max(min(back_to_back(way, 1) for _ in range(2)), 1e-3)
     if once < LONG_MS:
@@ -233,18 +221,6 @@ def _measure_captured(way: Way, once: float) -> float:
     graph.replay()
     replays = max(1, min(MOST_REPLAYS, round(MEASURE_MS / (GRAPH_CALLS * once))))
     return min(back_to_back(graph.replay, replays) for _ in range(REPEATS)) / GRAPH_CALLS
-
-
-def _measure_on_host(way: Way) -> float:
-    import time
-
-    way()
-    times = []
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        way()
-        times.append((time.perf_counter() - begin) * 1e3)
-    return min(times)
 
 
 def _result(value: Any) -> Tensor | None:

@@ -32,7 +32,7 @@ class Fusion:
     Attributes:
         dropout_layernorm: Dropout, residual add and the LayerNorm behind them are one kernel.
         attention_layernorm: The first LayerNorm is part of the product to queries, keys, values.
-        attention_projection: Attention, its output projection and the residual add are one op.
+        attention_projection: The output projection behind attention and the residual add are one.
         ffn_layernorm: LayerNorm, feed-forward part and residual add are one op.
         recompute: What `ffn_layernorm` keeps for backward: 0 the inner tensor before and after
             the activation, 1 before alone, 2 neither.

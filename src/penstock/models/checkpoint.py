@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPT-2 checkpoint in the Hugging Face layout: read straight from the mapped file, and written.
+"""A GPT-2 checkpoint in the Hugging Face layout, read straight from the mapped file.
 
 Invariant: everything is checked when the directory is opened (files, names, shapes, dtypes), so
 that a load cannot find a mismatch half way; every mismatch is a FailedError of one line with the
 name, what was expected and what was found. Each tensor goes from the memory-mapped file to its
 destination in one step, converted and transposed on the way: no second copy of the model. The
-files stay mapped as long as the loader lives. Writing puts a file in its place only when it is
-whole. A loader is used by one thread at a time.
+files stay mapped as long as the loader lives. A loader is used by one thread at a time.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,9 +19,8 @@ import torch
 from torch import Tensor
 
 from penstock.errors import EnvironmentProblem, FailedError, UsageError
-from penstock.files import check_place, move, read_json, write_whole
+from penstock.files import read_json
 from penstock.models.configs import GPTConfig
-from penstock.models.gpt import GPT, torch_dtype
 
 _CONFIG = "config.json"
 _SINGLE = "model.safetensors"
@@ -254,69 +250,9 @@ def _stored(key: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[::-1] if _CONV1D.search(key) else shape
 
 
-def save_checkpoint(
-    model: GPT, directory: str | Path, *, dtype: object = "float32", end_id: int | None = None
-) -> None:
-    """Write config.json and model.safetensors, as `open_checkpoint` and transformers read them.
-
-    Args:
-        model: The model; it is not changed.
-        directory: Created where it is missing; files of the same names are replaced.
-        dtype: Dtype of the stored tensors.
-        end_id: Id of the token that begins and ends a text, where the vocabulary has one.
-
-    Raises:
-        FailedError: If the directory cannot be written.
-        EnvironmentProblem: If safetensors is not installed.
-    """
-    safetensors = _import_safetensors()
-    config, directory = model.config, Path(directory)
-    tensors: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        key = _gpt2_name(name, tied=config.tied)
-        value = parameter.detach().to("cpu", torch_dtype(dtype))
-        value = value.t() if _CONV1D.search(key) else value
-        tensors[key if key.startswith("lm_head") else f"transformer.{key}"] = value.contiguous()
-    text = json.dumps(_config_json(config, end_id), indent=2) + "\n"
-    place = "cannot write the checkpoint"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in (_SINGLE, _CONFIG):
-            check_place(place, str(directory / name))
-        with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as partial:
-            weights = str(Path(partial) / _SINGLE)
-            safetensors.torch.save_file(tensors, weights, metadata={"format": "pt"})
-            move(place, weights, str(directory / _SINGLE))
-    except (OSError, safetensors.SafetensorError) as error:
-        raise FailedError(f"{directory}: cannot write the checkpoint: {error}") from None
-    write_whole(place, str(directory / _CONFIG), text)
-
-
-def _config_json(config: GPTConfig, end_id: int | None) -> dict[str, Any]:
-    return {
-        "activation_function": "gelu_new",
-        "architectures": ["GPT2LMHeadModel"],
-        "attn_pdrop": config.dropout,
-        "bos_token_id": end_id,
-        "embd_pdrop": config.dropout,
-        "eos_token_id": end_id,
-        "layer_norm_epsilon": config.norm_eps,
-        "model_type": "gpt2",
-        "n_embd": config.d_model,
-        "n_head": config.n_heads,
-        "n_inner": config.d_ff,
-        "n_layer": config.n_layers,
-        "n_positions": config.n_positions,
-        "resid_pdrop": config.dropout,
-        "tie_word_embeddings": config.tied,
-        "vocab_size": config.vocab_size,
-    }
-
-
 def _import_safetensors() -> Any:
     try:
         import safetensors
-        import safetensors.torch
     except ImportError:
         raise EnvironmentProblem(
             "checkpoints need the safetensors package", remedy="pip install 'penstock[hf]'"

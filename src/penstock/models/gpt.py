@@ -71,11 +71,6 @@ class KVCache:
         shape = (2, config.n_layers, batch, config.n_heads, self.max_tokens, config.head_dim)
         self._kv = torch.zeros(shape, dtype=dtype, device=device)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the keys and values together."""
-        return self._kv.nbytes
-
     def extend(self, layer: int, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
         """Write the new tokens of one layer behind the old ones.
 
