@@ -44,7 +44,7 @@ class Need:
         bytes: At the most, beyond those that lived before.
         size: Elements of the inputs.
         live: Bytes of those that lived before, the last time.
-        loose: It may be less: memory that was cached before the pass covered all of it.
+        loose: It may be less: memory that was cached before the pass covered it, or nearly.
         passes: How many there were.
         recent: The most of those since the last PASSES_SEEN.
     """
@@ -272,7 +272,9 @@ class Share:
         known = self._needs.pop(key, None)
         if known is None or grew or self._trimmed:
             passes = 0 if known is None else known.passes
-            loose = not (grew or self._trimmed)
+            # PyTorch makes a little more for small tensors, whatever it has cached for large ones.
+            little = known is None and peak - self._held <= manager.slack < self._held - self._live
+            loose = not self._trimmed and (not grew or little)
             known = Need(max(0, peak - self._live), size, self._live, loose, passes)
         known.live = self._live
         known.saw(max(0, peak - self._live))
