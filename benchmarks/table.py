@@ -49,9 +49,9 @@ PEERS = {
 PROGRAMS = {"GPT-2 XL": "h200-xl-15", "6.7B": "h200-6.7b-9"}
 # Of docs/run-benchmarks.md: what a program is, and the row of results/run that is shown of it.
 FRAMEWORKS = (
-    ("Triton kernel over 40 tensors of 64 MiB, which it writes", "frameworks-6", "triton"),
-    ("CuPy, 40 products", "frameworks-7", "cupy"),
-    ("JAX, 40 layers jitted as one", "frameworks-7", "jax"),
+    ("Triton kernel over 40 tensors of 64 MiB, which it writes", "frameworks-8", "triton"),
+    ("CuPy, 40 products", "frameworks-8", "cupy"),
+    ("JAX, 40 layers jitted as one", "frameworks-8", "jax"),
     ("GPT-2 of 1B, torch.compile", "frameworks-7", "compile"),
     ("Llama of 8B, pass of 1 x 1,024", "frameworks-6", "llama"),
     ("Llama of 8B, 16 tokens behind 1,024", "frameworks-7", "llama tokens"),
