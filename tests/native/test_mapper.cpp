@@ -13,7 +13,9 @@
 #include "conformance_bench.hpp"
 #include "doctest/doctest.h"
 #include "driver/emulated/driver.hpp"
+#include "driver/forwarding.hpp"
 #include "engine/paging/mapper.hpp"
+#include "engine/paging/pager.hpp"
 
 namespace penstock::testing {
 namespace {
@@ -280,6 +282,64 @@ TEST_CASE("mapper: a forked child joins nobody, and is refused in words") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 #endif
+
+// How often its own thread has had the device change what addresses lead to.
+class Counting : public driver::ForwardingDriver {
+ public:
+  explicit Counting(driver::Driver& device) : ForwardingDriver(device) {}
+  Status set_access(Addr address, Bytes size) override {
+    calls += std::this_thread::get_id() == own;
+    return ForwardingDriver::set_access(address, size);
+  }
+  Status unmap(Addr address, Bytes size) override {
+    calls += std::this_thread::get_id() == own;
+    return ForwardingDriver::unmap(address, size);
+  }
+  const std::thread::id own = std::this_thread::get_id();
+  std::atomic<int> calls = 0;
+};
+
+TEST_CASE("mapper: a budget that grows or shrinks costs its caller few calls for many chunks") {
+  constexpr Bytes kPages = 150;
+  auto device = std::move(driver::open_host_driver({.granularity = kGranule})).value();
+  Counting driver(*device);
+  auto pager = std::move(engine::Pager::create(driver, {.budget = 10 * kGranule,
+                                                        .chunk_bytes = kGranule,
+                                                        .evicted = engine::Evicted::kUnmapped}))
+                   .value();
+  const auto index = pager->create_range(kPages * kGranule, engine::RangeKind::kPaged);
+  PENSTOCK_REQUIRE_OK(index.status());
+  const Addr first = pager->range(index.value()).address;
+  std::vector<engine::UseId> uses;
+  for (Bytes page = 0; page < kPages; ++page) {
+    const auto use = pager->define_use({{first + page * kGranule, kGranule, false}});
+    PENSTOCK_REQUIRE_OK(use.status());
+    uses.push_back(use.value());
+  }
+  const driver::Stream stream = std::move(device->create_stream()).value();
+  const auto sweep = [&] {
+    PENSTOCK_REQUIRE_OK(pager->iteration());
+    for (const engine::UseId use : uses) {
+      PENSTOCK_REQUIRE_OK(pager->begin(use, stream));
+      PENSTOCK_REQUIRE_OK(pager->end(use, stream));
+    }
+  };
+  const auto calls_of_resize = [&](Bytes pages) {
+    const int before = driver.calls;
+    PENSTOCK_REQUIRE_OK(pager->resize(pages * kGranule));
+    sweep();
+    CHECK(pager->stats().device_bytes == pages * kGranule);
+    return driver.calls - before;
+  };
+  for (int round = 0; round < 3; ++round) sweep();
+  for (int round = 0; round < 3; ++round) {
+    CHECK(calls_of_resize(130) < 20);
+    CHECK(calls_of_resize(10) < 40);
+  }
+  pager.reset();
+  PENSTOCK_REQUIRE_OK(device->destroy_stream(stream));
+  CHECK(device->live() == driver::LiveCounts{});
+}
 
 }  // namespace
 }  // namespace penstock::testing

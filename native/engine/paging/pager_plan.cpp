@@ -143,6 +143,10 @@ void Pager::adopt(policy::Plan plan, std::int64_t begun) {
   std::sort(stays.begin(), stays.end(),
             [](const Stay& a, const Stay& b) { return a.page < b.page; });
   std::vector<SlotId> run;
+  for (const Stay& stay : stays) {
+    if (table_.page(stay.page).slot == kNoSlot) run.push_back(stay.slot);
+  }
+  (void)residents_.give_chunks(run);  // in few calls; what there is no memory for does not come
   for (std::size_t i = 0; i < stays.size();) {
     const PageId first = stays[i].page;
     run.clear();

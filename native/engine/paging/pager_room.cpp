@@ -71,8 +71,7 @@ Status Pager::give_slots(std::vector<SlotId> slots) {
   for (const SlotId id : slots) PENSTOCK_TRY(residents_.settle_slot(id));
   Undo give_back(
       [this, before = residents_.slots()] { residents_.add_slots(before - residents_.slots()); });
-  std::sort(slots.rbegin(), slots.rend());  // the last slot takes the number of one that goes
-  for (const SlotId id : slots) PENSTOCK_TRY(residents_.remove_slot(id));
+  PENSTOCK_TRY(residents_.remove_slots(std::move(slots)));
   give_back.keep();
   return {};
 }

@@ -69,7 +69,7 @@ Status ResidentSet::map_run(PageId first, std::span<const SlotId> into) {
     const Status status = guarded([&]() -> Status {
       if (page.mapped != kNoSlot) PENSTOCK_TRY(unmap_page(id));
       if (page.on_host) PENSTOCK_TRY(unmap_from_host(id));
-      PENSTOCK_TRY(give_chunk(target));
+      PENSTOCK_TRY(give_chunks(into.subspan(i, 1)));
       room_for(target.mapped, target.mapped.size() + 1);
       return map_to(target, page.address);
     });

@@ -77,9 +77,9 @@ Status ResidentSet::move(PageId first, std::span<const SlotId> into, bool prefet
   auto made = std::make_unique<Move>();
   made->prefetch = prefetch;
   made->demanded = !prefetch;
+  PENSTOCK_TRY(give_chunks(into));
   for (std::size_t i = 0; i < into.size(); ++i) {
     Slot& target = slot(into[i]);
-    PENSTOCK_TRY(give_chunk(target));
     if (target.page != kNoPage) PENSTOCK_TRY(leaves(into[i], *made));
     const PageId id = first + static_cast<PageId>(i);
     const Page& page = table_.page(id);

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/undo.hpp"
-
 namespace penstock::engine {
 
 ResidentSet::ResidentSet(driver::Driver& driver, ChunkPool& pool, PageTable& table,
@@ -16,6 +14,7 @@ ResidentSet::ResidentSet(driver::Driver& driver, ChunkPool& pool, PageTable& tab
       counters_(counters),
       evicted_(evicted),
       in_(evicted == Evicted::kMapped ? streams : 1),
+      own_addresses_(driver, pool.chunk_bytes()),
       copies_(driver) {}
 
 Status ResidentSet::start() {
@@ -52,7 +51,7 @@ ResidentSet::~ResidentSet() {
     page.mapped = page.slot = kNoSlot;
     page.on_host = false;
   }
-  for (Slot& slot : slots_) (void)take_chunk(slot);
+  for (SlotId id = 0; id < slots(); ++id) (void)take_chunks(std::span(&id, 1));
   const auto close = [this](std::unique_ptr<Timeline>& line) {
     if (!line) return;
     const driver::Stream stream = line->stream();
@@ -61,37 +60,6 @@ ResidentSet::~ResidentSet() {
   };
   for (auto& line : in_) close(line);
   close(out_);
-}
-
-Status ResidentSet::give_chunk(Slot& slot) {
-  if (slot.chunk) return {};
-  PENSTOCK_ASSIGN(const driver::Chunk chunk, pool_.take(pool_.chunk_bytes()));
-  slot.chunk = chunk;
-  if (evicted_ != Evicted::kUnmapped) return {};
-  Status status = give_own_address(slot);
-  if (!status.ok()) (void)take_chunk(slot);
-  return status;
-}
-
-Status ResidentSet::give_own_address(Slot& slot) {
-  const Bytes bytes = pool_.chunk_bytes();
-  PENSTOCK_ASSIGN(const Addr own, driver_.reserve(bytes));
-  Undo unreserve([&] { (void)driver_.unreserve(own, bytes); });
-  PENSTOCK_TRY(driver_.map_with_access(own, bytes, *slot.chunk));
-  unreserve.keep();
-  slot.own = own;
-  return {};
-}
-
-Status ResidentSet::take_chunk(Slot& slot) {
-  if (!slot.chunk) return {};
-  if (slot.own != 0) {
-    PENSTOCK_TRY(driver_.unmap(slot.own, pool_.chunk_bytes()));
-    (void)driver_.unreserve(std::exchange(slot.own, 0), pool_.chunk_bytes());
-  }
-  const driver::Chunk chunk = *slot.chunk;
-  slot.chunk.reset();
-  return pool_.give_back(chunk, pool_.chunk_bytes());
 }
 
 bool ResidentSet::freed_together(SlotId a, SlotId b) {
@@ -225,28 +193,6 @@ Status ResidentSet::drop(PageId id) {
   page.blank = true;
   page.died = false;
   page.last_use.clear();
-  return {};
-}
-
-Status ResidentSet::remove_slot(SlotId id) {
-  if (slot(id).page != kNoPage || slot(id).move != nullptr) {
-    return {Code::kInternal, "a slot is removed that is not empty"};
-  }
-  for (const Mark& mark : slot(id).busy) PENSTOCK_TRY(mark.synchronize());
-  while (!slot(id).mapped.empty()) PENSTOCK_TRY(unmap_page(slot(id).mapped.back()));
-  PENSTOCK_TRY(take_chunk(slot(id)));
-  const SlotId last = slots() - 1;
-  if (id != last) {
-    (void)settle_slot(last);
-    slot(id) = std::move(slot(last));
-    for (const PageId page : slot(id).mapped) table_.page(page).mapped = id;
-    if (slot(id).page != kNoPage) {
-      Page& page = table_.page(slot(id).page);
-      page.slot = id;
-      if (page.mapped == last) page.mapped = id;
-    }
-  }
-  slots_.pop_back();
   return {};
 }
 

@@ -25,6 +25,7 @@
 #include "engine/paging/chunk_pool.hpp"
 #include "engine/paging/counters.hpp"
 #include "engine/paging/mapper.hpp"
+#include "engine/paging/own_addresses.hpp"
 #include "engine/paging/page_copies.hpp"
 #include "engine/paging/page_table.hpp"
 
@@ -81,8 +82,10 @@ class ResidentSet {
   }
   // One that is empty, and as a rule not moved out of any more; kNoSlot: none is.
   [[nodiscard]] SlotId empty_slot();
-  // Of an empty slot: give the chunk back; the last slot takes this one's number.
-  Status remove_slot(SlotId id);
+  // Of those that have none; all or, on failure, none.
+  Status give_chunks(std::span<const SlotId> ids);
+  // Of empty slots, each named once: give the chunks back; the last slots take their numbers.
+  Status remove_slots(std::vector<SlotId> ids);
 
   // Bring neighbouring pages (first, first + 1, ...) into these slots.  What was in the slots is
   // evicted; it must not be active.  None of the pages may be resident, nor page or slot moving.
@@ -144,9 +147,9 @@ class ResidentSet {
   Status submit(std::unique_ptr<Move> made);
   Status settle(Move& move, std::optional<std::span<const Mark>> quiet = {});
   Status apply(Move& move);
-  Status give_chunk(Slot& slot);
-  Status give_own_address(Slot& slot);
-  Status take_chunk(Slot& slot);
+  Status give_own_addresses(std::span<const SlotId> ids);
+  [[nodiscard]] std::size_t neighbours(std::span<const SlotId> ids) const;
+  Status take_chunks(std::span<SlotId> ids);  // in an order of its own
 
   driver::Driver& driver_;
   ChunkPool& pool_;
@@ -159,6 +162,7 @@ class ResidentSet {
   std::unique_ptr<Timeline> out_;
   std::vector<Slot> slots_;
   bool empty_ = true;  // one may be
+  OwnAddresses own_addresses_;
   PageCopies copies_;
   std::vector<std::unique_ptr<Move>> moves_;  // under way, or not yet collected
   std::vector<Mark> arriving_;                // has room for all there can be
