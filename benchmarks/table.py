@@ -46,7 +46,7 @@ PEERS = {
     "deepspeed-zero-inference": "DeepSpeed ZeRO-Inference, page-locked",
 }
 # Of docs/run-benchmarks.md: what is shown of each file of results/run.
-PROGRAMS = {"GPT-2 XL": "h200-xl-15", "6.7B": "h200-6.7b-9"}
+PROGRAMS = {"GPT-2 XL": "h200-xl-17", "6.7B": "h200-6.7b-9"}
 # Of docs/run-benchmarks.md: what a program is, and the row of results/run that is shown of it.
 FRAMEWORKS = (
     ("Triton kernel over 40 tensors of 64 MiB, which it writes", "frameworks-8", "triton"),
