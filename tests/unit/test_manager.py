@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -184,22 +185,28 @@ def test_room_that_the_next_pass_takes_back_is_left_alone(card, order):
         assert min(room[-last:]) > 120 * KIB - need - 3 * PAGE  # nothing is kept back for good
 
 
+@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("kept", [3 * KIB, 12 * KIB, 24 * KIB])
-def test_models_in_turn_whose_results_are_kept_are_planned_once(card, kept):
+def test_models_in_turn_whose_results_are_kept_are_planned_once(card, kept, together):
     models = [Needy(card, layers).eval() for layers in (8, 7, 6)]
     references = copy.deepcopy([(model.first, model.rest) for model in models])
     for model in models:
         model.per_row = 4 * KIB
         model.rest[-1].register_forward_hook(lambda *_: card.allocate(kept))
     x, plans = rows(), []
-    with page(models, 200, chunk_size=PAGE) as attached:
+    parts = [models] if together else models
+    with ExitStack() as both:
+        attached = [
+            both.enter_context(page(part, 200 // len(parts), chunk_size=PAGE)) for part in parts
+        ]
         for _ in range(12):
             for model, (first, rest) in zip(models, references, strict=True):
                 assert torch.equal(model(x), rest(first(x)))
-            plans.append(attached.stats().plans)
+            plans.append(sum(each.stats().plans for each in attached))
             card.free_tensors(len(models) * kept)
         assert plans[-1] == plans[4]
-        assert pages_of(attached) > 200 * KIB - 4 * KIB * len(x) - 3 * kept - 3 * PAGE
+        room = sum(map(pages_of, attached))
+        assert room > 200 * KIB - 4 * KIB * len(x) - 3 * kept - 3 * len(parts) * PAGE
 
 
 @pytest.mark.parametrize("kept_by_others", [0, 6 * KIB])

@@ -31,6 +31,7 @@ from penstock.native import Budget, Device, Pager
 from penstock.units import MIB, format_bytes
 
 from .emulated_memory import EmulatedMemory
+from .pass_order import PassOrder
 from .torch_memory import TorchMemory
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Manager:
         shown: Whether a pass has run since the last attachment came, so that what the driver takes
             for kernels has been seen.
         bytes: What all attachments bring along.
+        order: Of their passes.
 
     Args:
         device: Penstock's view of the device.
@@ -84,6 +86,7 @@ class Manager:
         self._lock = threading.RLock()  # a collection may drop an attachment anywhere
         self._shares: list[Share] = []
         self.bytes = 0
+        self.order = PassOrder()
         self._latest: Share | None = None
         self._before = self._earlier_peak = 0
         self.shown = self._seen = False
@@ -196,6 +199,7 @@ class Manager:
             if share is not None and share in self._shares:
                 share.leave()
                 self._shares.remove(share)
+                self.order.forget(share)
             if self._latest is share:
                 self._latest = None
             self.bytes -= nbytes

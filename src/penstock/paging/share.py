@@ -11,13 +11,15 @@ hand memory over takes time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import OutOfMemory
 from penstock.native import Pager
+
+from .pass_order import Key
 
 if TYPE_CHECKING:
     from .contracts import Memory
@@ -30,10 +32,7 @@ AHEAD = 1 / 64
 SETTLING = 4  # the first passes may still load kernels and grow workspaces
 PASSES_SEEN = 4  # that a need may fall by: what lives beside them differs from pass to pass
 MOST_NEEDS = 256  # kinds of passes that are remembered
-MOST_IN_TURN = 16  # passes that are looked ahead
 STEADY = 4  # passes whose room did not fall, before what was given up ahead is taken back
-
-Key = tuple[Hashable, ...]
 
 
 @dataclass(slots=True)
@@ -87,13 +86,12 @@ class Share:
         self.whole = 0  # bytes that all pages would take
         self._manager = manager
         self._needs: OrderedDict[Key, Need] = OrderedDict()
+        self._latest: Key = ()  # kind of pass
         self._live = self._held = 0  # by tensors, and by their allocator, when the pass began
         self._trimmed = False
         self._ahead = 0  # bytes given up beyond need, not to be taken back at once
         self._had = 0  # that the last pass began with
         self._room = self._steady = 0  # of the last pass, and how many have had no less
-        self._latest: tuple[Key, Key] = (), ()  # the last two kinds of passes
-        self._after: OrderedDict[tuple[Key, Key], Key] = OrderedDict()  # what came behind such two
 
     def enter(self) -> None:
         """Its pages count from here on."""
@@ -147,33 +145,20 @@ class Share:
         nearest = min(self._needs.values(), key=lambda need: abs(need.size - size))
         return int(nearest.bytes * max(1.0, size / max(1, nearest.size)))
 
-    def _follows(self, key: Key) -> None:
-        """A pass begins behind the last two."""
-        self._after[self._latest] = key
-        self._after.move_to_end(self._latest)
-        if len(self._after) > MOST_NEEDS:
-            self._after.popitem(last=False)
-        self._latest = self._latest[1], key
-
     def _coming(self, live: int) -> int:
         """Bytes of tensors, at the most, from the next pass to that of the same part again.
 
-        As far as passes come as they did the last time behind the same two; 0: nobody knows.
+        Those of other models on the device are among them; 0: nobody knows.
 
         Args:
             live: Bytes of those that live now.
         """
-        most, latest = 0, self._latest
-        part = latest[1][0]
-        for _ in range(MOST_IN_TURN):
-            key = self._after.get(latest)
-            need = None if key is None else self._needs.get(key)
-            if key is None or need is None:
+        most = 0
+        for share, key in self._manager.order.coming():
+            need = None if share is None else share._needs.get(key)
+            if need is None:
                 break
             most = max(most, max(live, need.live) + need.bytes)
-            if key[0] == part:
-                break
-            latest = latest[1], key
         return most
 
     def begins(self, key: Key, size: int, *, first: Callable[[], int], whole: int) -> None:
@@ -189,7 +174,8 @@ class Share:
         manager = self._manager
         manager.turn_to(self)
         need, known = self._need(key, size), self._needs.get(key)
-        self._follows(key)
+        manager.order.follows((self, key))
+        self._latest = key
         manager.expect(seen=known is not None and known.passes >= 2)
         self._live, self._held, has = manager.live(), manager.held(), self.has()
         coming = self._coming(self._live)
@@ -207,7 +193,7 @@ class Share:
             expected = max(self._held, self._live + need)
         self.whole = whole
         if self.in_a_row < 2:
-            wanted = min(wanted, manager.fair_to(self, expected))
+            wanted = min(wanted, manager.fair_to(self, max(expected, coming)))
         room = manager.room_for(has, expected)
         if wanted > room:
             manager.take_from_others(self, wanted - has + expected - self._held)
@@ -225,7 +211,7 @@ class Share:
         In the first pass, after which memory stays where it is, and where it is made anew in each.
         Else that costs the launching thread more than the bytes do.
         """
-        manager, need = self._manager, self._needs.get(self._latest[1])
+        manager, need = self._manager, self._needs.get(self._latest)
         if not self.whole:
             return  # a backward may begin when the model has been detached
         held = manager.held()
