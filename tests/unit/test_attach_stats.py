@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,8 +35,8 @@ def attached(kind):
 
 def documented(kind):
     """The attributes that docstrings of the class and its bases tell of."""
-    texts = [base.__doc__ for base in kind.__mro__ if dataclasses.is_dataclass(base)]
-    return {name for text in texts for name in re.findall(r"^        (\w+): ", text, re.MULTILINE)}
+    texts = [inspect.getdoc(base) for base in kind.__mro__ if dataclasses.is_dataclass(base)]
+    return {name for text in texts for name in re.findall(r"^    (\w+): ", text, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("kind", [Stats, ManagedStats, TrainingStats])

@@ -139,4 +139,5 @@ def _calls(instruction: dis.Instruction, arguments: int) -> bool:
 
 
 def _is_plain(instruction: dis.Instruction) -> bool:
-    return instruction.opname.startswith(("LOAD_", "BINARY_SUBSCR"))
+    # Python 3.14 has an index among its binary operations.
+    return instruction.opname.startswith(("LOAD_", "BINARY_SUBSCR")) or instruction.argrepr == "[]"
