@@ -38,6 +38,7 @@ from .hooks import TrainingUses
 from .loop import Loop
 from .nodes import in_backward
 from .optimizer_step import OtherOptimizers, PagedStep
+from .other_data import OtherData
 from .room import used_together
 from .state import StateStore
 from .state_dict import StateDicts
@@ -174,6 +175,7 @@ class TrainingAttachment(PagerAttachment):
         self._loop = Loop(False if clip_norm is not None else step_in_backward)
         self._followed: set[int] = set()
         self._running = False  # a forward
+        self._sized = False  # the room, for the backward that follows
         self._units: list[Unit] = []
         super().__init__(model, device, torch_device, **more)
 
@@ -220,11 +222,6 @@ class TrainingAttachment(PagerAttachment):
         self._units = make_units(self.model, blocks)
         assign_parameters(self._units, blocks, set(self._trained))
         check_trained(self.model, self._units)
-        self._addresses = [
-            (block, slot, slot.tensor.data_ptr())
-            for block, slot in self.store.slots()
-            if slot.is_parameter
-        ]
         uses = TrainingUses(
             self.model,
             self._units,
@@ -232,6 +229,7 @@ class TrainingAttachment(PagerAttachment):
             self.pager,
             self._stream,
             grow=self._grow,
+            part_begins=self._part_begins,
             backward_ends=self._backward_ends,
             before_large=self._before_large,
             always_watch=self._safety == "strict",
@@ -253,6 +251,7 @@ class TrainingAttachment(PagerAttachment):
             grain=self._grain,
             clip_norm=self._clip_norm,
         )
+        self._other_data = OtherData(self.store, uses.touching, self._stepper.has_updated)
         return uses
 
     def _take_host(self, nbytes: int) -> None:
@@ -300,18 +299,7 @@ class TrainingAttachment(PagerAttachment):
 
     def _look_for_changes(self, *, trains: bool) -> None:
         """What the user has unfrozen, frozen or given to the optimizer since."""
-        for block, slot, address in self._addresses:
-            here = dict.get(slot.table, slot.key)
-            if here is slot.tensor and here.data_ptr() == address:
-                continue
-            with torch.no_grad(), self.hooks.touching([block]):
-                given = here is slot.tensor and not self._stepper.has_updated(slot.tensor)
-                if not given or not self.store.take_in(block, slot):
-                    raise UsageError(
-                        f"{slot.name} was replaced, moved or converted after attach_training()",
-                        remedy="weight.copy_(x) for weight.data = x; else detach(), change it or "
-                        "call functional_call(), attach_training() again",
-                    )
+        self._other_data.look()
         trained = self._update.trained()
         if trained == self._trained or not trains:
             return  # what is frozen in a pass of a reference alone is trained all the same
@@ -345,19 +333,32 @@ class TrainingAttachment(PagerAttachment):
             return  # the root itself is being recomputed
         refuse_trace()
         self._threads.forward_begins(id(sys._getframe(1)))
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        self._size("", tensors)
-        trains = torch.is_grad_enabled()
-        self._look_for_changes(trains=trains)
-        if trains and self.hooks.was_backward and not any(unit.parameters for unit in self._units):
-            self._after_step(0)  # there may be none
-        self._stepper.forward_begins(trains=trains)
+        tensors = self._prepare("", args, kwargs)
         self.hooks.between.stop()
         self.manager.torch.pass_begins(self.manager.who_has_what, anew=False)
         self.hooks.pass_begins()
         self._running = True
         if torch.is_grad_enabled() and self._passing is not None:
             self.activations.pass_begins(*self._passing, tensors)
+
+    def _part_begins(self, name: str, args: Any, kwargs: Any) -> None:
+        """A module is called by itself; those up to backward are a step's forward together."""
+        self._stepper.used()
+        if torch.is_grad_enabled() and not self._sized:
+            self._prepare(name, args, kwargs)
+            self.manager.torch.pass_begins(self.manager.who_has_what, anew=False)
+            self.hooks.between.start(pending=True)
+
+    def _prepare(self, name: str, args: Any, kwargs: Any) -> list[torch.Tensor]:
+        """Room, and what the loop has done meanwhile; the tensors that go in."""
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        self._size(name, tensors)
+        self._sized = trains = torch.is_grad_enabled()
+        self._look_for_changes(trains=trains)
+        if trains and self.hooks.was_backward and not any(unit.parameters for unit in self._units):
+            self._after_step(0)  # there may be none
+        self._stepper.forward_begins(trains=trains)
+        return tensors
 
     def _ends(self, model: nn.Module, args: Any, output: Any) -> None:
         if not self._running or in_backward():
@@ -398,6 +399,7 @@ class TrainingAttachment(PagerAttachment):
         self._share.join_pieces()
 
     def _backward_ends(self) -> None:
+        self._sized = False
         self._stepper.backward_ends()
         self.activations.backward_ends()
 

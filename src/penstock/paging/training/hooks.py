@@ -39,7 +39,7 @@ from .nodes import NO_TASK, NodeHooks, graph_task, in_backward, makers, sources
 from .reads import NewReads
 from .recomputed import Recomputed
 from .run import Run
-from .units import NO_USE, Unit
+from .units import NO_USE, Unit, unit_of
 
 
 class TrainingUses:
@@ -58,6 +58,7 @@ class TrainingUses:
         pager: Where uses are declared.
         stream: Gives the raw handle of the stream that kernels go to now.
         grow: Called where nested uses need more, with (address, bytes) pieces; or it raises.
+        part_begins: Called with the name and the inputs of a module called outside a pass.
         backward_ends: Called when a backward pass is over.
         before_large: Called before forward's last unit, and as backward begins.
         always_watch: Check every operator in every iteration, not only in the first.
@@ -72,6 +73,7 @@ class TrainingUses:
         stream: Callable[[], int],
         *,
         grow: Callable[[Exception, list[tuple[int, int]]], None],
+        part_begins: Callable[[str, Any, Any], None],
         backward_ends: Callable[[], None],
         before_large: Callable[[], None],
         always_watch: bool,
@@ -80,9 +82,8 @@ class TrainingUses:
         self._units = units
         self._pager = pager
         self._stream = stream
-        self._grow = grow
-        self._backward_ends = backward_ends
-        self._before_large = before_large
+        self._grow, self._part_begins = grow, part_begins
+        self._backward_ends, self._before_large = backward_ends, before_large
         self._latest: Unit | None = None
         self._last = units[-1] if units else None  # of the last forward, or of the model
         self.always_watch = always_watch
@@ -286,9 +287,8 @@ class TrainingUses:
         self.was_backward = False
         for unit in self._units:
             unit.calls = 0
-        always = self.always_watch or self._reads_vary
         self.leave_watch()
-        if self._watch is not None and not always:
+        if self._watch is not None and not (self.always_watch or self._reads_vary):
             self._end_watch()
             self._first = False
         self.between.start(pending=False)
@@ -335,6 +335,8 @@ class TrainingUses:
                 self.enter_backward()
                 self.open_backward(unit)
             else:
+                if not self._in_forward:
+                    self._part_begins(unit.name, args, kwargs)
                 if unit is self._last and torch.is_grad_enabled():
                     self._before_large()
                 self._latest = unit
@@ -480,9 +482,7 @@ class TrainingUses:
         module, nodes = self._stack[-1] if self._stack else (self._model, [])
         unit = self._by_module.get(module)
         if unit is None:
-            paths = {other: path for path, other in self._model.named_modules()}
-            unit = Unit(paths.get(module, ""), module)
-            self._by_module[unit.module] = unit
+            unit = self._by_module[module] = unit_of(self._model, module)
             self._units.append(unit)
         # torch's own (attention reads its projection's weight) read the same ones every time.
         self._reads_vary |= not type(module).__module__.startswith("torch.nn.")

@@ -81,6 +81,11 @@ def make_units(model: nn.Module, blocks: list[Block]) -> list[Unit]:
     return sorted(units.values(), key=lambda unit: order[unit.module])
 
 
+def unit_of(model: nn.Module, module: nn.Module) -> Unit:
+    """A unit of a module that owns nothing."""
+    return Unit({other: path for path, other in model.named_modules()}.get(module, ""), module)
+
+
 def assign_parameters(units: list[Unit], blocks: list[Block], trained: set[int]) -> None:
     """Say anew which parameters are updated with which unit.
 
