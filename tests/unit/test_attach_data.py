@@ -10,6 +10,8 @@ import torch
 from attach_models import WIDTH, page, rows, same_passes, stack, with_reference
 from torch import nn
 
+from penstock.errors import OutOfMemory
+
 pytestmark = pytest.mark.usefixtures("no_grad")
 
 BOTH = pytest.mark.parametrize("safety", ["normal", "strict"])
@@ -222,3 +224,22 @@ def test_a_buffer_that_grows_in_a_pass_is_refused_and_the_model_given_back():
     model(rows()), reference(rows())
     with page(model, 1024):
         assert same_passes(model, reference)
+
+
+@pytest.mark.parametrize("kib", [20, 28, 80])
+def test_tensors_that_forward_swaps(kib):
+    """Right, or refused where the budget does not hold both."""
+
+    class Swaps(nn.Sequential):
+        def forward(self, x):
+            for one, other in zip(self, (*self[1:], self[0]), strict=True):
+                torch.utils.swap_tensors(one.bias, other.bias)
+                x = one(x)
+            return x
+
+    model, reference = with_reference(Swaps(*stack()))
+    with page(model, kib):
+        try:
+            assert same_passes(model, reference, 2)
+        except OutOfMemory as error:
+            assert "larger gpu_memory" in str(error)

@@ -469,7 +469,7 @@ class UseHooks:
         """An operator touches a block that nobody has read from its module."""
         self._always_watch = True
         self._read(block)
-        if block in self.on_host and id(tensor) not in self._by_tensor:
+        if block in self.on_host and self._by_tensor.get(id(tensor)) is not block:
             raise OutOfMemory(
                 f"a view of {block.name} is used together with more than the budget holds, "
                 f"{format_bytes(block.nbytes)} besides what runs",
