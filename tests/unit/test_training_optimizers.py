@@ -78,6 +78,30 @@ def test_optimizers_that_need_all_gradients_at_once_are_refused(kind, in_backwar
         page(model, kind(model.parameters()), step_in_backward=in_backward)
 
 
+class Rounding(Momentum):
+    """Rounds otherwise where it has a list of several."""
+
+    def __init__(self, params, foreach=None):
+        super().__init__(params)
+        for group in self.param_groups:
+            group["foreach"] = foreach
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step()
+        for group in self.param_groups:
+            some = [p for p in group["params"] if p.grad is not None]
+            if len(some) > 1 and group["foreach"] is not False:
+                torch._foreach_mul_(some, 1 + 1e-4)
+
+
+def test_an_optimizer_that_rounds_lists_otherwise_says_how_it_does_not():
+    with pytest.raises(UsageError, match="Rounding needs all") as refused:
+        page(model := make(), Rounding(model.parameters()))
+    assert refused.value.remedy.startswith("foreach=False")
+    same(plain_step, lambda model: Rounding(model.parameters(), foreach=False), in_backward=True)
+
+
 def test_an_optimizer_that_fails_when_it_is_tried_says_what_it_asks_for():
     class Modes(Momentum):
         def step(self, closure=None):

@@ -61,10 +61,12 @@ def check_steps_in_pieces(optimizer: torch.optim.Optimizer, step: Any) -> None:
             remedy=f"what that error asks for, before attach_training(), or {_REMEDY}",
         ) from error
     if not (_close(whole, pieces, _ATOL) and _close(shared, others)):
+        lists = any(group.get("foreach", False) is not False for group in optimizer.param_groups)
         raise UsageError(
             f"{name} needs all parameters and gradients at once: stepped in pieces, it gives other "
             "weights, or other state",
-            remedy=_REMEDY,
+            remedy="foreach=False, if it rounds lists of tensors in another way; else " * lists
+            + _REMEDY,
         )
 
 
