@@ -9,7 +9,17 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
-from training_tower import adamw, batches, drawn, page, pair, same_state, same_weights, train
+from training_tower import (
+    adamw,
+    batches,
+    drawn,
+    loss_of,
+    page,
+    pair,
+    same_state,
+    same_weights,
+    train,
+)
 
 from penstock.errors import OutOfMemory, UsageError
 
@@ -388,3 +398,16 @@ def test_a_wrapper_around_an_optimizer_is_refused():
     model = drawn()
     with pytest.raises(UsageError, match=r"Wrapper is not a .* hand over the optimizer itself"):
         page(model, Wrapper(adamw(model)))
+
+
+def test_copies_that_a_step_makes_of_weights_are_the_hosts():
+    """More of them than the budget would hold."""
+    model = drawn()
+    optimizer = adamw(model)
+    with page(model, optimizer, chunks=8) as attached:
+        train(model, optimizer, batches(1))
+        loss_of(model, batches(1)[0]).backward()
+        saved = [model.state_dict() for _ in range(4)]
+        assert 4 * attached.weight_bytes > attached.budget
+        optimizer.step()
+    assert all(torch.equal(value, saved[-1][key]) for key, value in saved[0].items())

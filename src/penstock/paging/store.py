@@ -139,6 +139,7 @@ class BlockStore:
         }
         return hosts | {block.address for block in self.blocks}
 
+    @_disable_current_modes()  # it is the host's, and a pass would count it as the device's
     @out_of_inference()
     def copy_of(self, block: Block, slot: Slot) -> torch.Tensor:
         """The slot's tensor on the CPU, as the host copy has it."""
