@@ -5,9 +5,9 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
-#include "base/undo.hpp"
 #include "driver/driver.hpp"
 
 namespace penstock::engine {
